@@ -62,6 +62,7 @@ class DetachedTools:
     async def start(
         self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult:
+        """Start a call of `abp_call` with `detach`, and return its id as a result."""
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
@@ -69,8 +70,9 @@ class DetachedTools:
             return await call.task
 
         call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
-        await self._user.calls.start(record, call, begin(), self._content(app))
-        await asyncio.sleep(0)  # lets the call begin
+        await self._user.calls.start(record, call, begin(), self._content_maker(app))
+        # Let the call begin.
+        await asyncio.sleep(0)
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
         return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
 
@@ -80,13 +82,16 @@ class DetachedTools:
         call.detached = True
         call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
         try:
-            return (await self._user.calls.start(record, call, call.task, self._content(app))).record
+            started = await self._user.calls.start(record, call, call.task, self._content_maker(app))
+            return started.record
         except BaseException:
             await call.aclose()
             raise
 
-    def _content(self, app: App) -> MakeContent:
-        async def content(event: CallFinished) -> bytes:
+    def _content_maker(self, app: App) -> MakeContent:
+        """Return the function that makes the MCP result of a finished call, as JSON."""
+
+        async def make_content(event: CallFinished) -> bytes:
             self._user.subscribers.resources_changed()
             if event.result is not None:
                 result = await self._call_result(event.result, app)
@@ -95,7 +100,7 @@ class DetachedTools:
                 result = error_result(error, self._options.max_answer_bytes, self._view)
             return result.model_dump_json(by_alias=True, exclude_none=True).encode()
 
-        return content
+        return make_content
 
     async def result(
         self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
@@ -104,7 +109,7 @@ class DetachedTools:
         call = str(arguments["call"])
         wait = float(arguments.get("wait", 20))
         live = self._user.calls.live(call, self._scope)
-        latest = None
+        latest_progress = None
         if live is not None and isinstance(live.pending, ToolCall):
             pending = live.pending
             if params.request_state is not None:
@@ -114,21 +119,25 @@ class DetachedTools:
                 return InputRequiredResult(
                     input_requests={question.key: question.client_request.request()}, request_state=f"call {call}"
                 )
-            latest = pending.latest
-            wait = 10.0 if pending.task.done() else 0.0  # for its result to be written
+            latest_progress = pending.latest
+            # A call that has ended has its result soon, once that is written.
+            wait = 10.0 if pending.task.done() else 0.0
+
         kept_call = await self._user.calls.get(call, self._scope, wait=wait)
-        if latest is not None:
-            kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest))
+        if latest_progress is not None:
+            kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest_progress))
         return _kept_result(kept_call, self._options.max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        record = (await self._user.calls.cancel(str(arguments["call"]), self._scope)).record
+        kept_call = await self._user.calls.cancel(str(arguments["call"]), self._scope)
+        record = kept_call.record
         text = f"Call {record.id} of {plain_line(record.capability)}: {record.status}"
         return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
 
     async def documents(self) -> list[dict[str, object]]:
         """Return the newest calls, newest first, for `abp_status`."""
-        return [_call_document(record) for record in reversed(await self._user.calls.calls(self._scope, 20))]
+        records = await self._user.calls.calls(self._scope, 20)
+        return [_call_document(record) for record in reversed(records)]
 
 
 def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
@@ -136,6 +145,7 @@ def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallTool
     there is no result: the outcome is unknown, or the result has expired."""
     if call.content is not None:
         return CallToolResult.model_validate_json(call.content)
+
     record = call.record
     name = plain_line(record.capability)
     if record.status is CallStatus.UNKNOWN and call.answer is None:
@@ -146,11 +156,16 @@ def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallTool
             f"{name}: the call is {record.status}; its answer was kept for at most a day and has been deleted",
             code="CALL_EXPIRED",
         )
+
     document: dict[str, object] = {"success": True, **_call_document(record)}
-    if call.answer is not None:  # started by the gallery, so its answer is not an MCP result
+    if call.answer is not None:
+        # The gallery started the call, so its answer is not an MCP result.
         answer: Any = decode_json(call.answer)
         return text_result(f"Call {record.id} of {name}: {record.status}", {**answer, **document}, max_bytes)
-    progress = f" ({record.progress.text})" if record.progress and record.progress.text else ""
+
+    progress = ""
+    if record.progress and record.progress.text:
+        progress = f" ({record.progress.text})"
     text = f"Call {record.id} of {name} is under way: {record.status}{progress}. Ask again with abp_result."
     return text_result(text, document, max_bytes)
 
@@ -179,10 +194,11 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def new_task(record: CallRecord) -> dict[str, object]:
-    return {"resultType": "task", **_task(record)}
+    return {"resultType": "task", **_task_fields(record)}
 
 
-def _task(record: CallRecord) -> dict[str, object]:
+def _task_fields(record: CallRecord) -> dict[str, object]:
+    """Return a call as a task of MCP; its status is that of the call."""
     changed = time.time()
     if record.duration_ms is not None:
         changed = record.started + record.duration_ms / 1000
@@ -200,14 +216,15 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
 
     async def get(ctx: Context, params: _TaskParams) -> dict[str, Any]:
-        user = _user(ctx)
+        user = require_user(ctx)
         live = user.calls.live(params.task_id, user.store.scope)
         if live is not None and isinstance(live.pending, ToolCall) and live.pending.question is not None:
             question = live.pending.question
             request = question.client_request.request().model_dump(by_alias=True, mode="json", exclude_none=True)
-            return {**_task(live.record), "status": "input_required", "inputRequests": {question.key: request}}
-        call = await _existing(user.calls.get(params.task_id, user.store.scope))
-        task = _task(call.record)
+            return {**_task_fields(live.record), "status": "input_required", "inputRequests": {question.key: request}}
+
+        call = await _existing_call(user.calls.get(params.task_id, user.store.scope))
+        task = _task_fields(call.record)
         if not call.record.status.final:
             return {**task, "status": "working"}
         if call.record.status is CallStatus.CANCELLED:
@@ -223,19 +240,19 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
         }
 
     async def update(ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
-        user = _user(ctx)
-        await _existing(user.calls.get(params.task_id, user.store.scope))
+        user = require_user(ctx)
+        await _existing_call(user.calls.get(params.task_id, user.store.scope))
         live = user.calls.live(params.task_id, user.store.scope)
         if live is not None and isinstance(live.pending, ToolCall):
             live.pending.answer_with(params.input_responses)
         return {}
 
     async def cancel(ctx: Context, params: _TaskParams) -> dict[str, Any]:
-        user = _user(ctx)
-        await _existing(user.calls.cancel(params.task_id, user.store.scope))
+        user = require_user(ctx)
+        await _existing_call(user.calls.cancel(params.task_id, user.store.scope))
         return {}
 
-    def _user(ctx: Context) -> User:
+    def require_user(ctx: Context) -> User:
         if not is_modern(ctx):
             raise MCPError(METHOD_NOT_FOUND, "tasks are an extension of protocol 2026-07-28")
         return user_of(ctx)
@@ -246,7 +263,8 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     server.add_request_handler("tasks/cancel", _TaskParams, cancel)
 
 
-async def _existing(call: Awaitable[KeptCall]) -> KeptCall:
+async def _existing_call(call: Awaitable[KeptCall]) -> KeptCall:
+    """Await a look-up of a call; an unknown call becomes an error of the protocol."""
     try:
         return await call
     except UsageError as error:

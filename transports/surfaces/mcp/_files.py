@@ -38,7 +38,7 @@ from ._artifacts import ArtifactView, Fields, artifact_contents, list_artifacts,
 from ._options import Options
 from ._results import text_result
 
-#: Function that returns the bytes of a range, given its offset and length.
+#: Function that returns bytes, given an offset and a length.
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 
@@ -52,60 +52,72 @@ async def with_files(
     options: Options,
     capability: Capability,
 ) -> dict[str, object]:
-    """Return ``params`` with each file at its place; files are checked and stored first.
+    """Check and store files, and return ``params`` with each file at its place.
 
-    The place is the ``param`` of a file; without one, the only parameter for a file, else the list ``files``.
+    The place is the ``param`` of the file. By default it is the only parameter for a file that the capability declares,
+    or else an item of the list ``files``.
 
     Raises :class:`~transports.errors.TooLarge` for too many files and :class:`~transports.errors.UsageError` for a path
     that is not allowed, and for a place that is not clear. Propagates errors of
     :func:`~transports.routing.accept_files`, with ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
+
     filled: dict[str, Any] = dict(params)
     with ExitStack() as open_files:
         try:
-            places = _places(files, capability.input_schema, filled)
+            places = _places_of_files(files, capability.input_schema, filled)
             sent = {
-                place: _sent_file(file, place, options.roots, open_files)
+                place: _open_sent_file(file, place, options.roots, open_files)
                 for place, file in zip(places, files, strict=True)
             }
             accepted = await accept_files(sent, store=store, limits=options.files, capability=capability.name)
         except ABPError as error:
             error.details["argument"] = "files"
             raise
+
     for param, file in accepted.items():
         set_path(filled, param.split("."), file.binary)
     return filled
 
 
-def _places(files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], filled: dict[str, Any]) -> list[str]:
-    """Return the place of each file in the parameters. Files that have none are items of the list ``files``, which is
-    copied or begun in ``filled``, unless the capability declares a parameter for a file."""
-    properties = schema.get("properties")
-    declared: list[str] = []
-    if isinstance(properties, Mapping):
-        declared = [
-            name for name, parameter in properties.items() if isinstance(parameter, Mapping) and is_file(parameter)
-        ]
+def _places_of_files(
+    files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], filled: dict[str, Any]
+) -> list[str]:
+    """Return the place of each file in the parameters: its ``param``, the only declared file parameter, or a new item
+    of the list ``files``. For the latter, copy or create this list in ``filled``."""
+    declared = _file_parameters(schema)
     if len(declared) > 1 and any("param" not in file for file in files):
         raise UsageError(f"files: set `param` of each file to one of {', '.join(declared)}")
+
     default = declared[0] if declared else ""
     places: list[str] = [file.get("param") or default for file in files]
     if "" in places:
-        listed = filled.get("files", [])
-        if isinstance(listed, list):
-            filled["files"] = [*listed]
-            numbers = count(len(listed))
+        existing = filled.get("files", [])
+        if isinstance(existing, list):
+            filled["files"] = [*existing]
+            numbers = count(len(existing))
             places = [place or f"files.{next(numbers)}" for place in places]
+
     for place in places:
         if places.count(place) > 1:
             raise UsageError(f"files: several files have the place {place}; set `param` of each")
     return places
 
 
-def _sent_file(
+def _file_parameters(schema: Mapping[str, object]) -> list[str]:
+    """Return the names of the top-level parameters that are files."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return []
+    return [name for name, parameter in properties.items() if isinstance(parameter, Mapping) and is_file(parameter)]
+
+
+def _open_sent_file(
     file: Mapping[str, Any], place: str, roots: Sequence[Path], open_files: ExitStack
 ) -> GivenFile | OpenFile:
+    """Return a file that a model sent: as content, as an artifact, or as a path below ``roots``, which is opened in
+    ``open_files``."""
     name = file.get("name")
     mime_type = file.get("mime_type")
     if "content" in file or "artifact" in file:
@@ -116,6 +128,7 @@ def _sent_file(
             "mimeType": mime_type,
         }
         return cast(GivenFile, {key: value for key, value in described.items() if value is not None})
+
     refused = UsageError(
         f"files: {place}: this path may not be read; send `content` or `artifact` instead, or have the user allow its "
         "folder with ABP_MCP_ROOTS"
@@ -140,28 +153,35 @@ class ArtifactTools:
         session = arguments.get("session")
         if session:
             store = store.scoped(Scope(session=session))
-        refs = (await store.list())[::-1]
+        newest_first = (await store.list())[::-1]
+        total = len(newest_first)
         start = arguments.get("offset", 0)
+        end = start + arguments.get("limit", 20)
+
         lines: list[str] = []
         entries: list[dict[str, object]] = []
-        room = self._options.max_answer_bytes - 1024  # for all but the artifacts
-        for ref in refs[start : start + arguments.get("limit", 20)]:
+        # The page ends where the answer is full: if the answer were cut later, its next_offset would be wrong.
+        bytes_for_the_rest = 1024
+        bytes_left = self._options.max_answer_bytes - bytes_for_the_rest
+        for ref in newest_first[start:end]:
             line = f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}"
             if self._view.is_large(ref):
                 line += "  large"
             entry = self._view.entry(ref)
-            room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
-            if room < 0 and entries:
-                break  # a page cut later would lack the right next_offset
+            separators = len(r"\n") + len(",")
+            bytes_left -= len(line.encode()) + json_size(entry) + separators
+            if bytes_left < 0 and entries:
+                break
             lines.append(line)
             entries.append(entry)
+
         next_offset = start + len(entries)
-        if next_offset < len(refs):
-            lines.append(f"{len(refs)} in all; continue with offset {next_offset}")
+        if next_offset < total:
+            lines.append(f"{total} in all; continue with offset {next_offset}")
         else:
-            lines.append(f"{len(refs)} in all")
+            lines.append(f"{total} in all")
             next_offset = None
-        document = {"success": True, "total": len(refs), "next_offset": next_offset, "artifacts": entries}
+        document = {"success": True, "total": total, "next_offset": next_offset, "artifacts": entries}
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -176,14 +196,15 @@ class ArtifactTools:
         async def read_content(offset: int, length: int) -> bytes:
             return await self._store.get(ref, offset=offset, length=length)
 
-        async def read_text(offset: int, length: int) -> bytes:
-            return text_of_pdf[offset:][:length]
+        async def read_pdf_text(offset: int, length: int) -> bytes:
+            return pdf_text[offset:][:length]
 
         read_range: ReadRange = read_content
         if arguments.get("text"):
-            text_of_pdf = (await document_text(ref, self._store)).encode()
-            ref = replace(ref, mime_type="text/plain", size_bytes=len(text_of_pdf))
-            read_range = read_text
+            pdf_text = (await document_text(ref, self._store)).encode()
+            ref = replace(ref, mime_type="text/plain", size_bytes=len(pdf_text))
+            read_range = read_pdf_text
+
         offset = arguments.get("offset", 0)
         length = arguments.get("length")
         return await _read_slice(ref, read_range, offset, length, self._options.max_answer_bytes, self._view)
@@ -192,45 +213,62 @@ class ArtifactTools:
 async def _read_slice(
     ref: ArtifactRef, read_range: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
 ) -> CallToolResult:
-    """Return up to ``length`` bytes from ``offset`` in a result of at most ``max_bytes``: a JSON header, then the
-    content, whose text is shown to a model without control and hidden characters."""
-    limit = (max_bytes - 1024) * 3 // 4
-    length = limit if length is None else min(length, limit)
+    """Read up to ``length`` bytes from ``offset``, and return them in a result of at most ``max_bytes``.
+
+    The first text of the result is a JSON header, the second is the content: text without control and hidden
+    characters, or base64."""
+    # Base64 makes 4 characters of 3 bytes; the header needs up to 1 KiB.
+    max_length = (max_bytes - 1024) * 3 // 4
+    length = max_length if length is None else min(length, max_length)
+
     while True:
         data = await read_range(offset, length)
-        text, size = _whole_characters(ref, data, offset + len(data) >= ref.size_bytes)
-        end = offset + size
-        header = {
-            "id": ref.id,
-            "mime_type": ref.mime_type,
-            "size_bytes": ref.size_bytes,
-            "offset": offset,
-            "length": size,
-            "encoding": "base64" if text is None else "utf-8",
-            "next_offset": end if end < ref.size_bytes and size else None,
-        }
-        url = view.url(ref)
-        if url:
-            header["url"] = url
-        if text is None:
-            content = base64.b64encode(data).decode()
-        else:
-            content = plain_text(text)
-            if content != text:
-                exact = f"; the resource {ref.uri} has the exact bytes" if view.as_resources else ""
-                header["note"] = f"control and hidden characters are not shown{exact}"
+        header, content = _describe_slice(ref, data, offset, view)
         answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
         if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
             return answer
-        length //= 2  # a text with many characters that JSON escapes
+        # The text has many characters that JSON escapes.
+        length //= 2
 
 
-def _whole_characters(ref: ArtifactRef, data: bytes, last: bool) -> tuple[str | None, int]:
-    """Return the text in ``data`` up to its last complete character, and its length in bytes. If ``data`` is not text,
-    return ``None`` and its length."""
+def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactView) -> tuple[dict[str, object], str]:
+    """Return the JSON header of a slice of an artifact, and its content as text or base64."""
+    is_last = offset + len(data) >= ref.size_bytes
+    text, size = _decode_whole_characters(ref, data, is_last)
+    end = offset + size
+    has_more = end < ref.size_bytes and size > 0
+    header: dict[str, object] = {
+        "id": ref.id,
+        "mime_type": ref.mime_type,
+        "size_bytes": ref.size_bytes,
+        "offset": offset,
+        "length": size,
+        "encoding": "base64" if text is None else "utf-8",
+        "next_offset": end if has_more else None,
+    }
+    url = view.url(ref)
+    if url:
+        header["url"] = url
+
+    if text is None:
+        return header, base64.b64encode(data).decode()
+
+    shown = plain_text(text)
+    if shown != text:
+        note = "control and hidden characters are not shown"
+        if view.as_resources:
+            note += f"; the resource {ref.uri} has the exact bytes"
+        header["note"] = note
+    return header, shown
+
+
+def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tuple[str | None, int]:
+    """Decode ``data`` up to its last complete character. Return the text and its length in bytes, or ``None`` and the
+    length of ``data`` if it is not text. Unless it ``is_last``, ``data`` may end within a character."""
     if is_textual(ref.mime_type):
+        decoder = codecs.getincrementaldecoder("utf-8")()
         try:
-            text = codecs.getincrementaldecoder("utf-8")().decode(data, final=last)
+            text = decoder.decode(data, final=is_last)
         except UnicodeDecodeError:
             return None, len(data)
         size = len(text.encode())
@@ -258,6 +296,7 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     target = Path(path)
     if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
         raise refused
+
     try:
         with folder_beneath(target.parent, roots, refused) as (real, folder):
             await _write_artifact(store, ref, folder, target.name)
@@ -272,31 +311,39 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
 
 
 async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
+    """Write an artifact to a temporary file, and rename that to ``name``. Raises :class:`FileExistsError` if ``name``
+    has other content."""
     temporary = f".{temporary_name()}"
-    fd = -1
-
-    def create() -> None:
-        nonlocal fd
-        fd = folder.create(temporary)
-
     try:
-        try:
-            await in_thread(create)  # not interrupted by cancellation, so that the file is always removed below
-            async with aclosing(store.open(ref.id)) as pieces:
-                async for piece in pieces:
-                    await in_thread(write_all, fd, memoryview(piece))
-            await in_thread(os.fsync, fd)
-        finally:
-            if fd >= 0:
-                os.close(fd)
+        await _write_content(store, ref, folder, temporary)
         try:
             await in_thread(_rename, temporary, folder, name)
             await in_thread(folder.sync)
         except FileExistsError:
-            if await in_thread(_sha256_of, name, folder) != ref.sha256:
+            has_same_content = await in_thread(_sha256_of, name, folder) == ref.sha256
+            if not has_same_content:
                 raise
     finally:
         await in_thread(folder.unlink, temporary)
+
+
+async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
+    fd = -1
+
+    def create() -> None:
+        nonlocal fd
+        fd = folder.create(name)
+
+    try:
+        # Not interrupted by cancellation, so that the file is always closed and removed.
+        await in_thread(create)
+        async with aclosing(store.open(ref.id)) as chunks:
+            async for chunk in chunks:
+                await in_thread(write_all, fd, memoryview(chunk))
+        await in_thread(os.fsync, fd)
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _rename(temporary: str, folder: Folder, name: str) -> None:
@@ -309,7 +356,7 @@ def _rename(temporary: str, folder: Folder, name: str) -> None:
 
 
 def _sha256_of(name: str, folder: Folder) -> str | None:
-    """Return the SHA-256 of a regular file, or ``None`` for anything else of that name."""
+    """Return the SHA-256 of a regular file; ``None`` if ``name`` is anything else."""
     try:
         fd = folder.open(name)
         with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path
@@ -335,38 +382,41 @@ async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
     try:
         return ReadResourceResult.model_validate(await read_artifact(store, uri, max_bytes, view))
     except (ArtifactNotFound, Corrupt, TooLarge, UsageError) as error:
-        raise _unreadable(uri, error) from error
+        raise _unreadable_resource(uri, error) from error
 
 
-def _unreadable(uri: str, error: ABPError) -> MCPError:
+def _unreadable_resource(uri: str, error: ABPError) -> MCPError:
     return MCPError(INVALID_PARAMS, error.message, {"uri": uri[:300], "code": error.code})
 
 
 async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
-    """Return a resource of a connected MCP server. Of several servers, those that list it are tried in turn, or all if
-    none does. The content is stored as an artifact, as by the capability ``resources.read``.
+    """Read a resource of a connected MCP server, and store its content as an artifact, as the capability
+    ``resources.read`` does. Of several servers, those that list the resource are tried in turn, or all if none does.
 
     Raises :class:`MCPError` if no server has the resource, and above ``max_bytes``."""
-    about = {"uri": uri[:300]}
-    owners = [app for app in apps if app.session.resources.available]
-    if len(owners) > 1:
-        owners = [app for app in owners if await _lists(app, uri)] or owners
+    candidates = [app for app in apps if app.session.resources.available]
+    if len(candidates) > 1:
+        candidates = [app for app in candidates if await _lists_resource(app, uri)] or candidates
+
+    details = {"uri": uri[:300]}
     problem = "no connected server has resources; here only artifact://ID can be read"
-    for app in owners:
+    for app in candidates:
         try:
             result = await app.session.resources.read(uri)
         except ABPError as error:
-            problem, about["code"] = error.message, error.code
+            problem = error.message
+            details["code"] = error.code
             continue
         try:
             contents = await _stored_contents(app, result, max_bytes, view)
         except ABPError as error:
-            raise _unreadable(uri, error) from error
+            raise _unreadable_resource(uri, error) from error
         return ReadResourceResult.model_validate({"contents": contents})
-    raise MCPError(INVALID_PARAMS, problem, about)
+
+    raise MCPError(INVALID_PARAMS, problem, details)
 
 
-async def _lists(app: App, uri: str) -> bool:
+async def _lists_resource(app: App, uri: str) -> bool:
     try:
         return any(resource.uri == uri for resource in await app.session.resources.list())
     except ABPError:
@@ -374,21 +424,26 @@ async def _lists(app: App, uri: str) -> bool:
 
 
 async def _stored_contents(app: App, result: Result, max_bytes: int, view: ArtifactView) -> list[Fields]:
-    """Return the contents of a resource: short text from the result, other content from the store."""
+    """Return the contents of a resource: short text from the result, other content from the store.
+
+    Raises :class:`~transports.errors.TooLarge` for more than ``max_bytes`` from the store."""
     data: Any = result.data
     contents: list[Fields] = []
+    bytes_left = max_bytes
     for index, item in enumerate(data["contents"]):
         if not isinstance(item, dict):
             continue
-        uri, mime_type = str(item.get("uri", "")), item.get("mimeType")
-        places = [place for key in ("blob", "text") if (place := f"contents.{index}.{key}") in result.artifacts]
-        if not places:
-            contents.append({"uri": uri, "mimeType": mime_type, "text": str(item.get("text", ""))})
+        uri = str(item.get("uri", ""))
+
+        places = [f"contents.{index}.blob", f"contents.{index}.text"]
+        ref = next((result.artifacts[place] for place in places if place in result.artifacts), None)
+        if ref is None:
+            contents.append({"uri": uri, "mimeType": item.get("mimeType"), "text": str(item.get("text", ""))})
             continue
-        ref = result.artifacts[places[0]]
-        max_bytes -= ref.size_bytes
-        if max_bytes < 0:
-            raise over_limit(ref, max_bytes + ref.size_bytes)
+
+        if ref.size_bytes > bytes_left:
+            raise over_limit(ref, bytes_left)
+        bytes_left -= ref.size_bytes
         content = await app.session.store.get(ref)
         contents.append(artifact_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))
     return contents
