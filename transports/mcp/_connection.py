@@ -98,7 +98,7 @@ class Connection:
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
-        """Only the first reason is kept."""
+        """Mark the server as lost. The first reason is kept."""
         if not self.lost.done():
             self.lost.set_result(reason)
 
@@ -151,6 +151,7 @@ class Connection:
             yield
 
     async def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
+        """Return the error for a server that could not be reached or initialized, with its likely cause."""
         if isinstance(error, ABPError):
             return error
         if await self._is_of_the_old_transport():
@@ -163,6 +164,7 @@ class Connection:
             return ConnectFailed(f"{self.server} did not answer {within}{stderr}; is it an MCP server?")
         if self.lost.done():
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
+
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
             reason = f"its handshake is not valid MCP: {first_fault(error)}"
@@ -209,7 +211,8 @@ class Connection:
                 params.pop("_meta", None)
                 self._notify("notifications/message", params)
             case _:
-                pass  # progress goes to its call
+                # Progress goes to its call.
+                pass
 
     def _notify(self, event: str, data: object) -> None:
         self._emit(Message("notification", {"event": event, "data": data}))
@@ -220,7 +223,7 @@ class Connection:
             opened = self._keep_listening(
                 "", (), tools=bool(capabilities.tools), resources=bool(capabilities.resources)
             )
-            # a server may refuse the stream; retrieving the exception keeps asyncio from logging it
+            # A server may refuse the stream. Retrieving the exception keeps asyncio from logging it.
             opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
 
     async def listen(self, uri: str) -> None:
@@ -251,7 +254,8 @@ class Connection:
                     ) as changes:
                         if not opened.done():
                             opened.set_result(None)
-                        async for _ in changes:  # `_on_message` gets them too, as in the older protocol
+                        # `_on_message` gets the changes too, as in the older protocol.
+                        async for _ in changes:
                             pass
                 except MCPError as error:
                     logger.info("%s does not report changes: %s", self.server, error.error.message)
@@ -260,12 +264,13 @@ class Connection:
                     return
                 except SubscriptionLost:
                     pass
-                except Exception as error:  # of the SDK
+                except Exception as error:  # any error of the SDK
                     logger.warning("%s: a stream of changes failed", self.server, exc_info=error)
                     if not opened.done():
                         opened.set_exception(TransportError(f"changes are not reported: {first_line(error)}"))
                         return
-                await asyncio.sleep(1.0)  # before the broken stream is opened again
+                # A pause before the broken stream is opened again.
+                await asyncio.sleep(1.0)
 
         if key not in self._listening:
             self._listening[key] = begin(listening())
@@ -308,7 +313,7 @@ class Reconnector:
         return self._connection
 
     async def open(self) -> None:
-        """Raises :class:`~transports.errors.ConnectFailed` if the first connection fails."""
+        """Open the first connection. Raises :class:`~transports.errors.ConnectFailed` if that fails."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._keep_open(opened))
         await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
@@ -320,15 +325,17 @@ class Reconnector:
             self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled():
-                self._task.exception()  # retrieved so that asyncio does not log it; open() may have raised it
+                # Retrieve the exception, so that asyncio does not log it. open() may have raised it.
+                self._task.exception()
         self._connection = None
 
     async def _keep_open(self, opened: asyncio.Future[None]) -> None:
+        """Open a connection, and another one each time it is lost. ``opened`` is done once the first is open."""
         attempt = 1
         reason = ""
         clock = asyncio.get_running_loop().time
         while True:
-            began = clock()
+            started = clock()
             connection = self._make()
             try:
                 async with connection.open(self._timeout):
@@ -342,14 +349,18 @@ class Reconnector:
                 if not opened.done():
                     raise
                 connection.mark_lost(_loss_reason(connection, error))
-            if self._connection is connection:  # it had been opened
+
+            had_opened = self._connection is connection
+            if had_opened:
                 self._connection = None
                 reason = connection.lost.result()
                 self._emit(Message("connection/lost", {"reason": reason}))
                 if not self._reconnect:
                     return
-                if clock() - began > MAX_DELAY:  # a connection that held resets the back-off
+                # A connection that held for a while resets the back-off.
+                if clock() - started > MAX_DELAY:
                     attempt = 1
+
             logger.info("%s; reconnecting", reason)
             await asyncio.sleep(backoff_delay(attempt))
             attempt += 1
@@ -381,12 +392,14 @@ async def send_request(
 
 
 async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[str, Any]) -> _T:
+    """Return ``work(result)``, done in a thread if it would block the event loop for long."""
     if is_larger(result, LIMITS.values_on_loop):
         return await in_thread(work, result)
     return work(result)
 
 
 async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
+    """Send a request and answer the server's questions until it returns a result."""
     session = connection.client.session
     responses: types.InputResponses | None = None
     state: str | None = None
@@ -397,11 +410,13 @@ async def _exchange(connection: Connection, make: MakeRequest, progress: Progres
         except MCPError as error:
             if error.code != types.HEADER_MISMATCH:
                 raise
-            await connection.client.list_tools()  # the SDK makes headers of the tool's schema, which has changed
+            # The SDK makes headers from the tool's schema, which has changed. Listing the tools updates it.
+            await connection.client.list_tools()
             raw = await session.send_request(request, _Raw, progress_callback=progress)
         result = connection.aside.take(raw.root) or raw.root
         if result.get("resultType") != "input_required":
             return result
+
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
         required = types.InputRequiredResult.model_validate(result, by_name=False)
@@ -424,11 +439,11 @@ async def list_tools(connection: Connection) -> dict[str, types.Tool]:
     cursor: str | None = None
     for _ in range(LIMITS.pages):
         page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
-        whole = connection.aside.take({"_meta": page.meta})
-        if whole is None:
+        large_page = connection.aside.take({"_meta": page.meta})
+        if large_page is None:
             tools |= _by_name(page.tools)
         else:
-            tools |= await in_thread(_by_name, whole["tools"][: MAX_CAPABILITIES - len(tools)])
+            tools |= await in_thread(_by_name, large_page["tools"][: MAX_CAPABILITIES - len(tools)])
         cursor = page.next_cursor
         if cursor is None:
             return tools
@@ -461,7 +476,11 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
 
 
 def _abp_error(connection: Connection, error: MCPError) -> ABPError:
-    code, text, data = error.error.code, error.error.message, error.error.data
+    """Return the error of the kit for an error of the server, the connection, or our own reader of messages."""
+    code = error.error.code
+    text = error.error.message
+    data = error.error.data
+
     if code == OVER_LIMIT or is_size_error(text):
         return TooLarge(
             f"the server sent a message over the limit of {connection.max_bytes:,} bytes; raise "
@@ -475,7 +494,8 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
     text = connection.server.redact(text)[: LIMITS.message_chars]
     if code == types.CONNECTION_CLOSED or text == _SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
-        if text == _SESSION_EXPIRED:  # it did not run
+        if text == _SESSION_EXPIRED:
+            # The server refused the request, so it did not run.
             return Disconnected(connection.lost.result(), sent=False)
         return Disconnected(connection.lost.result())
     details: dict[str, object] = {"code": code}

@@ -149,6 +149,7 @@ class MCPTransport(Transport):
         return Message(f"{message.type}-result", answer, id=message.id)
 
     async def _answer(self, request: str, payload: Any) -> object:
+        """Return the payload of the reply to a request of any type but a call."""
         match request:
             case "initialize":
                 return await self._initialize()
@@ -180,10 +181,12 @@ class MCPTransport(Transport):
     async def _initialize(self) -> dict[str, object]:
         client = self._reconnector.connection().client
         self.features = replace(self.features, resources=client.server_capabilities.resources is not None)
+
         app = {"id": str(self._server), "name": str(self._server), "version": ""}
         info = client.server_info
         if info:
             app = {"id": info.name, "name": info.title or info.name, "version": info.version}
+
         self._initial_tools = await self._list_capabilities()
         return {
             "sessionId": str(uuid.uuid4()),
@@ -198,14 +201,18 @@ class MCPTransport(Transport):
             return []
         try:
             self._tools = await list_tools(connection)
-        except (CapabilityError, ProtocolError, TooLarge) as error:  # it may still have resources
+        except (CapabilityError, ProtocolError, TooLarge) as error:
+            # Not an error of the session: the server may still have resources.
             logger.warning("%s could not list its tools: %s", self._server, error.message)
+
         tools = [tool for tool in self._tools.values() if is_visible(tool, "model")]
-        if len(tools) > 500:  # describing them may take long
+        # Describing a tool takes up to a tenth of a millisecond, so many are described off the event loop.
+        if len(tools) > 500:
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
     async def _call(self, message: Message) -> Message:
+        """Call a tool and return its result as the reply to ``capabilities/call``."""
         payload: Any = message.payload
         connection = self._reconnector.connection()
         name = payload["capability"]
@@ -214,12 +221,13 @@ class MCPTransport(Transport):
         if tool is not None and not is_visible(tool, "model"):
             hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
             return Message("capabilities/call-result", error_answer(hidden), id=message.id, is_checked=True)
+
         arguments = payload["params"]
         if message.content:
             schema = tool.input_schema if tool is not None else {}
             arguments = await asyncio.to_thread(to_arguments, arguments, message.content, schema)
 
-        def make(responses: types.InputResponses | None, state: str | None) -> types.CallToolRequest:
+        def make_request(responses: types.InputResponses | None, state: str | None) -> types.CallToolRequest:
             params = types.CallToolRequestParams(
                 name=name, arguments=arguments, input_responses=responses, request_state=state
             )
@@ -231,29 +239,34 @@ class MCPTransport(Transport):
 
         warnings: list[str] = []
         server_call: ServerCall | None = None
-        sending = asyncio.ensure_future(send_request(connection, make, partial(self._report_progress, call_id)))
+        progress = partial(self._report_progress, call_id)
+        sending = asyncio.ensure_future(send_request(connection, make_request, progress))
         self._pending[call_id] = sending
         try:
             result = await sending
             if result.pop(REPAIRED, False):
                 warnings.append(HALF_PAIR)
+
             if message.opens_view:
-                shown = await in_thread_if_large(as_json, result)
-                listed = self.tool(name) if tool is not None else {"name": name}
-                server_call = ServerCall(listed, arguments, shown)
-                self._offered.add_links(shown)
+                result_json = await in_thread_if_large(as_json, result)
+                listed_tool = self.tool(name) if tool is not None else {"name": name}
+                server_call = ServerCall(listed_tool, arguments, result_json)
+                self._offered.add_links(result_json)
+
             answer, faults = await in_thread_if_large(read_result, result)
             warnings += faults
         except CapabilityError as error:
             answer = error_answer(error)
-        except asyncio.CancelledError:  # the SDK notifies the server
+        except asyncio.CancelledError:
+            # Either the caller was cancelled, or this call by `capabilities/cancel`. The SDK notifies the server.
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
             answer = {"success": False, "cancelled": True}
         finally:
             del self._pending[call_id]
-        # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result
+
+        # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result.
         refused = answer.get("error")
         if tool is None and isinstance(refused, dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
@@ -286,9 +299,9 @@ class MCPTransport(Transport):
         return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
 
     async def _listed_view(self, uri: str, read: Mapping[str, object]) -> Mapping[str, object] | None:
-        """Return a view's entry in the list of resources, if its document (``read``) declares nothing itself.
+        """Return a view's entry in the list of resources, or ``None`` without one.
 
-        Servers may leave views out of their list, so an error of the list is ``None``, too."""
+        It is also ``None`` if the view's document (``read``) declares its settings itself."""
         match read.get("contents"):
             case [{"_meta": {"ui": _}}, *_]:
                 return None
@@ -308,19 +321,22 @@ class MCPTransport(Transport):
             self._require_tool_of_views(params.get("name"))
         if kind is types.ReadResourceRequest:
             uri = params.get("uri")
-            if not any(uri == view_of(tool) for tool in self._tools.values() if tool.meta):
+            is_view = any(uri == view_of(tool) for tool in self._tools.values() if tool.meta)
+            if not is_view:
                 await self._offered.require(uri)
+
         try:
             request = kind.model_validate({"method": method, "params": dict(params)}, by_name=False)
         except ValidationError as error:
             raise _invalid_params(f"{method}: {first_fault(error)}") from None
-        result = await self._send(request)
+
+        result = await self._request(request)
         if result.pop(REPAIRED, False):
             logger.warning("%s: %s", method, HALF_PAIR)
-        shown: Mapping[str, object] = await in_thread_if_large(as_json, result)
+        result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
         if kind is types.CallToolRequest:
-            self._offered.add_links(shown)
-        return shown
+            self._offered.add_links(result_json)
+        return result_json
 
     def _require_tool_of_views(self, name: object) -> None:
         if not isinstance(name, str) or name not in self._tools or not is_visible(self._tools[name], "app"):
@@ -331,20 +347,21 @@ class MCPTransport(Transport):
     async def _list_page(self, method: str, cursor: str | None) -> Mapping[str, object]:
         params = types.PaginatedRequestParams(cursor=cursor)
         if method == "resources/list":
-            return await self._send(types.ListResourcesRequest(params=params))
-        return await self._send(types.ListResourceTemplatesRequest(params=params))
+            return await self._request(types.ListResourcesRequest(params=params))
+        return await self._request(types.ListResourceTemplatesRequest(params=params))
 
     async def _read_resource(self, uri: str) -> Mapping[str, object]:
         """Return ``{contents, ttl?}`` of a resource."""
         connection = self._reconnector.connection()
 
-        def make(responses: types.InputResponses | None, state: str | None) -> types.ReadResourceRequest:
+        def make_request(responses: types.InputResponses | None, state: str | None) -> types.ReadResourceRequest:
             params = types.ReadResourceRequestParams(uri=uri, input_responses=responses, request_state=state)
             return types.ReadResourceRequest(params=params)
 
-        result = await send_request(connection, make)
+        result = await send_request(connection, make_request)
         if result.pop(REPAIRED, False):
             logger.warning("resources/read: %s", HALF_PAIR)
+
         contents = result.get("contents")
         resource: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
         if connection.is_modern:
@@ -353,8 +370,9 @@ class MCPTransport(Transport):
         return resource
 
     async def _subscribe(self, uri: str) -> None:
-        """Raises :class:`~transports.errors.UsageError` with the code ``NOT_SUPPORTED`` if the server does not report
-        changes of resources."""
+        """Ask the server to report changes of a resource.
+
+        Raises :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) if the server reports none."""
         connection = self._reconnector.connection()
         resources = connection.client.server_capabilities.resources
         if resources is None or not (resources.subscribe or connection.is_modern):
@@ -362,16 +380,17 @@ class MCPTransport(Transport):
         if connection.is_modern:
             await map_errors(connection, connection.listen(uri))
         else:
-            await self._send(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)))
+            await self._request(types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)))
 
     async def _unsubscribe(self, uri: str) -> None:
         connection = self._reconnector.connection()
         if connection.is_modern:
             await connection.stop_listening(uri)
         else:
-            await self._send(types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)))
+            await self._request(types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)))
 
-    async def _send(self, request: types.Request[Any, Any]) -> dict[str, Any]:
+    async def _request(self, request: types.Request[Any, Any]) -> dict[str, Any]:
+        """Send a request that the server answers without questions, and return its result."""
         return await send_request(self._reconnector.connection(), lambda *_: request)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -437,7 +456,8 @@ class Offered:
         for _ in range(LIMITS.pages):
             try:
                 page = await self._list_page(method, cursor)
-            except CapabilityError:  # many servers have one of the lists only
+            except CapabilityError:
+                # Many servers have only one of the two lists.
                 return
             items = page.get(key)
             for item in items if isinstance(items, list) else []:
@@ -454,7 +474,8 @@ class Offered:
         self._remembered.pop(uri, None)
         self._remembered[uri] = None
         if len(self._remembered) > LIMITS.resource_uris:
-            del self._remembered[next(iter(self._remembered))]  # the oldest
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest]
 
 
 def _matches(template: object, uri: str) -> bool:
