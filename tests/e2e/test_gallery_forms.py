@@ -46,6 +46,8 @@ SCHEMA: dict[str, Any] = {
                 "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 7}},
             },
         },
+        # left out as a whole, so that nothing in it is required
+        "circle": {"type": "object", "required": ["r"], "properties": {"r": {"type": "number"}}},
         "files": {"type": "array", "items": {"type": "string", "format": "binary"}},
         "a.dot": {"type": "string"},
         "tree": {"$ref": "#/$defs/node"},
