@@ -38,7 +38,7 @@ NO_NAMESPACE = "artifact"
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 #: Applies the rules alone: the session itself masks the known secret values of its user.
-REDACTOR = Redactor(known=NO_SECRETS)
+REDACTOR = Redactor(secrets=NO_SECRETS)
 
 
 def too_large(limit: int) -> TooLarge:

@@ -34,7 +34,7 @@ _STACK_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(
 #: Start of the message of a failed request.
 _NETWORK_PREFIX = "Failed to load resource: "
 #: Redacts by rules alone: the session that shows these lines masks its known values itself.
-_REDACTOR = Redactor(known=NO_SECRETS)
+_REDACTOR = Redactor(secrets=NO_SECRETS)
 #: Status of HTTP for "Upgrade Required": the address belongs to a WebSocket.
 _UPGRADE = 426
 #: Advice on a certificate that is not trusted, for those who can give a context.

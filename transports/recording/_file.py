@@ -253,7 +253,7 @@ class Recording:
     def scrubber(self, known: KnownSecrets = KNOWN_SECRETS) -> Redactor:
         """Return a redactor of the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
         try:
-            return Redactor(self.fields, self.patterns, known=known)
+            return Redactor(self.fields, self.patterns, secrets=known)
         except re.error as error:
             raise UsageError(
                 f"patterns= of a recording: {error.pattern!r} is not a regular expression: {error}"

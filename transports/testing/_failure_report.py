@@ -203,12 +203,12 @@ def _numbered(name: str, number: int) -> str:
 
 def _notes(view: View) -> list[str]:
     """Return what the browser refused to a view, and what else was wrong with it, without secrets."""
-    redactor = Redactor((), (), known=KNOWN_SECRETS)
+    redactor = Redactor((), (), secrets=KNOWN_SECRETS)
     return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:5]]
 
 
 def _view_as_json(view: View) -> object:
-    return Redactor((), (), known=KNOWN_SECRETS).tree(
+    return Redactor((), (), secrets=KNOWN_SECRETS).tree(
         {
             "capabilities": sorted(view.capabilities),
             "requests": [dataclasses.asdict(request) for request in view.requests],

@@ -98,17 +98,17 @@ _PIECE = 1 << 16
 
 
 class Redactor:
-    """Redaction by the rules, and of ``known`` values.
+    """Redaction by the rules, and of known ``secrets``.
 
     ``fields`` are additional endings of secret names. ``patterns`` are additional regular expressions, which ignore
     case; the group ``secret`` of a match is replaced, or the whole match without such a group. Redaction is idempotent.
     """
 
     def __init__(
-        self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, known: KnownSecrets = KNOWN_SECRETS
+        self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, secrets: KnownSecrets = KNOWN_SECRETS
     ) -> None:
         #: Known values, which are replaced as well.
-        self.known = known
+        self.known = secrets
         more = tuple(_bare(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more)
         self._in_queries = (*_SECRET_IN_QUERIES, *more)
@@ -377,13 +377,13 @@ class SecretValues:
     """The secret values of one call, and redaction by them.
 
     :meth:`learn` and the other ``learn_…`` methods collect values; :meth:`text` and :meth:`tree` redact by the rules,
-    by the collected values and by the ``known`` values of the receiver. For one thread at a time.
+    by the collected values and by the known ``secrets`` of the receiver. For one thread at a time.
     """
 
-    def __init__(self, known: KnownSecrets = KNOWN_SECRETS) -> None:
-        self._known = known
+    def __init__(self, secrets: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = secrets
         self._labels_in_finder: object = None
-        self._redactor = _Piecewise(known=known)
+        self._redactor = _Piecewise(secrets=secrets)
         self._values: set[str] = set()
         self._finder: Finder | None = None
 
