@@ -95,22 +95,28 @@ class ViewDocument:
 
 
 def _allowlist(policy: str) -> str:
-    """Return the value of ``Connection-Allowlist`` with the hosts of a policy. Chromium holds it against what no policy
-    covers: WebRTC, look-ups of names and connections ahead of requests, in frames and workers, too.
+    """Return the value of the header ``Connection-Allowlist`` for the hosts of a policy.
 
-    What each host is for, and where redirects may lead, is left to the policy."""
+    Chromium applies it to what a policy does not cover: WebRTC, DNS prefetches and preconnects, in frames and workers
+    too. The purpose of each host, and redirects, are left to the policy."""
+    # A dict as an ordered set.
     hosts: dict[str, None] = {}
-    for source in (source for directive in policy.split(";") for source in directive.split()[1:]):
-        match = _SOURCE.fullmatch(source)
-        if _ANY_HOST.fullmatch(source):
-            hosts["*"] = None
-        elif match is not None and match["host"]:
-            hosts[match["host"].replace(":", r"\\:")] = None
+    for directive in policy.split(";"):
+        _, *sources = directive.split()
+        for source in sources:
+            match = _SOURCE.fullmatch(source)
+            if _ANY_HOST.fullmatch(source):
+                hosts["*"] = None
+            elif match is not None and match["host"]:
+                escaped_host = match["host"].replace(":", r"\\:")
+                hosts[escaped_host] = None
+
     patterns = "".join(f' "*://{host}:*/*"' for host in hosts)
     return f"(response-origin{patterns});redirects=allow;webrtc=block"
 
 
 def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
+    """Yield each directive of a view's policy with its sources. ``csp`` are the declared sources by kind."""
     if csp is None:
         for directive in _RESTRICTIVE.split("; "):
             name, _, sources = directive.partition(" ")
@@ -132,12 +138,14 @@ def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, o
             pass
         case _:
             raise ProtocolError(f"the server has no document for the view {uri[:200]}")
+
     mime_type = str(content.get("mimeType", "")).replace(" ", "").lower()
     if mime_type != VIEW_TYPE:
         raise ProtocolError(
             f"the document of the view {uri[:200]} is {mime_type[:100] or 'of no type'}; hosts show {VIEW_TYPE} only"
         )
     html = _html_of(content, uri)
+
     warnings: list[str] = []
     ui = declared_ui(content)
     if ui is None:
@@ -155,7 +163,9 @@ def declared_ui(resource: Mapping[str, object]) -> Mapping[str, object] | None:
 
 
 def _html_of(content: Mapping[str, object], uri: str) -> str:
-    text, blob = content.get("text"), content.get("blob")
+    """Return the HTML of a document, which is text or base64. Raises :class:`~transports.errors.ProtocolError`."""
+    text = content.get("text")
+    blob = content.get("blob")
     if isinstance(text, str):
         html = text
     elif isinstance(blob, str):
@@ -165,8 +175,10 @@ def _html_of(content: Mapping[str, object], uri: str) -> str:
             raise ProtocolError(f"the document of the view {uri[:200]} is not UTF-8 in base64") from error
     else:
         raise ProtocolError(f"the document of the view {uri[:200]} has neither text nor blob")
-    if len(html) > 8 << 20:
-        raise ProtocolError(f"the document of the view {uri[:200]} has more than {8 << 20:,} characters")
+
+    limit = 8 << 20
+    if len(html) > limit:
+        raise ProtocolError(f"the document of the view {uri[:200]} has more than {limit:,} characters")
     return html
 
 
@@ -177,23 +189,27 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
     if not isinstance(declared, Mapping):
         warnings.append("the view's csp is not an object; it gets the policy of views that declare nothing")
         return None
+
+    max_domains = 100
     sources: dict[str, Sequence[str]] = {}
     for kind in ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains"):
         domains = declared.get(kind, [])
         if not isinstance(domains, list):
             domains = [domains]
-        reasons = [(domain, _why_refused(domain)) for domain in domains[:100]]
+
+        reasons = [(domain, _why_refused(domain)) for domain in domains[:max_domains]]
         sources[kind] = [domain for domain, reason in reasons if not reason]
+
         refused = [f"{domain!r:.100}: {reason}" for domain, reason in reasons if reason]
         if refused:
             warnings.append(f"the view's policy leaves out {kind} {refused[0]}")
-        if len(domains) > 100:
-            warnings.append(f"the view's policy leaves out {kind} after the first 100")
+        if len(domains) > max_domains:
+            warnings.append(f"the view's policy leaves out {kind} after the first {max_domains}")
     return sources
 
 
 def policy_remedy(directive: str, address: str) -> str:
-    """Return what the author of a view does about a ``directive`` of its policy that has forbidden an ``address``."""
+    """Return the advice for the author of a view whose policy has forbidden an ``address`` by a ``directive``."""
     _, kind = _DECLARED.get(directive.removesuffix("-elem").removesuffix("-attr"), ("", ""))
     origin = _ORIGIN.match(address)
     if not kind or origin is None:
@@ -228,12 +244,15 @@ def _is_this_machine(host: str) -> bool:
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         else:
             return False
-    except (OSError, ValueError):  # browsers cannot read it either
+    except (OSError, ValueError):
+        # Browsers cannot read this address either.
         return False
-    return host != name or address.is_loopback or address.is_unspecified
+    has_wildcard = host != name
+    return has_wildcard or address.is_loopback or address.is_unspecified
 
 
 def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:
+    """Return the names of declared permissions for the iframe's ``allow``. Adds a warning for unknown ones."""
     if declared is None:
         return []
     if not isinstance(declared, Mapping):
