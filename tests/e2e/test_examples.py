@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.hosts.environment import Missing, python_of
+from tests.hosts.environment import python_of
 from tests.support.command_line import CommandLine, serving
 from tests.support.leaving import leave
 from tests.support.mcp_servers import target
-from tests.support.needs import missing
 from tests.surfaces.cli.conftest import abp as abp
 from webapp_fixture import digest
 
@@ -211,10 +210,7 @@ def test_any_page(tmp_path: Path) -> None:
 @pytest.mark.hosts
 def test_jupyterlab(tmp_path: Path) -> None:
     """The real JupyterLab, in an environment of its own: 21 tools, a plot, an error of the kernel, a cancelled cell."""
-    try:
-        jupyter = python_of("jupyterlab").with_name("jupyter")
-    except Missing as error:
-        missing("JupyterLab", error)
+    jupyter = python_of("jupyterlab").with_name("jupyter")
     printed = run_example("jupyterlab.py", str(jupyter), str(tmp_path), cwd=tmp_path, timeout=240)
     assert "21 tools" in printed and "refused: run_cell: " in printed and "a long cell was cancelled" in printed
     assert "ZeroDivisionError" in printed

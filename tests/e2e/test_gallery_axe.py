@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.mcp_official.node import Missing, packages
+from tests.mcp_official.node import packages
 from tests.support.batch_run import plant_run
 from tests.support.gallery import PICTURE, Gallery, open_gallery
-from tests.support.needs import missing
 from tests.support.resources import ResourceApp
 from transports import Browser
 from webapp_fixture import Fixture
@@ -24,10 +23,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The script, from npm."""
-    try:
-        folder = packages(ROOT / "tests" / "support" / "axe.json")
-    except Missing as error:
-        missing("npm", error)
+    folder = packages(ROOT / "tests" / "support" / "axe.json")
     return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
 
 

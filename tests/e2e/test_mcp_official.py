@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from tests.mcp_official.node import Missing, Node, installed
+from tests.mcp_official.node import Node, installed
 from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
 
 pytestmark = pytest.mark.hosts
@@ -17,10 +17,7 @@ pytestmark = pytest.mark.hosts
 
 @pytest.fixture(scope="module")
 def node() -> Node:
-    try:
-        return installed()
-    except Missing as error:
-        pytest.skip(str(error))
+    return installed()
 
 
 @pytest.mark.requirement("R4-13d")

@@ -13,9 +13,8 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Error as PlaywrightError, TimeoutError as PlaywrightTimeout
 
 from tests.benchmarks.measure import MB, Growth
-from tests.mcp_official.node import Missing, packages
+from tests.mcp_official.node import packages
 from tests.support.eventually import eventually
-from tests.support.needs import missing
 from transports import (
     BinaryData,
     Browser,
@@ -282,10 +281,7 @@ async def test_auto_takes_what_the_page_has(fixture: Fixture, browser: Browser, 
 async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
     polyfill: str, fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
-    try:
-        folder = packages(ROOT / "tests" / "support" / "polyfills.json")
-    except Missing as error:
-        missing("npm", error)
+    folder = packages(ROOT / "tests" / "support" / "polyfills.json")
     script = (folder / "node_modules" / f"{polyfill}-polyfill" / "dist" / "index.iife.js").read_text(encoding="utf-8")
     gone = "for (const one of [Document, Navigator]) delete one.prototype.modelContext;"
     await context.route(

@@ -10,27 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.installed import install_once
+
 ROOT = Path(__file__).parents[2]
-_SECONDS = 600.0
-#: What uv says where there is no way to a registry. Anything else, a hash that differs, say, is a failure.
-_UNREACHABLE = re.compile(
-    r"dns error|Temporary failure in name resolution|Connection refused|Network is unreachable|operation timed out"
-    r"|error sending request",
-    re.IGNORECASE,
-)
-
-
-class Missing(Exception):
-    """What keeps the environment from being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +27,7 @@ class HostPython:
     """The interpreter of the host's environment."""
 
     binary: Path
-    module: str = "tests.hosts.inside"
+    module: str
 
     def run(self, *arguments: str, cwd: Path, timeout: float = 240.0, **environment: str) -> Any:
         """Run ``python -m`` with the module there and return the JSON document that it prints. Raises
@@ -55,45 +44,22 @@ class HostPython:
         return json.loads(done.stdout)
 
 
-def installed() -> HostPython:
-    """The environment with the host, made first if need be. Raises :class:`Missing`."""
-    return HostPython(python_of("penguiflow"))
-
-
 def python_of(name: str) -> Path:
-    """The interpreter of the environment that ``requirements/NAME.txt`` pins, made first if need be. Raises
-    :class:`Missing`."""
+    """The interpreter of the environment that ``requirements/NAME.txt`` pins, made first if need be. Skips the
+    test that runs if that is impossible."""
     pins = ROOT / "requirements" / f"{name}.txt"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     folder = ROOT / "build" / name / f"{version}-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
-    if not folder.exists():
-        _install(folder, pins)
+    uv = str(Path(sys.executable).with_name("uv"))
+    options = ["--quiet", "--require-hashes", "--no-deps", "--requirements", str(pins)]
+    install_once(
+        folder,
+        lambda fresh: (
+            [uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(fresh)],
+            [uv, "pip", "install", "--python", str(fresh / "bin" / "python"), *options],
+        ),
+    )
     return folder / "bin" / "python"
-
-
-def _install(folder: Path, requirements: Path) -> None:
-    """As a whole or not at all: an environment that is found is complete."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    uv = Path(sys.executable).with_name("uv")
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        fresh = Path(temporary) / "fresh"
-        made = [str(uv), "venv", "--quiet", "--relocatable", "--python", sys.executable, str(fresh)]
-        pins = ["--require-hashes", "--no-deps", "--requirements", str(requirements)]
-        filled = [str(uv), "pip", "install", "--quiet", "--python", str(fresh / "bin" / "python"), *pins]
-        for command in (made, filled):
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                raise Missing(f"uv did not finish within {_SECONDS:g} s") from error
-            if done.returncode and (unreachable := _UNREACHABLE.search(done.stderr)):
-                raise Missing(f"uv reaches no registry ({unreachable[0]})")
-            if done.returncode:
-                raise RuntimeError(f"uv failed:\n{done.stderr}")
-        try:
-            fresh.rename(folder)
-        except OSError:
-            if not folder.exists():  # else another process was faster
-                raise
 
 
 def _environment(home: Path, more: Mapping[str, str]) -> Mapping[str, str]:

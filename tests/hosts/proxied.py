@@ -172,7 +172,7 @@ SERVERS = (
 
 
 def installed() -> Node:
-    """The servers of npm, installed first if need be. Raises :class:`tests.mcp_official.node.Missing`."""
+    """The servers of npm, installed first if need be."""
     folder = packages(PINS)
     return Node(node_binary(folder), folder)
 

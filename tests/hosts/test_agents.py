@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.hosts.environment import ROOT, HostPython, Missing, python_of
-from tests.support.needs import missing
+from tests.hosts.environment import ROOT, HostPython, python_of
 from webapp_fixture import serve
 
 pytestmark = pytest.mark.hosts
@@ -40,10 +39,7 @@ NAMES = ("config", "self", "run_manager", "ctx", "name", "arguments", "tool_args
 
 @pytest.fixture(scope="module")
 def python() -> HostPython:
-    try:
-        return HostPython(python_of("agents"), "tests.hosts.scripted")
-    except Missing as error:
-        missing("agent frameworks", error)
+    return HostPython(python_of("agents"), "tests.hosts.scripted")
 
 
 async def ran(python: HostPython, framework: str, scenario: str, folder: Path) -> dict[str, Any]:

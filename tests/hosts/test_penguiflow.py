@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.environment import ROOT, HostPython, Missing, installed
-from tests.support.needs import missing
+from tests.hosts.environment import ROOT, HostPython, python_of
 from webapp_fixture import serve
 
 pytestmark = pytest.mark.hosts
@@ -19,10 +18,7 @@ SHA256 = "0a3a1decee52b7e241afd5bf207d9b7087709a22d21ab2e9a4d530b554b63ef2"
 
 @pytest.fixture(scope="module")
 def host() -> HostPython:
-    try:
-        return installed()
-    except Missing as error:
-        missing("penguiflow", error)
+    return HostPython(python_of("penguiflow"), "tests.hosts.inside")
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])

@@ -6,31 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts import environment
 from tests.hosts.conformance import checks
 from tests.hosts.proxied import SERVERS, Server, compare, files, installed, measured
-from tests.mcp_official.node import Missing, Node
-from tests.support.needs import missing
+from tests.mcp_official.node import Node
 
 pytestmark = pytest.mark.hosts
 
 
 @pytest.fixture(scope="module")
 def node() -> Node:
-    try:
-        return installed()
-    except Missing as error:
-        missing("npm", error)
+    return installed()
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
 async def test_small_answers_are_equal_and_large_ones_whole(node: Node, tmp_path: Path, server: Server) -> None:
     (tmp_path / "files").mkdir()
     files(tmp_path / "files")
-    try:
-        bare = await measured(server, node, tmp_path, proxied=False)
-    except environment.Missing as error:
-        missing("fastmcp", error)
+    bare = await measured(server, node, tmp_path, proxied=False)
     proxied = await measured(server, node, tmp_path, proxied=True)
     compare(server, bare, proxied)
 

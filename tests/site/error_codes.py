@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from transports import errors
 from transports.errors import ABPError
@@ -29,86 +28,81 @@ Some errors have a code that says more than their class:
 """
 
 
-class _Single(NamedTuple):
-    meaning: str
-    what_to_do: str
-
-
-#: Each code that is not the code of a class.
-_SINGLES: Mapping[str, _Single] = {
-    "ADDRESS_UNAVAILABLE": _Single(
+#: The meaning of each code that is not the code of a class, and what to do.
+_SINGLES: Mapping[str, tuple[str, str]] = {
+    "ADDRESS_UNAVAILABLE": (
         "a server cannot listen at its port or address",
         "end the program that uses it, or name another port; 0 takes a free one",
     ),
-    "CALL_ELSEWHERE": _Single(
+    "CALL_ELSEWHERE": (
         "a detached call belongs to another server",
         "cancel it with `--server URL` of that server",
     ),
-    "CALL_EXPIRED": _Single(
+    "CALL_EXPIRED": (
         "the answer of a detached call is no longer kept; its files are",
         "find them with `abp artifacts list`, or call again",
     ),
-    "CALL_NOT_FOUND": _Single(
+    "CALL_NOT_FOUND": (
         "no detached call of this user has this id",
         "look the id up with `abp calls list`",
     ),
-    "CANCELLED": _Single(
+    "CANCELLED": (
         "the call was cancelled, or a signal ended the command",
         "call again if you did not mean it; the app may have done the work",
     ),
-    "INSUFFICIENT_SCOPE": _Single(
+    "INSUFFICIENT_SCOPE": (
         "the token for the bridge lacks a scope",
         "get a token with the scope that the message names",
     ),
-    "INVALID_ANSWER": _Single(
+    "INVALID_ANSWER": (
         "the answer to a question of the app does not fit",
         "correct `on_elicitation=`; the message names the fault",
     ),
-    "INVALID_TYPE": _Single(
+    "INVALID_TYPE": (
         "the app of an adapter got a parameter of a wrong type",
         "correct the parameter; `abp capabilities URL NAME` shows the schema",
     ),
-    "LIMIT_REACHED": _Single(
+    "LIMIT_REACHED": (
         "too many connected apps, running calls or requests",
         "end one, or wait until one ends",
     ),
-    "MISSING_PARAM": _Single(
+    "MISSING_PARAM": (
         "the app of an adapter got no value for a required parameter",
         "add the parameter; `abp capabilities URL NAME` shows the schema",
     ),
-    "NOT_FOUND": _Single(
+    "NOT_FOUND": (
         "the user has no such app, run, page or tool",
         "correct the name or the address; the message lists the others where it may",
     ),
-    "NOT_INITIALIZED": _Single(
+    "NOT_INITIALIZED": (
         "no app is connected",
         "connect one with `abp_connect`",
     ),
-    "OUT_OF_MEMORY": _Single(
+    "OUT_OF_MEMORY": (
         "memory is short, so a pool opens no more sessions",
         "end other programs, or lower `min_free_memory=` of the pool",
     ),
-    "PERMISSION_DENIED": _Single(
+    "PERMISSION_DENIED": (
         "the user, the job or the token may not do this",
         "ask the operator to allow it; the message names the option",
     ),
-    "PERMISSION_REQUIRED": _Single(
+    "PERMISSION_REQUIRED": (
         "the page asks to sign in, or a token or its setting is missing or wrong",
         "sign in with `abp login NAME`, or correct the token or the setting",
     ),
-    "RATE_LIMITED": _Single(
+    "RATE_LIMITED": (
         "too many requests at once",
         "try again later",
     ),
-    "SESSION_EXPIRED": _Single(
+    "SESSION_EXPIRED": (
         "the session of an agent was idle for too long",
         "start a new session",
     ),
-    "SESSION_INVALID": _Single(
+    "SESSION_INVALID": (
         "no connected app has this session",
         "name a session that the message lists, or connect again",
     ),
-    "UNKNOWN_CAPABILITY": _Single(
+    "UNKNOWN_CAPABILITY": (
         "the app has no capability of this name",
         "use the name that the message suggests, or one of `abp capabilities URL`",
     ),
