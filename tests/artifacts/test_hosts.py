@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -218,6 +219,14 @@ async def test_a_router_takes_a_host() -> None:
     assert host.contents[routed.artifacts["content"].id].startswith(b"%PDF-1.4")
     with pytest.raises(UsageError, match=r"store must be a store, .* or an object that has one, not dict"):
         Router({})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("take", [Router, lambda store: connect("memory:", transport=MemoryTransport({}), store=store)])
+def test_an_object_of_a_host_that_has_a_store_is_taken_and_another_is_not(take: Callable[[object], object]) -> None:
+    take(SimpleNamespace(artifact_store=FiveMethods()))
+    take(SimpleNamespace(artifacts=Facade(FullHost(), Owner())))
+    with pytest.raises(UsageError, match="takes a store"):
+        take(SimpleNamespace(artifact_store=5))
 
 
 @pytest.mark.requirement("R2-5.2h")

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar, Unpack, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, Unpack, cast, runtime_checkable
 
 from .._internal.tasks import in_thread
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
@@ -106,6 +106,22 @@ class HostFacade(Protocol):
 
     async def delete(self, artifact_id: str) -> bool:
         """Remove an artifact; ``False`` if :meth:`download` would not find it."""
+
+
+@runtime_checkable
+class _HasStore(Protocol):
+    @property
+    def artifact_store(self) -> object: ...
+
+
+@runtime_checkable
+class _HasArtifacts(Protocol):
+    @property
+    def artifacts(self) -> object: ...
+
+
+#: What ``store=`` takes of a host: its store, the facade of its tools, or an object with either.
+FromHost: TypeAlias = HostStore | HostFacade | _HasStore | _HasArtifacts
 
 
 def is_host_store(value: object) -> bool:

@@ -22,7 +22,7 @@ from .._internal.telemetry._instruments import span
 from ..artifacts._base import ArtifactStore, Staged
 from ..artifacts._content import Durability, PutOptions
 from ..artifacts._files import map_os_errors
-from ..artifacts._hosts import HostFacade, HostStore
+from ..artifacts._hosts import FromHost
 from ..artifacts._memory import NoneStore
 from ..artifacts._opening import discover_store
 from ..artifacts._ref import ArtifactRef
@@ -390,7 +390,7 @@ class Router:
     @checked
     def __init__(
         self,
-        store: ArtifactStore | HostStore | HostFacade,
+        store: ArtifactStore | FromHost,
         *,
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,

@@ -13,7 +13,7 @@ from .._internal.arguments import checked
 from .._internal.signatures import showing
 from .._internal.telemetry import use_global_providers
 from ..artifacts._base import ArtifactStore
-from ..artifacts._hosts import HostFacade, HostStore
+from ..artifacts._hosts import FromHost
 from ..artifacts._opening import discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, spelled
@@ -65,7 +65,7 @@ class CommonOptions(TypedDict, total=False):
 class ConnectOptions(CommonOptions, total=False):
     """Options of :func:`connect`, which describes them. What the session does not take goes to its transport."""
 
-    store: ArtifactStore | HostStore | HostFacade | str | Path | None
+    store: ArtifactStore | FromHost | str | Path | None
     browser: Browser | browsers.BrowserLender | str | None
     page: Page | None
     context: BrowserContext | None

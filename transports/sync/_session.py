@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from .. import artifacts, playwright as browsers, routing
 from .._internal.signatures import showing
 from ..artifacts._content import Durability
-from ..artifacts._hosts import HostFacade, HostStore
+from ..artifacts._hosts import FromHost
 from ..artifacts._ref import Scope
 from ..base import Transport
 from ..errors import ABPError
@@ -184,7 +184,7 @@ class Router(Blocking[routing.Router]):
 
     def __init__(
         self,
-        store: ArtifactStore | HostStore | HostFacade,
+        store: ArtifactStore | FromHost,
         *,
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
@@ -322,7 +322,7 @@ discover = blocking_function(async_discover)
 class ConnectOptions(CommonOptions, total=False):
     """Options of :func:`connect`: blocking objects in the places of asynchronous ones."""
 
-    store: ArtifactStore | HostStore | HostFacade | str | Path | None
+    store: ArtifactStore | FromHost | str | Path | None
     browser: Browser | browsers.BrowserLender | str | None
     page: Page | None
     context: BrowserContext | None
