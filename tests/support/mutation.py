@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[2]
 #: Rooms, or modules of one, and the tests that need no browser and little time.
 _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     "binary": (
-        "transports/protocol/*",
+        "transports/protocol/binary.py",
         ("tests/protocol/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
     ),
     "protocol": ("transports/protocol/*", ("tests/protocol",)),
@@ -58,7 +58,12 @@ _COPIED = (
     "conftest.py",
 )
 #: Plugins that a run of one test after another does not need.
-_ARGUMENTS = ("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not exhaustive and not hosts")
+_ARGUMENTS = (
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not exhaustive and not hosts"),
+    # mutmut calls each function through another one, which tests of the number of calls count
+    *("--ignore", "tests/session/test_small_calls.py"),
+    *("-k", "not costs_the_event_loop_no_function_call"),
+)
 _CONFIG = """
 [tool.mutmut]
 source_paths = ["transports"]
