@@ -22,11 +22,10 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 #: Rooms, or modules of one, and the tests that need no browser and little time.
 _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
-    "binary": (
-        "transports/protocol/binary.py",
-        ("tests/protocol/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
+    "protocol": (
+        "transports/protocol/*",
+        ("tests/protocol", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
     ),
-    "protocol": ("transports/protocol/*", ("tests/protocol",)),
     "redaction": (
         "transports/_internal/privacy/_redaction.py",
         ("tests/protocol/test_redaction.py",),
