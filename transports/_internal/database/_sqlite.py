@@ -154,12 +154,14 @@ class SqliteConnection:
         return self.error(f"{self.name} {self._path or 'in memory'} cannot be used: {error}; {advice}")
 
 
-def open_sqlite(path: Path | None, *options: str, wait: float = _WAIT) -> sqlite3.Connection:
+def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> sqlite3.Connection:
     """Open a file, or a private database in memory, for any thread, but one at a time. ``options`` are those of
-    SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process.
+    SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process, 30 by default.
 
     No transaction is begun implicitly, see :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
     uri = "?".join((path.absolute().as_uri(), *options)) if path else ":memory:"
+    if wait is None:
+        wait = _WAIT
     return sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False)
 
 
