@@ -52,7 +52,7 @@ class EventLog:
         streams.open.append(self)
 
     def add(self, event: Event) -> None:
-        self._lines.add(partial(_line, event))
+        self._lines.add(partial(_format_event, event))
 
     def wake(self) -> None:
         """Do nothing: no reader waits for these events."""
@@ -80,23 +80,27 @@ class EventLog:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _line(event: Event) -> str:
+def _format_event(event: Event) -> str:
+    """Return an event as a line of the log; empty for events that the log leaves out."""
     match event:
         case protocol.Notification():
-            return f"{event.event}: {_beginning(event.data)}"
+            return f"{event.event}: {_encode_beginning(event.data)}"
         case protocol.Progress():
             return f"progress: {event.text}"
         case ConnectionChanged():
-            return f"connection {'restored' if event.connected else 'lost'}: {event.reason}"
+            if event.connected:
+                return f"connection restored: {event.reason}"
+            return f"connection lost: {event.reason}"
         case Retrying():
             return f"sent again in {event.delay:.1f} s: {event.error.message}"
     return ""
 
 
-def _beginning(data: object) -> str:
-    """Return the beginning of JSON values as JSON; the rest is not encoded."""
+def _encode_beginning(data: object) -> str:
+    """Return the beginning of ``data`` as JSON, slightly longer than a line of the log. The rest is not encoded."""
     pieces: list[str] = []
-    room = MAX_CHARS + 1  # one more, so that the line is recognised as cut
+    # One character more than fits, so that the line is recognised as cut.
+    room = MAX_CHARS + 1
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(data):
         pieces.append(piece[:room])
         room -= len(piece)
@@ -120,17 +124,21 @@ class EvidenceOfCalls:
         self._streams = streams
         self._results = results
         store = results.store
-        # Masks values that this user was given (for the operator: all). Masking others would reveal them as secrets.
+
+        # Mask the values that this user was given (for the operator: all). Masking others would reveal them as secrets.
         self._known = known_to(store.scope.holder)
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
             raise UsageError(f"{spelled('evidence=')} needs a store that keeps files, not none:")
+
         self._store = store
         #: View of the store that enforces the limits of the evidence.
         self._limits: ArtifactStore | None = None
-        if store.scope.trace:  # of the store's owner: limits would count the owner's files, too
+        if store.scope.trace:
+            # The store's owner chose the trace; limits on it would count the owner's files, too.
             return
+
         trace = Scope(trace="evidence")
         self._store = store.scoped(trace)
         if evidence.max_files is not None or evidence.max_age is not None:
@@ -153,10 +161,13 @@ class EvidenceOfCalls:
                     f"{self._transport.name}, for which there is only the console: the app's events during a call"
                 )
             return self
+
         try:
             self._page = PageEvidence(source, self._known)
         except OSError as error:
             raise UsageError(f"evidence: nothing can be recorded: {first_line(error)}") from error
+
+        # Record nothing for a moment: a browser that cannot record must be known before the first call.
         trial = await self._page.begin(kinds, "trial", {})
         await trial.end(())
         trial.discard()
@@ -175,67 +186,79 @@ class EvidenceOfCalls:
     @contextlib.asynccontextmanager
     async def around(self, call: Call, params: object) -> AsyncIterator[None]:
         """Record evidence in the block, and add it to the result of the call or to its :class:`ABPError`."""
-        beginning = asyncio.ensure_future(self._begin(call.capability, params))
+        beginning = asyncio.ensure_future(self._begin_recording(call.capability, params))
         try:
             recording = await finished(beginning)
             try:
                 yield
             except ABPError as error:
-                error.evidence, notes = await self._stored(recording, call, failed=True)
+                error.evidence, notes = await self._store_evidence(recording, call, failed=True)
                 if notes:
                     error.details.setdefault("evidence", notes)
                 raise
-            stored, notes = await self._stored(recording, call, failed=False)
+
+            files, notes = await self._store_evidence(recording, call, failed=False)
         except ABPError:
             raise
         except BaseException:
-            spawn(self._dropped(beginning), self._ending)  # a cancelled caller must not wait for the recording's end
+            # A cancelled caller must not wait for the recording to end.
+            spawn(self._drop_recording(beginning), self._ending)
             raise
+
         result = call.finished_result
-        if stored and self._results.store.retention:
+        if files and self._results.store.retention:
             result = await self._results.with_evictions(result)
         warnings = (*result.warnings, *(f"evidence: {note}" for note in notes))
-        call.result = replace(result, evidence=stored, warnings=warnings)
+        call.result = replace(result, evidence=files, warnings=warnings)
 
-    async def _begin(self, capability: str, params: object) -> CallEvidence | EventLog:
+    async def _begin_recording(self, capability: str, params: object) -> CallEvidence | EventLog:
+        """Start to record a call, after the recordings of earlier calls have ended."""
         if self._page is None:
             return EventLog(self._streams, params, self._known)
         if self._ending:
             await asyncio.wait(self._ending)
         return await self._page.begin(self._evidence.kinds(), capability, params)
 
-    async def _stored(
-        self, begun: CallEvidence | EventLog, call: Call, *, failed: bool
+    async def _store_evidence(
+        self, recording: CallEvidence | EventLog, call: Call, *, failed: bool
     ) -> tuple[Mapping[str, ArtifactRef], list[str]]:
+        """End a recording and store its files.
+
+        Return the stored files by kind, and a note on each problem: evidence never makes a call fail."""
         files: dict[str, ArtifactRef] = {}
         try:
-            for file in await begun.end(self._evidence.kinds(failed=failed)):
+            for file in await recording.end(self._evidence.kinds(failed=failed)):
                 try:
-                    files[file.kind] = await self._put(file, call)
-                except ABPError as error:  # the call counts more than its evidence
-                    begun.notes.append(f"{file.kind}: {error.message}")
+                    files[file.kind] = await self._put_evidence_file(file, call)
+                except ABPError as error:
+                    # The other files are still stored.
+                    recording.notes.append(f"{file.kind}: {error.message}")
+
             if files and self._limits is not None:
-                await self._limits.list()  # a store without a retention looks for new entries once a minute only
+                # Listing makes the store notice the new files now; without a retention it looks only once a minute.
+                await self._limits.list()
                 await self._limits.enforce_retention()
         except (ABPError, OSError) as error:
-            begun.notes.append(first_line(error))
+            recording.notes.append(first_line(error))
         finally:
-            begun.discard()
-        for note in begun.notes:
-            logger.warning("%s: evidence: %s", call.capability, note)
-        return files, begun.notes
+            recording.discard()
 
-    async def _put(self, file: EvidenceFile, call: Call) -> ArtifactRef:
+        for note in recording.notes:
+            logger.warning("%s: evidence: %s", call.capability, note)
+        return files, recording.notes
+
+    async def _put_evidence_file(self, file: EvidenceFile, call: Call) -> ArtifactRef:
         source = {**self._results.source(call.id), "capability": call.capability, "evidence": file.kind}
         name = f"{call.capability}-{call.id[:8]}.{file.ending}"
         return await self._store.put_file(
             file.path, filename=name, mime_type=file.mime_type, namespace=f"evidence_{file.kind}", meta=source
         )
 
-    async def _dropped(self, beginning: asyncio.Future[CallEvidence | EventLog]) -> None:
+    async def _drop_recording(self, beginning: asyncio.Future[CallEvidence | EventLog]) -> None:
+        """End the recording of a cancelled call, and keep nothing of it."""
         with contextlib.suppress(Exception, asyncio.CancelledError):
-            begun = await beginning
+            recording = await beginning
             try:
-                await begun.end(())
+                await recording.end(())
             finally:
-                begun.discard()
+                recording.discard()

@@ -71,42 +71,53 @@ class Handshake:
         params = initialize_params(capabilities=self._requested)
         greeting = self._transport.request(Message("initialize", params), timeout=timeout)
         reply = await traced(greeting, "abp.initialize", {"abp.transport": self._transport.name}, "client")
+
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
             protocol.parse(protocol.Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
         if isinstance(payload, dict) and isinstance(payload.get("data"), dict) and "sessionId" not in payload:
-            payload = payload["data"]  # some apps wrap the payload like a call's answer
+            # Some apps wrap the payload like the answer to a call.
+            payload = payload["data"]
         initialized = protocol.parse(protocol.Initialized, payload, "the app's answer to initialize")
+
         self.info = initialized.app
         self.session_id = initialized.session_id
         self.features = {name: value for name, value in initialized.features.items() if isinstance(value, bool)}
+
         listed: object = None
         if self._transport.features.listing:
             listed = await self._list_capabilities()
 
-        def read() -> Capabilities:
+        def read_capabilities() -> Capabilities:
             declared = Capabilities().merge(initialized.capabilities).merge(listed)
             return self._generate(declared.with_manifest(self._in_manifest))
 
-        self.capabilities = await _run(read, in_thread=is_long(initialized.capabilities) or is_long(listed))
+        self.capabilities = await _merge_capabilities(
+            read_capabilities,
+            in_thread=is_long(initialized.capabilities) or is_long(listed),
+        )
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
         """Add the manifest's capabilities to those that the app gave at run time (docs/protocol.md 7.5)."""
         await asyncio.wait((discovery,), timeout=1.0)
-        if not discovery.done():  # a slow web server must not hold up a session that is connected already
+        if not discovery.done():
+            # A slow web server must not hold up a session that is connected already.
             await cancel_and_wait((discovery,))
             return
 
         discovered = discovery.result()
         if discovered.manifest is None:
             if not self._transport.features.undeclared:
-                # many apps have none: a warning of the session, but not a line in every log
                 reason = discovered.reason.message if discovered.reason else ""
+                # Not logged: many apps have no manifest.
                 self.warnings = (f"connected without a manifest: {reason}",)
             return
+
         self._in_manifest = discovered.manifest.capabilities
+        # What the app said at run time has precedence over its manifest.
         declared = discovered.manifest.app.model_dump(exclude_defaults=True)
         self.info = self.info.model_copy(update=declared | self.info.model_dump(exclude_defaults=True))
+
         from ._manifest import missing_capabilities  # late: most apps have no manifest
 
         self.warnings = (*discovered.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
@@ -123,10 +134,10 @@ class Handshake:
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
                 listed = await self._list_capabilities()
-        before = self.capabilities
+        previous = self.capabilities
 
-        def read() -> Capabilities:
-            capabilities = before
+        def read_capabilities() -> Capabilities:
+            capabilities = previous
             for change in changes:
                 capabilities = capabilities.apply_change(change)
             current = Capabilities().merge(listed)
@@ -134,27 +145,32 @@ class Handshake:
                 capabilities = capabilities.merge(listed).only(current)
             return self._generate(capabilities.with_manifest(self._in_manifest))
 
-        self.capabilities = await _run(read, in_thread=len(before) > MANY or is_long(listed))
+        self.capabilities = await _merge_capabilities(
+            read_capabilities,
+            in_thread=len(previous) > MANY or is_long(listed),
+        )
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
         """Check the parameters of a call against the capability's ``inputSchema``, and return warnings.
 
-        They are those about the capability that this session has not given yet, and one for each parameter that the
-        schema does not name. ``content`` is the files and buffers in ``params``; they fit any schema, as do names of
-        secrets. Raises :class:`~transports.errors.UsageError` if the parameters do not fit.
+        Warnings about the capability itself are returned once in a session; parameters that the schema does not name,
+        each time. ``content`` is the files and buffers in ``params``; they fit any schema, as do names of secrets.
+        Raises :class:`~transports.errors.UsageError` if the parameters do not fit.
         """
         if not (capability.input_schema or capability.deprecated or capability.experimental):
             return []
+
         places = [item.path for item in content]
         try:
-            notes = check_params(capability.name, capability.input_schema, params, places)
+            warnings = check_params(capability.name, capability.input_schema, params, places)
         except UsageError:
-            unresolved = list(placeholder_paths(params))
-            if not unresolved:
+            secrets = list(placeholder_paths(params))
+            if not secrets:
                 raise
-            # the app checks the value itself; this side has only its name
-            notes = check_params(capability.name, capability.input_schema, params, places + unresolved)
-        new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
+            # This side has only the name of a secret; the app checks its value.
+            warnings = check_params(capability.name, capability.input_schema, params, places + secrets)
+
+        new = [text for text in (*deprecation_warnings(capability), *warnings) if text not in self._warned]
         self._warned.update(new)
         return [*new, *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params))]
 
@@ -168,11 +184,11 @@ class Handshake:
         return reply.payload
 
 
-async def _run(work: Callable[[], Capabilities], *, in_thread: bool) -> Capabilities:
-    """Run work on lists of capabilities."""
+async def _merge_capabilities(merge: Callable[[], Capabilities], *, in_thread: bool) -> Capabilities:
+    """Return ``merge()``, called in a thread if its lists are long."""
     if in_thread:
-        return await asyncio.to_thread(work)
-    return work()
+        return await asyncio.to_thread(merge)
+    return merge()
 
 
 class Connection:
@@ -228,42 +244,51 @@ class Connection:
         An app that refuses, perhaps because it has just started, is retried with back-off until the connection is lost
         again.
         """
-        before, losses = self._handshake.capabilities, self._losses
+        previous = self._handshake.capabilities
+        losses = self._losses
         for attempt in count(1):
             try:
                 await self._handshake.initialize(self._timeout)
                 break
             except ABPError as error:
                 logger.warning("reconnected, but the app refused to begin again: %s", error.message)
-            except Exception:  # calls wait for this
+            except Exception:
+                # Calls wait until a handshake succeeds, so it is tried again after any error.
                 logger.exception("reconnected, but the handshake with the app failed")
             await asyncio.sleep(backoff_delay(attempt))
             if self._losses != losses:
-                return  # the next restoration begins anew
+                # Lost again: the next restoration starts from the beginning.
+                return
+
         try:
             await self._resubscribe()
-        except Exception:  # calls wait for what follows
+        except Exception:
+            # Calls must go on, even without the subscriptions.
             logger.exception("reconnected, but the subscriptions could not be renewed")
+
         self.ready.set()
         self._emit(ConnectionChanged(True, reason))
-        await self._emit_difference(before)
+        await self._emit_difference(previous)
 
     async def capabilities_changed(self, change: object) -> None:
         """Update the capabilities after a change that the app reported.
 
         Changes that arrive while a list is read wait for the next list, so a flood of changes costs a few lists."""
-        if change or not self._changes:  # an empty change only requests a new list; one request is enough
+        # An empty change only requests a new list; one request is enough.
+        if change or not self._changes:
             self._changes.append(change)
         if self._refreshing:
             return
+
         self._refreshing = True
         self._refreshed.clear()
         try:
             while self._changes:
-                changes, before = tuple(self._changes), self._handshake.capabilities
+                changes = tuple(self._changes)
+                previous = self._handshake.capabilities
                 self._changes.clear()
                 await self._handshake.apply_changes(changes)
-                await self._emit_difference(before)
+                await self._emit_difference(previous)
         finally:
             self._refreshing = False
             self._refreshed.set()
@@ -275,11 +300,12 @@ class Connection:
                 await self.capabilities_changed({})
                 await self._refreshed.wait()
 
-    async def _emit_difference(self, before: Capabilities) -> None:
-        now = self._handshake.capabilities
-        if len(now) > MANY:
-            change = await asyncio.to_thread(now.diff, before)
+    async def _emit_difference(self, previous: Capabilities) -> None:
+        """Emit an event with the difference between the ``previous`` and the current capabilities, if there is one."""
+        current = self._handshake.capabilities
+        if len(current) > MANY:
+            change = await asyncio.to_thread(current.diff, previous)
         else:
-            change = now.diff(before)
+            change = current.diff(previous)
         if change.added or change.removed or change.changed:
             self._emit(change)

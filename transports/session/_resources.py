@@ -165,12 +165,12 @@ class Resources:
     @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[protocol.Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
-        return await self._all(protocol.Resource, "resources.list", timeout)
+        return await self._fetch_all(protocol.Resource, "resources.list", timeout)
 
     @short_traceback
     async def templates(self, *, timeout: float | None = None) -> tuple[protocol.ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
-        return await self._all(protocol.ResourceTemplate, "resources.templates", timeout)
+        return await self._fetch_all(protocol.ResourceTemplate, "resources.templates", timeout)
 
     @short_traceback
     async def read(
@@ -186,22 +186,32 @@ class Resources:
         size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
         call = Call(new_id(), "resources.read", self._timeout_or_default(timeout))
-        return await self._read(uri, call, size=size, fresh=fresh)
+        return await self._read_resource(uri, call, size=size, fresh=fresh)
 
-    async def _read(self, uri: str, call: Call, *, size: int | None = None, fresh: bool = False) -> Result:
+    async def _read_resource(self, uri: str, call: Call, *, size: int | None = None, fresh: bool = False) -> Result:
+        """Read a resource as part of ``call``, from the cache or from the server."""
         self._require_resources()
-        if not fresh and (cached := await self._cache.get(uri)) is not None:
-            return cached
+        if not fresh:
+            cached = await self._cache.get(uri)
+            if cached is not None:
+                return cached
+
         changes = self._cache.changes
         try:
-            answer = await self._ask("resources/read", {"uri": uri}, call.timeout)
-        except CapabilityError as error:  # many servers do not say which one
+            answer = await self._request("resources/read", {"uri": uri}, call.timeout)
+        except CapabilityError as error:
+            # Many servers do not say which resource they refused.
             raise error.located(plain_line(redact_url(uri), 200)) from None
+
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")
-        prepared = [self._for_routing(item, size if len(contents) == 1 else None) for item in contents]
+        if len(contents) != 1:
+            # The announced size is that of a single content.
+            size = None
+        prepared = [self._prepare_content(item, size) for item in contents]
         result = await self._store_result({"contents": prepared}, call)
+
         if self.policy.cache_reads_to_artifacts:
             self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
         else:
@@ -219,14 +229,14 @@ class Resources:
 
         The subscription is renewed when the connection is restored.
         """
-        await self._ask("resources/subscribe", {"uri": uri}, timeout)
+        await self._request("resources/subscribe", {"uri": uri}, timeout)
         self._subscribed.add(uri)
 
     @short_traceback
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription."""
         self._subscribed.discard(uri)
-        await self._ask("resources/unsubscribe", {"uri": uri}, timeout)
+        await self._request("resources/unsubscribe", {"uri": uri}, timeout)
 
     # --- for the session ----------------------------------------------------------------------------------------------
 
@@ -242,7 +252,13 @@ class Resources:
     async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
         """Call a generated capability, and return its result."""
         if call.capability == "resources.read":
-            return await self._read(params["uri"], call, size=params.get("size"), fresh=params.get("fresh", False))
+            return await self._read_resource(
+                params["uri"],
+                call,
+                size=params.get("size"),
+                fresh=params.get("fresh", False),
+            )
+
         items, cursor = await self._list_page(call.capability, params.get("cursor"), call.timeout)
         page: dict[str, object] = {_LISTS[call.capability][1]: items}
         if cursor is not None:
@@ -258,35 +274,50 @@ class Resources:
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
         if not self.policy.enabled or not isinstance(blocks, list):
             return result
-        artifacts, steps, places = dict(result.artifacts), list(result.steps), dict[Place, object]()
+
+        artifacts = dict(result.artifacts)
+        steps = list(result.steps)
+        new_blocks: dict[Place, object] = {}
         for index, block in enumerate(blocks):
             if not isinstance(block, dict) or block.get("type") != "resource_link":
                 continue
-            uri, size = block.get("uri"), block.get("size")
-            if not (
-                self.available
-                and isinstance(uri, str)
-                and isinstance(size, int)
-                and size < self.policy.auto_read_if_size_under_bytes
-            ):
-                hint = {"hint": READ_HINT} if self.available else {}
-                places["content", index] = {**block, "fetched": False, **hint}
+
+            small_link = self._small_link(block)
+            if small_link is None:
+                new_block = {**block, "fetched": False}
+                if self.available:
+                    new_block["hint"] = READ_HINT
+                new_blocks["content", index] = new_block
                 continue
+
+            uri, size = small_link
             place = f"content.{index}"
             reading = Call(call.id, "resources.read", self._timeout_or_default(None))
             try:
-                read = await self._read(uri, reading, size=size)
+                resource = await self._read_resource(uri, reading, size=size)
             except ABPError as error:
-                places["content", index] = {**block, "fetched": False, "fetch_error": error.message}
+                new_blocks["content", index] = {**block, "fetched": False, "fetch_error": error.message}
                 steps.append(Step("resources", place, f"could not be read: {error.message}"))
                 continue
-            contents = read.data.get("contents") if isinstance(read.data, dict) else None
-            places["content", index] = {**block, "fetched": True, "contents": contents}
-            artifacts |= {f"{place}.{field}": read.artifacts[field] for field in read.inline_fields}
+
+            contents = resource.data.get("contents") if isinstance(resource.data, dict) else None
+            new_blocks["content", index] = {**block, "fetched": True, "contents": contents}
+            artifacts |= {f"{place}.{field}": resource.artifacts[field] for field in resource.inline_fields}
             steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
+
         inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
-        data = cast(JSONValue, replace(result.data, places))
+        data = cast(JSONValue, replace(result.data, new_blocks))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
+
+    def _small_link(self, block: Mapping[str, Any]) -> tuple[str, int] | None:
+        """Return the URI and the size of a link that is small enough to be read at once; ``None`` for any other."""
+        uri = block.get("uri")
+        size = block.get("size")
+        if not self.available or not isinstance(uri, str) or not isinstance(size, int):
+            return None
+        if size >= self.policy.auto_read_if_size_under_bytes:
+            return None
+        return uri, size
 
     def on_notification(self, notification: Notification) -> None:
         self._cache.on_notification(notification)
@@ -296,7 +327,7 @@ class Resources:
         self._cache.clear()
         for uri in self._subscribed:
             try:
-                await self._ask("resources/subscribe", {"uri": uri}, None)
+                await self._request("resources/subscribe", {"uri": uri}, None)
             except ABPError as error:
                 logger.warning("changes of %s are no longer reported: %s", uri, error.message)
 
@@ -305,7 +336,7 @@ class Resources:
             raise UsageError("this app has no resources", code="NOT_SUPPORTED")
         self._owner.require()
 
-    async def _ask(self, method: str, params: Mapping[str, object], timeout: float | None) -> Mapping[str, Any]:
+    async def _request(self, method: str, params: Mapping[str, object], timeout: float | None) -> Mapping[str, Any]:
         """Send a request of MCP, and return the server's result."""
         self._require_resources()
         reply = await self._transport.request(Message(method, params), timeout=self._timeout_or_default(timeout))
@@ -317,7 +348,7 @@ class Resources:
         """Return one page of a list, and the cursor of the next page."""
         method, key = _LISTS[capability]
         try:
-            page = await self._ask(method, {"cursor": cursor}, timeout)
+            page = await self._request(method, {"cursor": cursor}, timeout)
         except CapabilityError as error:
             method_not_found = -32601  # JSON-RPC 2.0 §5.1
             if error.details.get("code") == method_not_found:  # many servers have one kind and not the other
@@ -328,7 +359,8 @@ class Resources:
             items = []
         return items, page.get("nextCursor")
 
-    async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
+    async def _fetch_all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
+        """Return the entries of all pages of a list; entries that cannot be read are left out with a warning."""
         if not self.available:
             return ()
         entries: list[_T] = []
@@ -345,21 +377,30 @@ class Resources:
         logger.warning("the app lists resources on more than %d pages; the rest is left out", _MAX_PAGES)
         return tuple(entries)
 
-    def _for_routing(self, item: object, size: int | None) -> object:
-        """Return an item of ``contents`` for the router: with its announced size, a long text as a file."""
+    def _prepare_content(self, item: object, size: int | None) -> object:
+        """Return an item of ``contents`` as the router takes it.
+
+        A blob gets its announced ``size`` in bytes, if there is one. A long text becomes a file.
+        Raises :class:`~transports.errors.SizeMismatch` for a text of another size."""
         if not isinstance(item, dict):
             return item
-        text, blob, uri, mime_type = (item.get(key) for key in ("text", "blob", "uri", "mimeType"))
+
+        blob = item.get("blob")
         if isinstance(blob, BinaryData):
             return {**item, "blob": changed(blob, size=size)}
         if isinstance(blob, str):
             return {**item, "blob": BinaryData(Encoded(blob, "base64"), size=size)}
+
+        text = item.get("text")
         if not isinstance(text, str):
             return item
         if size is not None:
             verify_size(size, len(text.encode(errors="surrogatepass")))
         if len(text) < self.policy.inline_text_if_under_chars or find(text):
             return item
-        kind = mime_type if isinstance(mime_type, str) and mime_type else "text/plain"
-        name = str(uri).rpartition("/")[2] or None
-        return {**item, "text": BinaryData(Encoded(text, "utf-8"), kind, filename=name)}
+
+        mime_type = item.get("mimeType")
+        if not isinstance(mime_type, str) or not mime_type:
+            mime_type = "text/plain"
+        filename = str(item.get("uri")).rpartition("/")[2] or None
+        return {**item, "text": BinaryData(Encoded(text, "utf-8"), mime_type, filename=filename)}

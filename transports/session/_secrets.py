@@ -90,7 +90,8 @@ class Secrets:
         """Return the origins that may receive all of these secrets, the origin of ``url`` among them.
 
         No value is read. Raises the errors of :meth:`values`, except for values that cannot be read."""
-        origin, allowed = origin_of(url), list[frozenset[str]]()
+        origin = origin_of(url)
+        allowed: list[frozenset[str]] = []
         for name in sorted(names):
             entry = self._entries.get(name)
             if entry is None or not entry.is_for(self.user):
@@ -113,21 +114,30 @@ class Secrets:
 
 
 async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
+    """Read the value of a secret from its source, and mask it for ``user`` from then on.
+
+    Raises :class:`~transports.errors.UsageError` for a value that cannot be read, is too large or is easy to guess."""
     if entry.env is not None:
-        value, where = os.environ.get(entry.env), f"the variable {entry.env}"
+        value = os.environ.get(entry.env, "")
+        where = f"the variable {entry.env}"
     elif entry.file is not None:
-        value, where = await asyncio.to_thread(_read_secret_file, name, entry.file), "its file"
+        value = await asyncio.to_thread(_read_secret_file, name, entry.file)
+        where = "its file"
     else:
-        value, where = await _run_secret_command(name, entry.command or ()), "the output of its command"
-    value = (value or "").rstrip("\r\n")
+        value = await _run_secret_command(name, entry.command or ())
+        where = "the output of its command"
+    value = value.rstrip("\r\n")
+
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
+
     fault = is_guessable(value)
     if fault is not None:
         raise UsageError(
             f"the secret {name} cannot be used: {where} has {fault}; a masked value can be found by guessing, so a "
             "secret must be hard to guess"
         )
+
     give(user, name, value)
     return value
 
@@ -142,6 +152,10 @@ def _read_secret_file(name: str, file: Path) -> str:
 
 
 async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
+    """Run a command and return its output, cut after :data:`_MAX_BYTES` and one byte more.
+
+    Raises :class:`~transports.errors.UsageError` for a command that fails or takes more than 30 seconds; only the log
+    says why."""
     reason = "it did not end in time"
     process = None
     try:
@@ -230,6 +244,7 @@ class Guard:
         return replace(message, payload={"reason": _message_for_user(Disconnected(""), self.name, settings=False)})
 
     def _for_user(self, error: ABPError, settings: bool) -> ABPError:
+        """Remove from an error, in place, what reveals how the app is reached; the log gets all of it."""
         replacement = _message_for_user(error, self.name, settings)
         if replacement is not None and replacement not in error.message:
             logger.warning("%s: %s", self.name, error)
@@ -237,9 +252,10 @@ class Guard:
             error.details = {
                 key: value for key, value in error.details.items() if isinstance(value, bool | int | float)
             }
+
         for text in self.hidden:
             error.message = error.message.replace(text, "…")
-        error.details = cast("dict[str, object]", _without(error.details, self.hidden))
+        error.details = cast("dict[str, object]", _hide_texts(error.details, self.hidden))
         error.args = (error.message,)
         return error
 
@@ -262,15 +278,17 @@ _USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
 
 
 def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str | None:
-    """Return the message that replaces that of an error, or ``None``.
+    """Return the message that a user gets instead of the error's own.
 
-    ``None`` is for errors that reveal nothing of how the app is reached: its answers, mistakes of the caller."""
+    ``None`` keeps the error's message, which reveals nothing of how the app is reached: the app's answers, mistakes of
+    the caller."""
     if error.code == "PERMISSION_REQUIRED":
         if isinstance(error, UsageError):
             return None
         return f"{name} asks to sign in: the operator does that with `abp login {name}`"
     if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
-        return None  # the kit's own text, which names the timeout to raise
+        # The kit's own text, which names the timeout to raise.
+        return None
     if isinstance(error, UsageError) and settings and error.code != "LIMIT_REACHED":
         return f"{name}: its entry in the settings cannot be used; {_OPERATOR}"
     for kind, words in _USER_MESSAGES:
@@ -279,17 +297,17 @@ def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str 
     return None
 
 
-def _without(node: object, hidden: Sequence[str]) -> object:
-    """Return JSON values with hidden texts replaced by "…"."""
+def _hide_texts(node: object, hidden: Sequence[str]) -> object:
+    """Return JSON values with each of the hidden texts replaced by "…"."""
     match node:
         case str():
             for text in hidden:
                 node = node.replace(text, "…")
             return node
         case Mapping():
-            return {key: _without(value, hidden) for key, value in node.items()}
+            return {key: _hide_texts(value, hidden) for key, value in node.items()}
         case list() | tuple():
-            return [_without(item, hidden) for item in node]
+            return [_hide_texts(item, hidden) for item in node]
         case _:
             return node
 
@@ -316,24 +334,40 @@ class Guarded(WrappedTransport):
 
         Raises :class:`~transports.errors.UsageError` for a secret that cannot be used, and if the app has its maximum
         of sessions (``LIMIT_REACHED``)."""
-        guard = self._guard
-        if guard.name is not None and guard.max_sessions is not None:
-            if _open_sessions[guard.name] >= guard.max_sessions:
-                message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
-                raise UsageError(message, code="LIMIT_REACHED", retryable=True)
-            _open_sessions[guard.name] += 1
-            self._counted = True  # aclose() undoes it, which is called after a failed open(), too
-        with self._cleaned(settings=True):
-            if guard.make is not None and placeholders(guard.settings):
-                resolved: dict[str, object] = {}
-                for key, value in guard.settings.items():
-                    place = str(value) if key == "cdp_url" else guard.headers_to or guard.target
-                    resolved[key] = with_values(value, await guard.secrets.values(placeholders(value), place))
-                self.wrapped = guard.make(resolved)
-                if self._store is not None:
-                    self.use_store(self._store)
+        self._count_session()
+        with self._cleaning_errors(settings=True):
+            await self._resolve_settings()
             await super().open()
-            await guard.secrets.know(self.url)
+            await self._guard.secrets.know(self.url)
+
+    def _count_session(self) -> None:
+        """Count this session towards the limit of its app. :meth:`aclose` undoes that, also after a failed open."""
+        guard = self._guard
+        if guard.name is None or guard.max_sessions is None:
+            return
+        if _open_sessions[guard.name] >= guard.max_sessions:
+            message = f"{guard.name} has {guard.max_sessions} sessions, which is its limit; try again later"
+            raise UsageError(message, code="LIMIT_REACHED", retryable=True)
+        _open_sessions[guard.name] += 1
+        self._counted = True
+
+    async def _resolve_settings(self) -> None:
+        """Replace the wrapped transport by one whose settings have the values of their secrets, if there are any."""
+        guard = self._guard
+        if guard.make is None or not placeholders(guard.settings):
+            return
+
+        resolved: dict[str, object] = {}
+        for key, value in guard.settings.items():
+            if key == "cdp_url":
+                receiver = str(value)
+            else:
+                receiver = guard.headers_to or guard.target
+            values = await guard.secrets.values(placeholders(value), receiver)
+            resolved[key] = with_values(value, values)
+        self.wrapped = guard.make(resolved)
+        if self._store is not None:
+            self.use_store(self._store)
 
     async def aclose(self) -> None:
         if self._counted:
@@ -346,51 +380,53 @@ class Guarded(WrappedTransport):
         """Send a request with the values of its secrets, and return its reply with all values masked.
 
         Raises :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
-        with self._cleaned():
-            reply = await super().request(await self._resolved(message), timeout=timeout)
-        return await self._cleaned_message(reply)
+        with self._cleaning_errors():
+            reply = await super().request(await self._resolve_secrets(message), timeout=timeout)
+        return await self._mask_message(reply)
 
     async def notify(self, message: Message) -> None:
         """Send a message with the values of its secrets; an answer with a secret that cannot be used declines."""
         try:
-            message = await self._resolved(message)
+            message = await self._resolve_secrets(message)
         except UsageError as error:
             logger.warning("a question of the app was declined: %s", error.message)
             message = replace(message, payload=DECLINED)
-        with self._cleaned():
+        with self._cleaning_errors():
             await super().notify(message)
 
     async def events(self) -> AsyncIterator[Message]:
         async for message in super().events():
-            yield await self._cleaned_message(self._guard.without_reason(message))
+            yield await self._mask_message(self._guard.without_reason(message))
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        with self._cleaned():
+        with self._cleaning_errors():
             await super().save(handle, path, timeout=timeout)
 
-    async def _resolved(self, message: Message) -> Message:
+    async def _resolve_secrets(self, message: Message) -> Message:
         """Return a message with the values of its secrets, for their origins only.
 
-        Messages of the kit itself hold no secrets. The result must be sent at once, before its receiver can change."""
+        The result must be sent at once, before its receiver can change."""
         if message.type not in ("capabilities/call", "elicitation/response"):
+            # Messages of the kit itself hold no secrets.
             return message
-        names = await _run(placeholders, message.payload)
+        names = await _run_on_payload(placeholders, message.payload, message.payload)
         if not names:
             return message
+
         secrets = self._guard.secrets
         values = await secrets.values(names, self.receiver(message))
         payload = with_values(message.payload, values)
-        # Checked again: reading takes time, and a plug-in's transport may ignore `origins`.
+        # Look up the receiver again: reading takes time, and a plug-in's transport may ignore `origins`.
         return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
 
-    async def _cleaned_message(self, message: Message) -> Message:
+    async def _mask_message(self, message: Message) -> Message:
         secrets = self._guard.known
         if not secrets:
             return message
-        return await _run(partial(_masked, secrets), message, of=message.payload)
+        return await _run_on_payload(partial(_mask_secrets, secrets), message, message.payload)
 
     @contextmanager
-    def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
+    def _cleaning_errors(self, *, settings: bool = False) -> Iterator[None]:
         try:
             yield
         except ABPError as error:
@@ -398,32 +434,38 @@ class Guarded(WrappedTransport):
             raise
 
 
-def _masked(secrets: KnownSecrets, message: Message) -> Message:
-    """Return a reply or an event with values masked."""
+def _mask_secrets(secrets: KnownSecrets, message: Message) -> Message:
+    """Return a reply or an event with the values of secrets masked in all its parts."""
 
-    def effect_of(effect: Effect) -> Effect:
+    def mask_effect(effect: Effect) -> Effect:
         detail = secrets.tree(dict(effect.detail))
         return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
 
     payload: object = message.payload
+    if isinstance(payload, Effect):
+        payload = mask_effect(payload)
+
+    outputs = [
+        replace(output, filename=output.filename and secrets.text(output.filename)) for output in message.outputs
+    ]
+
     call = message.server_call
     if call is not None:
-        parts: Any = secrets.tree([call.tool, call.arguments, call.result])
-        call = ServerCall(*parts)
+        masked_parts: Any = secrets.tree([call.tool, call.arguments, call.result])
+        call = ServerCall(*masked_parts)
+
     return replace(
         message,
-        payload=secrets.tree(effect_of(payload) if isinstance(payload, Effect) else payload),
-        outputs=[
-            replace(output, filename=output.filename and secrets.text(output.filename)) for output in message.outputs
-        ],
-        effects=[effect_of(effect) for effect in message.effects],
+        payload=secrets.tree(payload),
+        outputs=outputs,
+        effects=[mask_effect(effect) for effect in message.effects],
         warnings=[secrets.text(warning) for warning in message.warnings],
         server_call=call,
     )
 
 
-async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:
-    """Run ``work``, in a thread if the argument, or the payload ``of`` it, has more than 1,000 JSON values."""
-    if is_larger(argument if of is None else of, 1000):
+async def _run_on_payload(work: Callable[[P], R], argument: P, payload: object) -> R:
+    """Return ``work(argument)``, run in a thread if the message's ``payload`` has more than 1,000 JSON values."""
+    if is_larger(payload, 1000):
         return await asyncio.to_thread(work, argument)
     return work(argument)
