@@ -64,13 +64,14 @@ def is_textual(mime_type: str) -> bool:
     return any(part in mime_type for part in textual)
 
 
-def text_in(data: bytes, mime_type: str) -> str | None:
+def body_text(data: bytes, mime_type: str) -> str | None:
     """Return a body of this type as text, or ``None`` if it cannot be decoded (compressed, or in another charset than
     declared). A body of a binary type is returned if it looks like text."""
     if not is_textual(mime_type):
-        return text_of(data)
+        return guess_text(data)
     charset = "utf-8"
     if "multipart/" in mime_type:
+        # Latin-1 keeps every byte, so that binary parts survive.
         charset = "latin-1"
     elif declared := _CHARSET.search(mime_type):
         charset = declared[1]
@@ -78,7 +79,10 @@ def text_in(data: bytes, mime_type: str) -> str | None:
         text = data.decode(charset)
     except (LookupError, ValueError):
         return None
-    return None if "\0" in text else text
+
+    if "\0" in text:
+        return None
+    return text
 
 
 def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
@@ -86,23 +90,37 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
     value = _parse_json(text, mime_type)
     if value is not None:
         learn_json(value, secrets)
-    elif "x-www-form-urlencoded" in mime_type:
+        return
+
+    if "x-www-form-urlencoded" in mime_type:
         _learn_form(text, secrets)
-    elif parts := (parts_of(text) if "multipart/" in mime_type else form_parts(text)):
-        for part in parts:
-            headers = part.headers()
-            if _REDACTOR.is_secret(field_name(headers) or ""):
-                secrets.learn_value(part.content)
-            else:
-                learn_body(part.content, _part_type(headers), secrets)
+        return
+
+    if "multipart/" in mime_type:
+        parts = parts_of(text)
     else:
-        if "html" in mime_type or "xml" in mime_type or _is_untyped(mime_type):
-            secrets.learn_html(text)
-        secrets.learn(text)
-        for line in text.split("\n"):
-            value = _parse_json(_head_and_json(line)[1])
-            if value is not None:
-                learn_json(value, secrets)
+        parts = form_parts(text)
+    if parts:
+        for part in parts:
+            _learn_part(part, secrets)
+        return
+
+    if "html" in mime_type or "xml" in mime_type or _is_untyped(mime_type):
+        secrets.learn_html(text)
+    secrets.learn(text)
+    for line in text.split("\n"):
+        _, rest = _split_before_json(line)
+        value = _parse_json(rest)
+        if value is not None:
+            learn_json(value, secrets)
+
+
+def _learn_part(part: Part, secrets: SecretValues) -> None:
+    headers = part.headers()
+    if _REDACTOR.is_secret(field_name(headers) or ""):
+        secrets.learn_value(part.content)
+    else:
+        learn_body(part.content, _part_type(headers), secrets)
 
 
 def _learn_form(text: str, secrets: SecretValues) -> None:
@@ -120,12 +138,14 @@ def learn_json(value: object, secrets: SecretValues) -> None:
     waiting: list[object] = [value]
     while waiting:
         tree = waiting.pop()
-        with contextlib.suppress(RecursionError):  # values that are too deep are left out of the cleaned files, too
+        # Values that are too deep are left out of the cleaned files, too.
+        with contextlib.suppress(RecursionError):
             secrets.learn(tree)
-        for node in walk(tree):
+
+        for node in walk_values(tree):
             match node:
                 case {"opcode": int(opcode), "data": str(data)} if opcode != TEXT_FRAME:
-                    text = text_of(decoded(data) or b"")
+                    text = guess_text(decode_base64_or_none(data) or b"")
                     if text is not None:
                         learn_body(text, "", secrets)
                 case str() if (inner := _parse_json(node)) is not None:
@@ -138,109 +158,130 @@ def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
     """Return a body without secrets. Parts that cannot be parsed as their type are masked whole: JSON that is too deep,
     broken or has an invalid number, and parts of a form without a name."""
     try:
-        return _cleaned(text, mime_type, secrets, 0)
+        return _clean_by_type(text, mime_type, secrets, 0)
     except RecursionError:
         return REDACTED
 
 
-def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
-    if depth > 8:
+def _clean_by_type(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
+    """Clean a body as its type demands. ``depth`` counts the bodies around it: forms and JSON may hold each other."""
+    max_depth = 8
+    if depth > max_depth:
         return REDACTED
+
     value = _parse_json(text, mime_type)
     if value is not None:
-        return _cleaned_json(value, secrets, depth)
+        return _clean_json(value, secrets, depth)
     if "x-www-form-urlencoded" in mime_type:
-        return secrets.line(_cleaned_form(text, secrets, depth))
+        return secrets.line(_clean_form(text, secrets, depth))
     if "multipart/" in mime_type or (_is_untyped(mime_type) and form_parts(text)):
-        return secrets.text(_cleaned_parts(text, secrets, depth))
+        return secrets.text(_clean_parts(text, secrets, depth))
     if "graphql" in mime_type:
         return secrets.line(text)
+
     if "xml" in mime_type:
-        text = _cleaned_xml(text)
+        text = _clean_xml(text)
     if "html" in mime_type or "xml" in mime_type:
         text = _REDACTOR.html(text)
     elif _is_untyped(mime_type):
-        text = _REDACTOR.form("\n".join(map(_cleaned_plain_line, text.split("\n"))))
-    return secrets.text(_cleaned_lines(text, "json" in mime_type, secrets, depth))
+        text = _REDACTOR.form("\n".join(map(_clean_plain_line, text.split("\n"))))
+    return secrets.text(_clean_lines(text, "json" in mime_type, secrets, depth))
 
 
-def _cleaned_json(value: object, secrets: SecretValues, depth: int) -> str:
-    return msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode()
+def _clean_json(value: object, secrets: SecretValues, depth: int) -> str:
+    return msgspec.json.encode(secrets.tree(_clean_texts_in(value, secrets, depth))).decode()
 
 
-def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
+def _clean_texts_in(node: object, secrets: SecretValues, depth: int) -> object:
+    """Clean the strings in JSON values that hold JSON, a form, HTML or GraphQL themselves."""
     match node:
         case str():
-            return _cleaned_text(node, secrets, depth)
+            return _clean_nested_text(node, secrets, depth)
         case dict():
-            return {key: _cleaned_texts(value, secrets, depth) for key, value in node.items()}
+            return {key: _clean_texts_in(value, secrets, depth) for key, value in node.items()}
         case list():
-            return [_cleaned_texts(value, secrets, depth) for value in node]
+            return [_clean_texts_in(value, secrets, depth) for value in node]
         case _:
             return node
 
 
-def _cleaned_text(text: str, secrets: SecretValues, depth: int) -> str:
+def _clean_nested_text(text: str, secrets: SecretValues, depth: int) -> str:
     if _MEANT_AS_JSON.match(text):
-        return _cleaned(text, "", secrets, depth + 1)
+        return _clean_by_type(text, "", secrets, depth + 1)
     if FORM.fullmatch(text):
-        return _cleaned_form(text, secrets, depth + 1)
+        return _clean_form(text, secrets, depth + 1)
     if form_parts(text):
-        return _cleaned_parts(text, secrets, depth + 1)
+        return _clean_parts(text, secrets, depth + 1)
     if _FIELD.search(text):
         return _REDACTOR.html(text)
-    return secrets.line(text) if _GRAPHQL.match(text) else text
+    if _GRAPHQL.match(text):
+        return secrets.line(text)
+    return text
 
 
-def _cleaned_form(text: str, secrets: SecretValues, depth: int) -> str:
-    return "&".join(_cleaned_form_pair(pair, secrets, depth) for pair in text.split("&"))
+def _clean_form(text: str, secrets: SecretValues, depth: int) -> str:
+    return "&".join(_clean_form_pair(pair, secrets, depth) for pair in text.split("&"))
 
 
-def _cleaned_form_pair(pair: str, secrets: SecretValues, depth: int) -> str:
+def _clean_form_pair(pair: str, secrets: SecretValues, depth: int) -> str:
+    """Redact the value of a secret name, and clean a value that is JSON."""
     name, equals, value = pair.partition("=")
     if equals and _REDACTOR.is_secret(name):
         return f"{name}={REDACTED}"
-    plain = unquote_plus(value)
-    if not _MEANT_AS_JSON.match(plain):
+
+    plain_value = unquote_plus(value)
+    if not _MEANT_AS_JSON.match(plain_value):
         return pair
-    return f"{name}={quote(_cleaned(plain, '', secrets, depth + 1))}"
+    cleaned_value = _clean_by_type(plain_value, "", secrets, depth + 1)
+    return f"{name}={quote(cleaned_value)}"
 
 
-def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) -> str:
-    """Return cleaned lines, some of which are JSON, or all if ``only_json``. After the first unreadable line nothing is
-    kept: a secret may continue in the next line."""
+def _clean_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) -> str:
+    """Clean the lines that are JSON. Every line must be JSON if ``only_json``.
+
+    After the first unreadable line nothing is kept: a secret may continue in the next line."""
     lines = text.split("\n")
-    first = next((line for line in lines if line.strip()), "")
-    if _MEANT_AS_JSON.match(text) and not _is_json(first):
+    first_line = next((line for line in lines if line.strip()), "")
+    if _MEANT_AS_JSON.match(text) and not _is_json(first_line):
         return REDACTED
+
     cleaned: list[str] = []
     for line in lines:
-        head, rest = _head_and_json(line)
+        head, rest = _split_before_json(line)
         value = _parse_json(rest)
         if value is not None:
-            # written anew even if unchanged: of a duplicate key only one value was read, the other may be a secret
-            cleaned.append(head + _cleaned_json(value, secrets, depth))
-        elif _MEANT_AS_JSON.match(rest) or (only_json and rest.strip() and not _is_json(rest)):
+            # Encoded again even if unchanged: of a duplicate key only the last value was read, and another may be a
+            # secret.
+            cleaned.append(head + _clean_json(value, secrets, depth))
+            continue
+
+        is_broken_json = only_json and rest.strip() and not _is_json(rest)
+        if is_broken_json or _MEANT_AS_JSON.match(rest):
             return "\n".join([*cleaned, head + REDACTED])
-        else:
-            cleaned.append(line)
+        cleaned.append(line)
     return "\n".join(cleaned)
 
 
-def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
+def _clean_parts(text: str, secrets: SecretValues, depth: int) -> str:
     parts = parts_of(text)
     if parts is None:
         return REDACTED
-    return with_contents(text, parts, [_cleaned_part(part, secrets, depth) for part in parts])
+    return with_contents(text, parts, [_clean_part(part, secrets, depth) for part in parts])
 
 
-def _cleaned_part(part: Part, secrets: SecretValues, depth: int) -> str:
+def _clean_part(part: Part, secrets: SecretValues, depth: int) -> str:
+    """Clean the content of a part. It is masked whole if it is encoded, if its name is secret, or if it is a field
+    without a name."""
     headers = part.headers()
-    readable = headers.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
-    name = field_name(headers)
-    if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in part.head.lower()):
+    transfer_encoding = headers.get("Content-Transfer-Encoding", "7bit").strip().lower()
+    if transfer_encoding not in ("7bit", "8bit", "binary"):
         return REDACTED
-    return _cleaned(part.content, _part_type(headers), secrets, depth + 1)
+
+    name = field_name(headers)
+    is_nameless_field = name is None and "form-data" in part.head.lower()
+    if is_nameless_field or _REDACTOR.is_secret(name or ""):
+        return REDACTED
+    return _clean_by_type(part.content, _part_type(headers), secrets, depth + 1)
 
 
 def _part_type(headers: Message) -> str:
@@ -251,46 +292,57 @@ def _is_untyped(mime_type: str) -> bool:
     return mime_type.partition(";")[0].strip() in ("", "text/plain", "application/octet-stream")
 
 
-def _cleaned_plain_line(line: str) -> str:
+def _clean_plain_line(line: str) -> str:
     pair = _PLAIN_PAIR.match(line)
     if pair is None or not _REDACTOR.is_secret(pair[1]):
         return line
     return f"{pair[1]}={REDACTED}{line[pair.end() :]}"
 
 
-def _cleaned_xml(text: str) -> str:
+def _clean_xml(text: str) -> str:
     """Return XML without elements and attributes of secret names. A text that declares entities, which can stand for
     anything, is masked whole."""
     if "<!ENTITY" in text:
         return REDACTED
+
     cleaned: list[str] = []
     position = 0
     for tag in _TAG.finditer(text):
+        # A tag inside an element that was redacted.
         if tag.start() < position:
             continue
-        cleaned += (text[position : tag.start()], _ATTRIBUTE.sub(_cleaned_attribute, tag[0]))
+        cleaned.append(text[position : tag.start()])
+        cleaned.append(_ATTRIBUTE.sub(_clean_attribute, tag[0]))
         position = tag.end()
-        if _REDACTOR.is_secret(tag[1].rpartition(":")[2]) and not tag[0].endswith("/>"):
-            end = text.find(f"</{tag[1]}", position)
-            position = len(text) if end < 0 else end
+
+        name = tag[1]
+        name_without_prefix = name.rpartition(":")[2]
+        has_content = not tag[0].endswith("/>")
+        if has_content and _REDACTOR.is_secret(name_without_prefix):
             cleaned.append(REDACTED)
-    return "".join((*cleaned, text[position:]))
+            position = text.find(f"</{name}", position)
+            # An element without an end tag reaches to the end of the text.
+            if position < 0:
+                position = len(text)
+    cleaned.append(text[position:])
+    return "".join(cleaned)
 
 
-def _cleaned_attribute(attribute: re.Match[str]) -> str:
+def _clean_attribute(attribute: re.Match[str]) -> str:
     name, equals = attribute[1], attribute[2]
     if _REDACTOR.is_secret(name):
         return f'{name}{equals}"{REDACTED}"'
     return attribute[0]
 
 
-def _head_and_json(line: str) -> tuple[str, str]:
+def _split_before_json(line: str) -> tuple[str, str]:
     """Split a line of NDJSON, or of an event stream (``data: …``), before its JSON."""
     rest = line.removeprefix("data:").lstrip()
     return line[: len(line) - len(rest)], rest
 
 
-def walk(node: object) -> Iterator[object]:
+def walk_values(node: object) -> Iterator[object]:
+    """Yield ``node`` and all values inside it."""
     waiting = [node]
     while waiting:
         value = waiting.pop()
@@ -301,14 +353,14 @@ def walk(node: object) -> Iterator[object]:
             waiting.extend(value)
 
 
-def decoded(text: str) -> bytes | None:
+def decode_base64_or_none(text: str) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
         return None
 
 
-def text_of(data: bytes) -> str | None:
+def guess_text(data: bytes) -> str | None:
     """Return bytes that look like text as text, with replacement characters, to learn from; ``None`` for others."""
     if b"\0" in data[:4096]:
         return None
@@ -330,11 +382,14 @@ def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[o
     guard = _GUARD.match(text)
     if guard is not None:
         text = text[guard.end() :]
+
     try:
         value = decode_json(text)
     except ProtocolError:
         return None
-    return value if isinstance(value, dict | list) else None
+    if isinstance(value, dict | list):
+        return value
+    return None
 
 
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
@@ -349,50 +404,55 @@ def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
 
 
 def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
+    """Write a HAR without its secrets to ``path``."""
     log = har["log"]
-    rest = secrets.tree({key: value for key, value in log.items() if key != "entries"})
-    entries = [clean_entry(entry, secrets) for entry in log["entries"]]
-    assert isinstance(rest, dict)
-    path.write_bytes(msgspec.json.encode({"log": rest | {"entries": entries}}))
+    cleaned_log = secrets.tree({key: value for key, value in log.items() if key != "entries"})
+    assert isinstance(cleaned_log, dict)
+    cleaned_log["entries"] = [clean_entry(entry, secrets) for entry in log["entries"]]
+    path.write_bytes(msgspec.json.encode({"log": cleaned_log}))
 
 
 def learn_entry(entry: object, secrets: SecretValues) -> None:
-    for side in sides(entry):
+    """Let ``secrets`` learn the secrets in an entry of a HAR: cookies, bodies, and frames of a WebSocket."""
+    for side in request_and_response(entry):
         secrets.learn({key: value for key, value in side.items() if key != "cookies"})
         for cookie in side.get("cookies") or ():
             if isinstance(cookie, dict):
                 secrets.learn_value(str(cookie.get("value", "")))
-    for text, mime_type in _bodies(entry):
+
+    for text, mime_type in _text_bodies(entry):
         learn_body(text, mime_type, secrets)
-    learn_json(_frames(entry), secrets)
+    learn_json(_socket_frames(entry), secrets)
 
 
 def clean_entry(entry: object, secrets: SecretValues) -> object:
+    """Return an entry of a HAR without secrets."""
     if isinstance(entry, dict):
         entry = dict(entry)
         for name in ("request", "response"):
             if isinstance(entry.get(name), dict):
-                entry[name] = _cleaned_side(entry[name], secrets)
-        frames = _frames(entry)
+                entry[name] = _clean_side(entry[name], secrets)
+        frames = _socket_frames(entry)
         if frames:
             entry[_FRAMES] = clean_frames(frames, secrets)
     return secrets.tree(entry, _STRUCTURE.__contains__)
 
 
-def _cleaned_side(side: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+def _clean_side(side: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+    """Clean the query and the bodies of the request or the response of an entry."""
     side = dict(side)
     query = side.get("queryString")
     if isinstance(query, list):
-        side["queryString"] = [_cleaned_pair(pair) for pair in query]
+        side["queryString"] = [_clean_query_pair(pair) for pair in query]
     for key in ("postData", "content"):
         body = side.get(key)
         if isinstance(body, dict):
-            side[key] = _cleaned_body(body, secrets)
+            side[key] = _clean_har_body(body, secrets)
     return side
 
 
-def _cleaned_pair(pair: object) -> object:
-    """Return a cleaned pair of a query, in which a signature is as secret as a password."""
+def _clean_query_pair(pair: object) -> object:
+    """Redact the value of a pair of a query if it is a secret. A signature is as secret as a password."""
     if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
         return pair
     query = f"?{pair['name']}={pair['value']}"
@@ -401,45 +461,51 @@ def _cleaned_pair(pair: object) -> object:
     return {**pair, "value": REDACTED}
 
 
-def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+def _clean_har_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+    """Clean the ``postData`` or ``content`` of an entry. What cannot be searched for secrets is left out."""
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
         body = {**body, "params": secrets.tree(body["params"])}
+
     text = body.get("text")
     if not isinstance(text, str):
         return body
     if body.get("encoding") != "base64":
         return {**body, "text": clean_body(text, mime_type, secrets)}
+
     left_out = {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
-    data = decoded(text)
+    data = decode_base64_or_none(text)
     if data is None:
         return left_out
+
     if is_textual(mime_type):
-        plain = text_in(data, mime_type)
+        plain = body_text(data, mime_type)
         if plain is None:
             return left_out
         cleaned = clean_body(plain, mime_type, secrets)
         if cleaned != plain:
             return {**body, "text": cleaned, "encoding": None}
+
     if data.startswith(_PACKED) or secrets.holds_any(data):
         return left_out
     return body
 
 
-def _bodies(entry: object) -> Iterator[tuple[str, str]]:
-    for side in sides(entry):
+def _text_bodies(entry: object) -> Iterator[tuple[str, str]]:
+    """Yield the bodies of an entry that are text, each with its MIME type."""
+    for side in request_and_response(entry):
         body = side.get("postData") or side.get("content")
         if not isinstance(body, dict) or not isinstance(body.get("text"), str):
             continue
         mime_type = str(body.get("mimeType", "")).lower()
         text: str | None = body["text"]
         if body.get("encoding") == "base64":
-            text = text_in(decoded(body["text"]) or b"", mime_type)
+            text = body_text(decode_base64_or_none(body["text"]) or b"", mime_type)
         if text is not None:
             yield text, mime_type
 
 
-def _frames(entry: object) -> list[object]:
+def _socket_frames(entry: object) -> list[object]:
     frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
     return frames if isinstance(frames, list) else []
 
@@ -447,32 +513,37 @@ def _frames(entry: object) -> list[object]:
 def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
     """Return the frames of a WebSocket without secrets, also without those that continue in the next frame of the same
     direction."""
-    cleaned = list(frames)
-    texts: dict[str, dict[int, str]] = {}  # direction → index of the frame → text
+    # direction → index of the frame → text
+    texts_by_direction: dict[str, dict[int, str]] = {}
     for index, frame in enumerate(frames):
         if isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str):
-            texts.setdefault(str(frame.get("type")), {})[index] = frame["data"]
-    for of_direction in texts.values():
-        pieces = secrets.pieces(list(of_direction.values()))
-        for index, text in zip(of_direction, pieces, strict=True):
+            texts_by_direction.setdefault(str(frame.get("type")), {})[index] = frame["data"]
+
+    cleaned = list(frames)
+    for texts in texts_by_direction.values():
+        cleaned_texts = secrets.pieces(list(texts.values()))
+        for index, text in zip(texts, cleaned_texts, strict=True):
             cleaned[index] = {**cleaned[index], "data": text}  # type: ignore[dict-item]
-    return [_cleaned_frame(frame, secrets) for frame in cleaned]
+    return [_clean_frame(frame, secrets) for frame in cleaned]
 
 
-def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
+def _clean_frame(frame: object, secrets: SecretValues) -> object:
     if not isinstance(frame, dict) or not isinstance(frame.get("data"), str):
         return frame
     if frame.get("opcode") == TEXT_FRAME:
         return {**frame, "data": clean_body(frame["data"], "", secrets)}
-    content = decoded(frame["data"]) or b""
-    text = text_of(content) or ""
+
+    # A binary frame cannot be changed in place, so one with a secret becomes empty.
+    content = decode_base64_or_none(frame["data"]) or b""
+    text = guess_text(content) or ""
     has_secret = REDACTED in clean_body(text, "", secrets) and REDACTED not in text
     if has_secret or secrets.holds_any(content):
         return {**frame, "data": ""}
     return frame
 
 
-def sides(entry: object) -> Iterator[dict[str, Any]]:
+def request_and_response(entry: object) -> Iterator[dict[str, Any]]:
+    """Yield the request and the response of an entry."""
     for name in ("request", "response"):
         side = entry.get(name) if isinstance(entry, dict) else None
         if isinstance(side, dict):
@@ -492,14 +563,15 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
     :class:`zipfile.BadZipFile` for one that is not a trace."""
     with zipfile.ZipFile(path) as archive:
         _check_sizes(archive)
-        types = _mime_types(archive)
-        for name, data in _files(archive):
+        types = _resource_types(archive)
+        for name, data in _read_files(archive):
             if name.endswith(_LOGS):
                 for event in read_lines(data):
                     learn_event(event, secrets)
                 continue
+
             for mime_type in types.get(Path(name).name, [""]):
-                text = text_in(data, mime_type)
+                text = body_text(data, mime_type)
                 if text is not None:
                     learn_body(text, mime_type, secrets)
 
@@ -507,23 +579,26 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
 def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
     """Write a trace without its secrets to ``target``. Binary files with a secret become empty."""
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
-        types = _mime_types(archive)
-        for name, data in _files(archive):
+        types = _resource_types(archive)
+        for name, data in _read_files(archive):
             if name.endswith(_LOGS):
                 events = list(read_lines(data))
                 _clean_console(events, secrets)
-                data = _lines(clean_event(event, secrets) for event in events)
+                data = _encode_lines(clean_event(event, secrets) for event in events)
             elif name.endswith(".jsonl"):
-                data = _lines(clean_frames(list(read_lines(data)), secrets))
+                data = _encode_lines(clean_frames(list(read_lines(data)), secrets))
             else:
                 for mime_type in types.get(Path(name).name, [""]):
-                    data = _cleaned_file(data, mime_type, secrets)
+                    data = _clean_resource(data, mime_type, secrets)
             out.writestr(name, data)
 
 
-def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
+def _clean_resource(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
     """Return a body or a picture without secrets; empty for unreadable text and for binary content with a secret."""
-    text = text_in(data, mime_type) if is_textual(mime_type) else _utf8_text(data)
+    if is_textual(mime_type):
+        text = body_text(data, mime_type)
+    else:
+        text = _utf8_text(data)
     if text is not None:
         return clean_body(text, mime_type, secrets).encode()
     if is_textual(mime_type) or secrets.holds_any(data):
@@ -531,42 +606,45 @@ def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
     return data
 
 
-def _lines(values: Iterable[object]) -> bytes:
+def _encode_lines(values: Iterable[object]) -> bytes:
     return b"".join(msgspec.json.encode(value) + b"\n" for value in values)
 
 
 def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
-    """Remove secrets in the lines of the console, also those that continue in the next one, in place."""
+    """Remove secrets from the lines of the console in place, also those that continue in the next line."""
     messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
-    first_arguments = [_first_of(message.get("args")) for message in messages]
+    first_arguments = [_first_item(message.get("args")) for message in messages]
+
     for nodes, key in ((messages, "text"), (first_arguments, "preview"), (first_arguments, "value")):
         holders = [node for node in nodes if isinstance(node, dict) and isinstance(node.get(key), str)]
         pieces = secrets.pieces([holder[key] for holder in holders])
         for holder, piece in zip(holders, pieces, strict=True):
             holder[key] = piece
-    for node in walk(messages):
+
+    for node in walk_values(messages):
         if isinstance(node, dict):
             texts = {key: node[key] for key in ("text", "preview", "value") if isinstance(node.get(key), str)}
             node.update({key: secrets.line(text) for key, text in texts.items()})
 
 
-def _first_of(items: object) -> object:
+def _first_item(items: object) -> object:
     return items[0] if isinstance(items, list) and items else None
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
+    max_file, max_total = 16 << 20, 256 << 20
     sizes = [info.file_size for info in archive.infolist()]
-    if max(sizes, default=0) > 16 << 20 or sum(sizes) > 256 << 20:
+    if max(sizes, default=0) > max_file or sum(sizes) > max_total:
         raise ValueError(f"it has {sum(sizes):,} bytes, too many to search for secrets")
 
 
-def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+def _read_files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
     """Yield the names and contents of all files. Raises :class:`ValueError` once the time limit has passed."""
-    seconds = 20
-    deadline = time.monotonic() + seconds
+    time_limit = 20
+    deadline = time.monotonic() + time_limit
     for info in archive.infolist():
         if time.monotonic() > deadline:
-            raise ValueError(f"the search for secrets takes more than {seconds} s")
+            raise ValueError(f"the search for secrets takes more than {time_limit} s")
         yield info.filename, archive.read(info)
 
 
@@ -589,30 +667,43 @@ def _utf8_text(data: bytes) -> str | None:
         return None
 
 
-def _mime_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
+def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
     """Return the MIME types of the files in ``resources/``, according to the network log: equal bodies are one file,
     which may be sent with several types."""
     types: dict[str, list[str]] = {}
-    for info in archive.infolist():
-        if not info.filename.endswith(".network"):
-            continue
-        for event in read_lines(archive.read(info)):
-            for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
-                body = side.get("postData") or side.get("content")
-                if not isinstance(body, dict):
-                    continue
-                name = body.get("_file", body.get("_sha1"))
-                mime_type = str(body.get("mimeType", "")).lower()
-                if isinstance(name, str) and mime_type not in types.setdefault(Path(name).name, []):
-                    types[Path(name).name].append(mime_type)
+    for entry in _logged_requests(archive):
+        for side in request_and_response(entry):
+            body = side.get("postData") or side.get("content")
+            if not isinstance(body, dict):
+                continue
+            path = body.get("_file", body.get("_sha1"))
+            if not isinstance(path, str):
+                continue
+
+            mime_type = str(body.get("mimeType", "")).lower()
+            types_of_file = types.setdefault(Path(path).name, [])
+            if mime_type not in types_of_file:
+                types_of_file.append(mime_type)
     return types
 
 
+def _logged_requests(archive: zipfile.ZipFile) -> Iterator[object]:
+    """Yield the entries of the network logs of a trace, each like an entry of a HAR."""
+    for info in archive.infolist():
+        if info.filename.endswith(".network"):
+            for event in read_lines(archive.read(info)):
+                if isinstance(event, dict):
+                    yield event.get("snapshot")
+
+
 def learn_event(event: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn the secrets in an event of a trace. An event that is too deep is ignored, as it is left out
+    of the cleaned trace."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             learn_entry(event.get("snapshot"), secrets)
             return
+
         learn_json(event, secrets)
         for attributes, value_names in _secret_fields(event, secrets):
             for name in value_names:
@@ -622,13 +713,16 @@ def learn_event(event: object, secrets: SecretValues) -> None:
 
 
 def clean_event(event: object, secrets: SecretValues) -> object:
+    """Return an event of a trace without secrets, empty if it is too deep. Fields for secrets are changed in place."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
+
         for attributes, value_names in _secret_fields(event, secrets):
             attributes.update({name: REDACTED for name in value_names if attributes.get(name)})
+
         if isinstance(event, dict) and event.get("type") != "frame-snapshot":
-            event = _cleaned_texts(event, secrets, 0)
+            event = _clean_texts_in(event, secrets, 0)
         return secrets.tree(_without_typed(event), _TRACE_STRUCTURE.__contains__)
     except RecursionError:
         return {}
@@ -651,7 +745,7 @@ def _without_typed(event: Any) -> object:
 def _secret_fields(event: object, secrets: SecretValues) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield the attributes of a snapshot's fields for secrets, and the names of those with their value. An element is a
     list: name, attributes, children."""
-    for node in walk(event):
+    for node in walk_values(event):
         match node:
             case [str() as element, dict() as attributes, *_] if values := value_attributes(element):
                 texts = {key.lower(): value for key, value in attributes.items() if isinstance(value, str)}
