@@ -76,6 +76,7 @@ async def test_the_program_of_the_page_runs(host: HostPython, tmp_path: Path) ->
     assert printed["scope"]["session_id"] == "planned" and facts["printed_content"] == "%PDF-"
     assert Path(printed["source"]["path"]).parent == tmp_path / "files" and facts["model_saw_it"] is True
     assert {"abp.abp_call", "abp.abp_export_pdf", "abp.resources_read"} <= set(facts["tools"])
-    assert facts["contents"] == [True, True]
+    csv, pdf = facts["contents"]
+    assert csv == "a,b\r\n1,é\r\n" and pdf.startswith("%PDF-")
     assert [one["artifact"]["mime_type"] for one in facts["received"]] == ["text/csv", "application/pdf"]
     assert facts["listed"] == sorted(one["artifact"]["id"] for one in facts["received"])
