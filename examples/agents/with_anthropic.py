@@ -21,7 +21,10 @@ async def main(url: str, model: str = "claude-sonnet-4-5") -> str:
         tools = anthropic_tools(app)
         while True:
             answer = await client.messages.create(
-                model=model, max_tokens=4096, messages=messages, tools=tools.definitions
+                model=model,
+                max_tokens=4096,
+                messages=messages,
+                tools=tools.definitions,
             )
             calls = [block for block in answer.content if block.type == "tool_use"]
             if not calls:
