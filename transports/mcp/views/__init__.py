@@ -13,3 +13,7 @@ from ..._internal.extras import needing
 
 with needing("the MCP SDK", "mcp"):
     from .. import _wire as _wire
+
+from ._profiles import read_profile
+
+__all__ = ["read_profile"]
