@@ -71,7 +71,7 @@ async def test_a_stream_survives_a_collection_of_garbage(
 
 @pytest.mark.parametrize("way", ["buffer", pytest.param("blob", marks=pytest.mark.slow)])
 async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    monkeypatch.setattr(Ladder, "_rungs", lambda self, size: {"slices": self._save_by_slices})
+    monkeypatch.setattr(Ladder, "_usable_rungs", lambda self, size: {"slices": self._save_by_slices})
     async with connected() as app:
         assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
         assert ladder_of(app).used["slices"] == 1

@@ -77,7 +77,7 @@ class Ladder:
         assert size is not None
         deadline = time.monotonic() + timeout
         failures: list[str] = []
-        for rung, save in self._rungs(size).items():
+        for rung, save in self._usable_rungs(size).items():
             try:
                 await save(handle.id, size, path, deadline)
             except RungUnusable as error:
@@ -86,17 +86,19 @@ class Ladder:
                 path.unlink(missing_ok=True)
                 raise SizeMismatch(f"the page has more than the {size:,} bytes that it declared") from None
             else:
-                arrived = path.stat().st_size
-                if arrived == size:
+                saved_size = path.stat().st_size
+                if saved_size == size:
                     self.used[rung] += 1
                     annotate({"abp.rung": rung})
                     self._collect_garbage(size)
                     return
-                failures.append(f"{rung}: {arrived} of {size} bytes")
+                failures.append(f"{rung}: {saved_size} of {size} bytes")
+
+            # The next rung starts afresh.
             path.unlink(missing_ok=True)
         raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failures)})")
 
-    def _rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
+    def _usable_rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
         rungs: dict[str, Callable[[str, int, Path, float], Awaitable[None]]] = {}
         if self.downloads is not None and size >= self.limits.download_from:
             rungs["download"] = self._save_by_download
@@ -112,8 +114,10 @@ class Ladder:
         longer than the largest content can be (base64 is a third longer), and the errors of :meth:`save`.
         """
         held = parse_json(answer, Held, "a long answer")
+        # Base64 makes 4 characters of 3 bytes; the rest of the JSON may need up to 1 MB.
+        max_size = self._max_bytes * 4 // 3 + MB
         try:
-            if held.size > self._max_bytes * 4 // 3 + MB:
+            if held.size > max_size:
                 raise too_large(self._max_bytes)
             with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as temporary:
                 path = Path(temporary) / "content"
@@ -132,16 +136,19 @@ class Ladder:
         deadline = time.monotonic() + timeout
         if self.downloads is not None:
             try:
-                size = self.limits.max_whole  # it is unknown
+                # The size is unknown. A large one makes the download wait for its turn rather than fail.
+                size = self.limits.max_whole
                 await self.downloads.save(self._agent, url, path, size=size, limit=self._max_bytes, deadline=deadline)
                 return
             except RungUnusable:
                 path.unlink(missing_ok=True)
+
         try:
             answer = await self._agent.invoke("holdUrl", url, timeout=remaining(deadline), returns=str)
             held = parse_json(answer, Held, "the content of a blob: URL")
         except ProtocolError as error:
             raise TransportError(f"the page's blob: URL could not be read: {error.message}") from None
+
         try:
             if held.size > self._max_bytes:
                 raise too_large(self._max_bytes)
@@ -171,22 +178,29 @@ class Ladder:
     # --- rung 1: a download, written by the browser -------------------------------------------------------------------
 
     async def _save_by_download(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        downloads = self.downloads
-        assert downloads is not None
+        assert self.downloads is not None
         await self._wait_for_collection()
         if size <= self.limits.max_whole:
-            await downloads.save_held(self._agent, held_id, 0, size, path, size=size, deadline=deadline)
-            return
+            await self.downloads.save_held(self._agent, held_id, 0, size, path, size=size, deadline=deadline)
+        else:
+            await self._download_slices(self.downloads, held_id, size, path, deadline)
+
+    async def _download_slices(
+        self, downloads: CdpDownloads | PlaywrightDownloads, held_id: str, size: int, path: Path, deadline: float
+    ) -> None:
+        """Download content slice by slice. While one slice is downloaded, the one before is appended to ``path``."""
         appending: asyncio.Future[None] | None = None
-        slices = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
+        slice_paths = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
         try:
             for number, start in enumerate(range(0, size, self.limits.slice_size)):
                 end = min(start + self.limits.slice_size, size)
-                target = slices[number % 2]
-                await downloads.save_held(self._agent, held_id, start, end, target, size=size, deadline=deadline)
+                slice_path = slice_paths[number % 2]
+                await downloads.save_held(self._agent, held_id, start, end, slice_path, size=size, deadline=deadline)
+
                 if appending is not None:
                     await appending
-                appending = asyncio.ensure_future(in_thread(_append, target, path))  # beside the next slice
+                appending = asyncio.ensure_future(in_thread(_append_slice, slice_path, path))
+
                 await self._wait_for_collection()
                 self._collect_garbage(end - start)
             assert appending is not None
@@ -195,8 +209,9 @@ class Ladder:
             try:
                 if appending is not None:
                     await asyncio.gather(appending, return_exceptions=True)
-            finally:  # also if this wait is cancelled
-                for slice_path in slices:
+            finally:
+                # Also if the wait above is cancelled.
+                for slice_path in slice_paths:
                     slice_path.unlink(missing_ok=True)
 
     # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
@@ -207,7 +222,8 @@ class Ladder:
             try:
                 resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
                 await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
-            finally:  # not before the last byte: a blob that nothing refers to may be collected as garbage, and be gone
+            finally:
+                # Only after the last byte: a blob that nothing refers to may be collected as garbage.
                 await self._agent.release_object(blob)
         except (CallTimeout, ProtocolError):
             raise
@@ -225,23 +241,26 @@ class Ladder:
         deadline = time.monotonic() + timeout
         if limit is None:
             limit = self._max_bytes
-        # CDP messages of a frame are nested in messages of the page's session
-        chunk = 1 * MB if isinstance(self._agent, FrameAgent) else 4 * MB
+        chunk_size = 4 * MB
+        if isinstance(self._agent, FrameAgent):
+            # Its CDP messages are nested in messages of the page's session.
+            chunk_size = 1 * MB
+
         written = 0
         try:
             with path.open("xb") as file:
                 while True:
-                    part = await self._agent.send(
-                        "IO.read", {"handle": stream, "size": chunk}, timeout=remaining(deadline)
-                    )
-                    data = part["data"].encode()
-                    if part.get("base64Encoded"):
+                    command = {"handle": stream, "size": chunk_size}
+                    chunk = await self._agent.send("IO.read", command, timeout=remaining(deadline))
+                    data = chunk["data"].encode()
+                    if chunk.get("base64Encoded"):
                         data = pybase64.b64decode(data, validate=True)
+
                     written += len(data)
                     if written > limit:
                         raise too_large(limit)
                     await asyncio.to_thread(file.write, data)
-                    if part["eof"]:
+                    if chunk["eof"]:
                         return
         finally:
             await self._agent.send("IO.close", {"handle": stream}, timeout=5)
@@ -249,12 +268,15 @@ class Ladder:
     # --- rung 3: base64 text ------------------------------------------------------------------------------------------
 
     async def _save_by_slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+        # 8 MB of base64.
+        slice_size = 6 * MB
         with path.open("xb") as file:
-            step = 6 * MB  # 8 MB of base64
-            for start in range(0, size, step):
-                end = min(start + step, size)
+            for start in range(0, size, slice_size):
+                end = min(start + slice_size, size)
                 text = await self._agent.invoke("base64", held_id, start, end, timeout=remaining(deadline), returns=str)
-                if len(text) > (end - start + 2) // 3 * 4:
+                # Base64 makes 4 characters of each 3 bytes, and of the rest.
+                max_length = (end - start + 2) // 3 * 4
+                if len(text) > max_length:
                     raise too_large(size)
                 await asyncio.to_thread(_write_base64, file, text)
 
@@ -263,18 +285,21 @@ def _write_base64(file: BinaryIO, text: str) -> None:
     file.write(decode_base64(text))
 
 
-def _append(part: Path, whole: Path) -> None:
-    if not whole.exists():
-        move_file(part, whole)
+def _append_slice(slice_path: Path, path: Path) -> None:
+    """Append the file at ``slice_path`` to the one at ``path``, and remove it."""
+    if not path.exists():
+        move_file(slice_path, path)
         return
-    with part.open("rb", buffering=0) as source, whole.open("r+b", buffering=0) as target:
+
+    with slice_path.open("rb", buffering=0) as source, path.open("r+b", buffering=0) as target:
         target.seek(0, os.SEEK_END)
-        try:  # a copy by the kernel is ten times as fast
+        # A copy by the kernel is ten times as fast, where there is one.
+        try:
             while os.copy_file_range(source.fileno(), target.fileno(), 64 * MB):
                 pass
         except (AttributeError, OSError):
             shutil.copyfileobj(source, target, 256 * 1024)
-    part.unlink()
+    slice_path.unlink()
 
 
 #: Bytes up to which content travels as base64 in the call itself: faster than another round trip (measured).
@@ -304,6 +329,7 @@ class Uploads:
         if not content:
             yield encode_json(payload).decode(), []
             return
+
         descriptors: dict[Any, object] = {}
         inline: list[object] = []
         files: list[object] = []
@@ -317,10 +343,11 @@ class Uploads:
                     data = await asyncio.to_thread(_inline_bytes, item.binary)
                     if data is not None:
                         inline.append([content_path, pybase64.b64encode(data).decode()])
-                        continue
-                    file = await asyncio.to_thread(_as_file, item.binary, self._folder, stack)
-                    elements.append(await self._element(file, timeout))
-                    files.append(content_path)
+                    else:
+                        file = await asyncio.to_thread(_file_with_content, item.binary, self._folder, stack)
+                        elements.append(await self._element_with_file(file, timeout))
+                        files.append(content_path)
+
                 params = replace(payload["params"], descriptors)
                 yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
         finally:
@@ -328,7 +355,7 @@ class Uploads:
                 for element in elements:
                     await self._agent.release_object(element)
 
-    async def _element(self, path: Path, timeout: float) -> PageObject:
+    async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
         """Return an ``<input>`` of the page with the file.
 
         A browser on another machine cannot read our files. Then the content travels as text, into an object with the
@@ -336,13 +363,18 @@ class Uploads:
         """
         if self._is_near is None:
             self._is_near = await self._sees_our_files(timeout)
-        element = await self._file_input(path, timeout) if self._is_near else None
-        if element is not None:
-            return element
+        if self._is_near:
+            element = await self._file_input(path, timeout)
+            if element is not None:
+                return element
+
         buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
         with open_regular(path) as file:
-            while part := await asyncio.to_thread(file.read, 3 * MB):  # 4 MB of base64
-                await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)
+            # 4 MB of base64.
+            chunk_size = 3 * MB
+            while chunk := await asyncio.to_thread(file.read, chunk_size):
+                text = pybase64.b64encode(chunk).decode()
+                await self._agent.invoke("appendToBuffer", buffer, text, timeout=timeout)
         return buffer
 
     async def _sees_our_files(self, timeout: float) -> bool:
@@ -357,6 +389,7 @@ class Uploads:
         return element is not None
 
     async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
+        """Return an ``<input>`` of the page with the file, or ``None`` if the browser does not see the same file."""
         element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
         try:
             await self._agent.set_file(element, path, timeout=timeout)
@@ -382,6 +415,7 @@ def _descriptor(binary: BinaryData) -> dict[str, object]:
 
 
 def _inline_bytes(binary: BinaryData) -> bytes | None:
+    """Return content that is small enough for the call itself, or ``None``."""
     match binary.content:
         case bytes() as data if len(data) <= _MAX_INLINE:
             return data
@@ -392,7 +426,8 @@ def _inline_bytes(binary: BinaryData) -> bytes | None:
     raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")
 
 
-def _as_file(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
+def _file_with_content(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
+    """Return a file with the content. A new file in ``folder`` is removed with ``stack``."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
     with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:

@@ -34,7 +34,7 @@ from ._agent import Agent, PageAgent
 from ._listeners import listener
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession
+    from playwright.async_api import CDPSession, Download
 
 MB = 1 << 20
 
@@ -86,7 +86,8 @@ class GrowingFile:
         self._looking: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
-        if OPEN_FILES_MOVE:  # elsewhere (Windows) a reader would keep take() from renaming the file
+        # Elsewhere (Windows) a reader of the file would keep take() from renaming it.
+        if OPEN_FILES_MOVE:
             spawn(self._look_for_file(), self._looking)
 
     async def take(self, written: Path) -> None:
@@ -98,13 +99,17 @@ class GrowingFile:
         self._path.unlink(missing_ok=True)
 
     async def _look_for_file(self) -> None:
-        with suppress(OSError):  # another file system, or one without hard links
+        """Link ``path`` to the file of the download as soon as there is a single new file."""
+        # The link fails on another file system, and on one without hard links.
+        with suppress(OSError):
             while True:
-                new = self._hidden_files() - self._files_before
-                if len(new) == 1:
-                    with suppress(FileNotFoundError):  # renamed just now
-                        # not in a thread, which could do it after drop()
-                        self._path.hardlink_to(self._temporary / next(iter(new)))
+                new_files = self._hidden_files() - self._files_before
+                if len(new_files) == 1:
+                    (name,) = new_files
+                    # The browser may have renamed the file just now; then look again.
+                    with suppress(FileNotFoundError):
+                        # Not in a thread, which could do it after drop().
+                        self._path.hardlink_to(self._temporary / name)
                         return
                 await asyncio.sleep(0.003)
 
@@ -169,20 +174,22 @@ class CdpDownloads:
         self._context_id = context_id
         self._slots = slots
         self._lock = asyncio.Lock()
-        self._shared = folder
+        self._shared_folder = folder
         self._temporary = temporary
         self._folder = Path()
         self._on_save = on_save
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
-        self._recent: deque[float] = deque(maxlen=limits.per_second)
+        self._recent_starts: deque[float] = deque(maxlen=limits.per_second)
         self._has_worked = False
         self._beginning: dict[str, asyncio.Future[str]] = {}
         self._running: dict[str, asyncio.Future[str]] = {}
-        self._saving = ""  # the id of the download of save(), to which the limit applies
+        # The id of the download of save(), to which the limit applies.
+        self._saving = ""
         self._limit = 0
         self._given_up: dict[str, Path] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
-        self._unended: dict[str, Path] = {}  # cancelled ones that may still write: id → folder
+        # Cancelled downloads that may still write: id → folder.
+        self._unended: dict[str, Path] = {}
         self._closed = False
         browser.on("Browser.downloadWillBegin", self._on_started)
         browser.on("Browser.downloadProgress", self._on_progress)
@@ -220,18 +227,21 @@ class CdpDownloads:
     async def _save_click(
         self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
     ) -> None:
+        """Let the agent's ``method`` click a download link with a name of ours, and move the file to ``path``."""
         async with self._lock, self._slots:
             self._limit = limit
             await self._pace(size)
-            folder = self._shared or path.parent
+            folder = self._shared_folder or path.parent
             await self.set_folder(folder)
-            began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
             growing = GrowingFile(path, self._temporary)
-            if (
-                size >= self.limits.link_from and not self._slots.locked()
-            ):  # files of two downloads could not be distinguished
+            # With another download under way, the files of the two could not be distinguished.
+            is_only_download = not self._slots.locked()
+            if is_only_download and size >= self.limits.link_from:
                 growing.begin()
-            name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
+
+            name = _new_name()
+            began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._beginning[name] = began
             self._on_save()
             guid = ""
@@ -244,14 +254,14 @@ class CdpDownloads:
                     raise RungUnusable(f"the browser {state} the download")
                 await growing.take(folder / guid)
             except BaseException:
-                if not began.done() or began.cancelled():  # it may still begin
+                may_still_begin = not began.done() or began.cancelled()
+                if may_still_begin:
                     self._given_up[name] = folder
-                    await growing.drop()
-                else:
-                    await growing.drop()  # first, as cancelling takes seconds and may itself be cancelled
-                    if not began.exception():
-                        guid = began.result()
-                        await self.cancel(guid, folder)
+                # Before the download is cancelled, which takes seconds and may itself be cancelled.
+                await growing.drop()
+                if not may_still_begin and not began.exception():
+                    guid = began.result()
+                    await self.cancel(guid, folder)
                 raise
             finally:
                 self._beginning.pop(name, None)
@@ -261,20 +271,24 @@ class CdpDownloads:
                     unfinished.cancel()
 
     async def _pace(self, size: int) -> None:
-        if len(self._recent) == self.limits.per_second:
-            wait = self._recent[0] + 1.0 - time.monotonic()
+        """Wait until the browser accepts another download from this page.
+
+        Raises :class:`RungUnusable` if content of this ``size`` goes faster by another rung than by waiting."""
+        if len(self._recent_starts) == self.limits.per_second:
+            oldest = self._recent_starts[0]
+            wait = oldest + 1.0 - time.monotonic()
             if wait > 0 and size < self.limits.wait_from:
                 raise RungUnusable("more downloads a second than the browser allows")
             await asyncio.sleep(wait)
-        self._recent.append(time.monotonic())
+        self._recent_starts.append(time.monotonic())
 
     @property
     def shared(self) -> bool:
-        return self._shared is not None
+        return self._shared_folder is not None
 
     async def set_folder(self, folder: Path) -> None:
         """Set the folder for downloads of this browser context; files are named by their ids."""
-        folder = self._shared or folder
+        folder = self._shared_folder or folder
         if self._folder == folder:
             return
         behavior = {
@@ -317,7 +331,8 @@ class CdpDownloads:
             self._running[guid] = asyncio.get_running_loop().create_future()
             self._saving = guid
             began.set_result(guid)
-        elif name in self._given_up:  # slow, or its call was cancelled
+        elif name in self._given_up:
+            # It was too slow to begin, or its call was cancelled.
             self.cancel_in_background(guid, self._given_up.pop(name))
         else:
             self.on_app_download(event, self._folder)
@@ -346,21 +361,25 @@ class CdpDownloads:
         If the browser has not reported the end by then, it may still write. Its files are then removed when it reports
         the end or disconnects, even after the end of the session.
         """
-        # The browser holds the file open until it reports the end, and then renames it.
+        # The browser holds the file open until it reports the end, and then renames it. A future with an exception is
+        # that of a download over its limit, which still runs.
         ended = self._running.get(guid)
-        has_failed = ended is not None and ended.done() and not ended.cancelled() and ended.exception()
-        if ended is None or has_failed:  # it has not ended
+        is_over_limit = ended is not None and ended.done() and not ended.cancelled() and ended.exception()
+        if ended is None or is_over_limit:
             ended = self._running[guid] = asyncio.get_running_loop().create_future()
+
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
             await self._send_command("Browser.cancelDownload", download, timeout=self.limits.cancel)
         await asyncio.wait((ended,), timeout=self.limits.cancel)
+
         self._running.pop(guid, None)
         if not ended.done():
             self._await_end(guid, folder)
         _remove_written(guid, folder)
 
     def _await_end(self, guid: str, folder: Path) -> None:
+        """Have the files of a download removed once the browser reports its end or disconnects."""
         browser = self._agent.page.context.browser
         if browser is not None and browser.is_connected():
             self._unended[guid] = folder
@@ -372,6 +391,12 @@ class CdpDownloads:
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
+
+
+def _new_name() -> str:
+    prefix = "abp-"
+    # Each byte is two hexadecimal digits.
+    return prefix + secrets.token_hex((_NAME_LENGTH - len(prefix)) // 2)
 
 
 def check_blob_url(url: str) -> None:
@@ -430,9 +455,11 @@ class PlaywrightDownloads:
             except TransportError as error:
                 if not error.session_survives:
                     raise
-                if isinstance(agent, PageAgent):  # a context that refuses one download of the page refuses all
+                # A context that refuses one download of the page refuses all.
+                if isinstance(agent, PageAgent):
                     self._unusable_reason = error.message
                 raise RungUnusable(error.message) from None
+
             if path.stat().st_size > limit:
                 path.unlink()
                 raise too_large(limit)
@@ -453,17 +480,23 @@ class PlaywrightDownloads:
     async def _download_url(self, agent: Agent, url: str, path: Path) -> None:
         page = agent.page
         timeout = self.limits.start
-        async with page.expect_download(lambda download: download.url == url, timeout=timeout * 1000) as coming:
+        async with page.expect_download(lambda download: download.url == url, timeout=timeout * 1000) as download_info:
             await agent.invoke("clickDownload", url, "", timeout=timeout)
-        download = await coming.value
+        download = await download_info.value
+
         try:
-            try:
-                await asyncio.to_thread(shutil.move, await download.path(), path)
-            except (Error, OSError):  # the browser is on another machine
-                await download.save_as(path)
+            await _take_file(download, path)
         finally:
             with contextlib.suppress(Error):
                 await download.delete()
+
+
+async def _take_file(download: Download, path: Path) -> None:
+    try:
+        await asyncio.to_thread(shutil.move, await download.path(), path)
+    except (Error, OSError):
+        # The browser is on another machine, so Playwright has to transfer the file.
+        await download.save_as(path)
 
 
 class AppDownloads:
@@ -491,10 +524,12 @@ class AppDownloads:
         self._downloads = downloads
         self._max_bytes = max_bytes
         self._max_total = max_total
-        self._sizes: dict[str, float] = {}  # id → bytes on the disk
+        # id → bytes on the disk
+        self._sizes: dict[str, float] = {}
         #: Folder of the app's own downloads.
         self.folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
-        # of the page's frames, to separate their downloads from those of other pages; a page's id is its frame's
+        # Ids of the frames of the page, to tell their downloads from those of other pages. The main frame has the id of
+        # the page.
         self._frame_ids = deque([target["targetId"]], maxlen=1000)
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
         downloads.on_app_download = self._on_started
@@ -509,12 +544,17 @@ class AppDownloads:
 
     @listener
     def _on_target(self, event: dict[str, Any]) -> None:
+        """Follow a window or a frame of the page."""
         target = event["targetInfo"]
-        alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
-        if target["targetId"] not in self._frame_ids and (alone or target.get("openerId") in self._frame_ids):
-            self._frame_ids.append(target["targetId"])
-            if target["type"] == "page":
-                self.on_window(target["targetId"])
+        target_id = target["targetId"]
+        is_in_own_context = not self._downloads.shared and target.get("browserContextId") == self._context_id
+        is_opened_by_page = target.get("openerId") in self._frame_ids
+        if target_id in self._frame_ids or not (is_in_own_context or is_opened_by_page):
+            return
+
+        self._frame_ids.append(target_id)
+        if target["type"] == "page":
+            self.on_window(target_id)
 
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]
@@ -527,24 +567,26 @@ class AppDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
-        ended, folder = self._running.get(event["guid"], (None, self.folder))
+        guid = event["guid"]
+        ended, folder = self._running.get(guid, (None, self.folder))
         if ended is None or ended.done():
             return
-        self._sizes[event["guid"]] = max(event.get("receivedBytes", 0), self._sizes.get(event["guid"], 0))
+
+        self._sizes[guid] = max(event.get("receivedBytes", 0), self._sizes.get(guid, 0))
         if event["state"] == "completed":
-            ended.set_result(Path(event.get("filePath") or folder / event["guid"]))
+            ended.set_result(Path(event.get("filePath") or folder / guid))
         elif event["state"] == "canceled":
-            self._sizes.pop(event["guid"])
+            self._sizes.pop(guid)
             ended.set_exception(TransportError("the browser broke it off"))
         elif is_over(event, self._max_bytes):
-            self._break_off(event["guid"], too_large(self._max_bytes))
+            self._break_off(guid, too_large(self._max_bytes))
         elif self._max_total is not None and sum(self._sizes.values()) > self._max_total:
             error = StoreFull(
                 f"the app's downloads exceed the {self._max_total:,} bytes that a session may store; request fewer, or "
                 "raise ABP_MAX_SESSION_BYTES",
                 details={"limit": self._max_total},
             )
-            self._break_off(event["guid"], error)
+            self._break_off(guid, error)
 
     def _break_off(self, guid: str, error: ABPError) -> None:
         ended, folder = self._running[guid]
@@ -560,11 +602,14 @@ class AppDownloads:
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
-        if written.parent != self.folder:  # it began while our own downloads went to the folder of a store
+        # A download that began while our own downloads went to the folder of a store.
+        if written.parent != self.folder:
             await asyncio.to_thread(move_file, written, self.folder / guid)
         del self._running[guid]
+
         size = (self.folder / guid).stat().st_size
-        if size > self._max_bytes:  # it ended before the browser reported any progress
+        # A download that ended before the browser reported any progress.
+        if size > self._max_bytes:
             self.remove(guid)
             raise too_large(self._max_bytes)
         return size
@@ -590,15 +635,18 @@ class AppDownloads:
         """Cancel downloads under way and remove the folder. This takes a few seconds at most."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
+
         for guid, (ended, folder) in self._running.items():
-            if ended.done():
-                if not ended.cancelled():
-                    ended.exception()
-            else:
+            if not ended.done():
                 ended.cancel()
                 with contextlib.suppress(TransportError):
                     await self._downloads.cancel(guid, folder)
-        for _ in range(20):  # a download that ends just now may still write a file, or rename one
+            elif not ended.cancelled():
+                # Read, so that asyncio does not log it as an exception that was never retrieved.
+                ended.exception()
+
+        # A download that ends just now may still write a file, or rename one: then the folder is not empty yet.
+        for _ in range(20):
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             if not self.folder.exists():
                 break

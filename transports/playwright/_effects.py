@@ -82,7 +82,8 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     async def decide(permission: dict[str, object]) -> None:
         setting = "granted" if permission["name"] in granted else "denied"
         decision = {"permission": permission, "setting": setting, "browserContextId": context}
-        with contextlib.suppress(Error):  # unknown to an older browser, which never asks for it
+        # An older browser does not know some permissions, and never asks for them.
+        with contextlib.suppress(Error):
             await browser.send("Browser.setPermission", decision)
 
     permissions: list[dict[str, object]] = [{"name": name} for name in _PERMISSIONS]
@@ -121,9 +122,11 @@ class Windows:
             self._tracker.expect(call, "window", detail)
 
     def on_target(self, frame: str) -> None:
+        """Remember the call under way as the owner of a new window; of the latest 100 windows."""
         self._owners[frame] = self._tracker.current_call()
         if len(self._owners) > 100:
-            del self._owners[next(iter(self._owners))]
+            oldest = next(iter(self._owners))
+            del self._owners[oldest]
 
     def owner_of(self, frame: str) -> CallEffects | None:
         return self._owners.get(frame)
@@ -131,12 +134,13 @@ class Windows:
     def on_download(self, frame: str, guid: str, name: str) -> bool:
         """Note a download of a window. Returns true if it is the PDF that the window shows."""
         for window in self._open_windows:
-            if window.frame == frame:
-                if window.saved is not None and not window.saved.done():
-                    window.saved.set_result((guid, name))
-                    return True
-                window.has_download = True
-                self._on_shown(window)
+            if window.frame != frame:
+                continue
+            if window.saved is not None and not window.saved.done():
+                window.saved.set_result((guid, name))
+                return True
+            window.has_download = True
+            self._on_shown(window)
         return False
 
     def expect_content(self, call: CallEffects) -> None:
@@ -163,29 +167,40 @@ class Windows:
     def _on_popup(self, page: Page) -> None:
         self.watch(page, self._on_dialog)
         page.on("dialog", self._on_dialog)
+
         expected = self._tracker.take_expected("window")
-        if expected is None:  # opened by another window
+        if expected is None:
+            # A window that another window opened is not announced by the page.
             self.on_window_open({"url": page.url})
             expected = self._tracker.take_expected("window")
-        if expected is None:  # more windows than are recorded
+        if expected is None:
+            # There are more windows than are recorded.
             self._tracker.current_call().refused += 1
             self._tracker.spawn(close_quietly(page))
             return
+
+        max_windows = 8
         self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        if len(self._open_windows) >= 8:
+        if len(self._open_windows) >= max_windows:
             expected.call.refused += 1
             expected.detail["closed"] = "too many windows"
             self._tracker.mark_begun(expected)
             self._tracker.spawn(close_quietly(page))
             return
+
+        self._add_window(page, expected)
+
+    def _add_window(self, page: Page, expected: ExpectedEffect) -> None:
+        """Follow a window for the call that opened it, or for no call if that call has ended."""
         call = expected.call
         if self._tracker.current_call(call.id) is not call:
             call = self._tracker.unattributed
         window = Window(page, call)
-        if self._agent.channel.cdp is not None:
-            self._tracker.spawn(self._watch_frame(window))
         self._open_windows.append(window)
         call.windows.append(window)
+
+        if self._agent.channel.cdp is not None:
+            self._tracker.spawn(self._watch_frame(window))
         listen(page, "request", lambda request: self._on_request(window, request, self._begin_loading))
         listen(page, "requestfailed", lambda request: self._on_request(window, request, self._end_loading))
         listen(page, "framenavigated", lambda frame: self._on_navigated(window, frame))
@@ -207,11 +222,12 @@ class Windows:
         window.changed.set()
 
     def _end_loading(self, window: Window) -> None:
-        """Note the end of a navigation that shows nothing. The download that it may have become is reported apart."""
-        number = window.navigations
+        """Note the end of a navigation that shows nothing, unless another one begins within half a second. The download
+        that it may have become is reported apart."""
+        ended_navigation = window.navigations
 
         def end() -> None:
-            if window.navigations == number:
+            if window.navigations == ended_navigation:
                 self._on_shown(window)
 
         asyncio.get_running_loop().call_later(0.5, end)
@@ -221,11 +237,13 @@ class Windows:
         window.changed.set()
 
     async def _watch_frame(self, window: Window) -> None:
+        """Watch the navigations of a window over CDP, which reports more of them than Playwright."""
         session = await window.page.context.new_cdp_session(window.page)
         target = await session.send("Target.getTargetInfo")
         frame = str(target["targetInfo"]["targetId"])
 
-        def on_navigation(event: dict[str, Any]) -> None:  # comes before the answer of a call that begins one
+        # This event comes before the answer of a call that begins a navigation.
+        def on_navigation(event: dict[str, Any]) -> None:
             if event["frameId"] == frame and _is_loaded(event["url"]):
                 self._begin_loading(window)
 
@@ -240,9 +258,10 @@ class Windows:
         window.changed.set()
 
     async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
+        """Capture the content of a window as soon as it shows some. In any case ``expected`` has begun then."""
         try:
             with contextlib.suppress(Error, TimeoutError):
-                # longer than a call waits, since the next call may take the content
+                # Longer than a call waits, since the next call may take the content.
                 async with asyncio.timeout(5.0):
                     await self._wait_for_content(window)
                     if window.page.url != window.shown:
@@ -254,8 +273,10 @@ class Windows:
     async def _wait_for_content(self, window: Window) -> None:
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
+            # In this order: is_loading may change while the page is asked.
             if window.page.url and not await _is_blank(window.page) and not window.is_loading:
                 return
+
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_INTERVAL):
                     await window.changed.wait()
@@ -264,21 +285,27 @@ class Windows:
         """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
         url = window.page.url
         if url.startswith("blob:"):
-            text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
-            for blob in parse_json(text, list[Held], "the content of a window")[:1]:
-                content = BinaryData(Handle(f"{_HELD}{blob.id}", blob.size), blob.type or None)
-                self._tracker.add_content(window.call, content, "the content of a window")
-        elif (
-            urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
-            and await window.page.evaluate("document.contentType") == "application/pdf"
-        ):
-            work = self._saved_pdf(window)
+            await self._capture_blob(window, url)
+            return
+
+        is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
+        if is_of_app_origin and await window.page.evaluate("document.contentType") == "application/pdf":
+            work = self._save_shown_pdf(window)
             self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:_MAX_TEXT]})")
 
-    async def _saved_pdf(self, window: Window) -> BinaryData:
+    async def _capture_blob(self, window: Window, url: str) -> None:
+        text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
+        # Empty if the page has no such blob any more.
+        blobs = parse_json(text, list[Held], "the content of a window")
+        if blobs:
+            blob = blobs[0]
+            content = BinaryData(Handle(f"{_HELD}{blob.id}", blob.size), blob.type or None)
+            self._tracker.add_content(window.call, content, "the content of a window")
+
+    async def _save_shown_pdf(self, window: Window) -> BinaryData:
         """Let the browser's viewer save the PDF that it shows, as its button does: the browser takes it from its cache.
 
-        It is not requested again here. The answer to a form, or to a link that works once, cannot be. Raises
+        The PDF is not requested again here, as the answer to a form, or to a link that works once, cannot be. Raises
         :class:`~transports.errors.TransportError`.
         """
         if self.take_pdf is not None:
@@ -286,9 +313,11 @@ class Windows:
                 async with asyncio.timeout(10.0):
                     while window.frame is None:
                         await asyncio.sleep(_LOOK_INTERVAL)
+
                     window.saved = asyncio.get_running_loop().create_future()
                     while not await _press_save(window.page):
                         await asyncio.sleep(_LOOK_INTERVAL)
+
                     guid, name = await window.saved
                     return await self.take_pdf(guid, name)
         raise TransportError("the browser did not hand it over; let the app download or answer it")
@@ -317,6 +346,7 @@ async def _is_blank(page: Page) -> bool:
 
 
 async def _press_save(page: Page) -> bool:
+    """Press the save button of the PDF viewer in a window. Returns false while the viewer is not ready."""
     for frame in page.frames:
         if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
             return True
@@ -350,13 +380,15 @@ class PageEffects:
         self._limits = limits
         self._tab = tab
         self._app_downloads: AppDownloads | None = None
-        self._accept = dialogs == "accept"
+        self._accept_dialogs = dialogs == "accept"
         self._print_page = print_page
         self._release = release
         self.tracker = EffectTracker(agent.lost, emit, release)
         self._windows = Windows(agent, self.tracker)
-        self._unannounced_at = 0.0  # loop time of the latest download that began without an announcement
-        self._received = 0  # events of the app's frame
+        # Loop time of the latest download that began without an announcement.
+        self._unannounced_at = 0.0
+        # Number of events of the app's frame.
+        self._events_received = 0
         self._printing = asyncio.Lock()
         agent.lost.add_done_callback(self._on_lost)
 
@@ -373,18 +405,25 @@ class PageEffects:
             page = self._agent.page
             listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
+
         self._watch(self._agent.cdp)
         steps = []
         if isinstance(downloads, CdpDownloads):
-            assert self._tab.browser is not None
-            target = await self._agent.target()
-            browser, folder = self._tab.browser.cdp, self._tab.folder
-            self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
-            self._app_downloads.on_started = self._on_download
-            self._app_downloads.on_window = self._windows.on_target
-            self._windows.take_pdf = self._downloaded_pdf
-            steps.append(self._app_downloads.prepare())
+            app_downloads = await self._receive_downloads(downloads)
+            steps.append(app_downloads.prepare())
         await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
+
+    async def _receive_downloads(self, downloads: CdpDownloads) -> AppDownloads:
+        assert self._tab.browser is not None
+        target = await self._agent.target()
+        app_downloads = AppDownloads(
+            self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, *self._limits
+        )
+        app_downloads.on_started = self._on_download
+        app_downloads.on_window = self._windows.on_target
+        self._windows.take_pdf = self._wait_for_pdf
+        self._app_downloads = app_downloads
+        return app_downloads
 
     def _watch(self, cdp: DevTools) -> None:
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)
@@ -407,8 +446,10 @@ class PageEffects:
             self._watch(cdp)
             await cdp.send("Page.enable")
             await _cancel_file_choosers(cdp)
-        parts = map(load_script, ("natives.js", "codec.js", "effects.js"))
-        arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), *parts))
+
+        configuration = json.dumps({"inline": INLINE_BYTES})
+        scripts = map(load_script, ("natives.js", "codec.js", "effects.js"))
+        arguments = ", ".join((configuration, *scripts))
         expression = f"({load_script('embedded.js')})({arguments})"
         reply = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
         if "objectId" in reply["result"]:
@@ -425,13 +466,15 @@ class PageEffects:
                 batch = texts[start : start + 50]
                 for text in batch:
                     self._agent.deliver(text, to=self.on_event)
-                self._received += len(batch)
-                self.tracker.mark_received(self._received)
-                await asyncio.sleep(len(batch) / 1000)  # no more than a thousand events a second
+                self._events_received += len(batch)
+                self.tracker.mark_received(self._events_received)
+                # No more than a thousand events a second.
+                await asyncio.sleep(len(batch) / 1000)
 
     def on_emitted(self, number: int) -> None:
+        """Let the call under way wait for the event ``number`` of the app's frame, if it has not arrived yet."""
         call = self.tracker.current_call()
-        if number > self._received and call.id is not None:
+        if number > self._events_received and call.id is not None:
             self.tracker.expect(call, "event", {}, number)
 
     @property
@@ -483,6 +526,7 @@ class PageEffects:
     # --- navigations that may turn into downloads ---------------------------------------------------------------------
 
     def _on_navigation(self, event: dict[str, Any]) -> None:
+        """Let the call under way wait for a navigation that may become a download."""
         call = self.tracker.current_call()
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
         may_download = event["disposition"] == "currentTab" and _is_loaded(event["url"])
@@ -490,10 +534,12 @@ class PageEffects:
             self.tracker.expect(call, event["frameId"], {})
 
     def _on_loaded(self, frame: str) -> None:
+        """Stop waiting for the download that a navigation of the frame may become."""
         announced = self.tracker.find_expected(frame)
         if announced is not None:
-            # the download that the navigation turned into begins up to this many seconds later
-            asyncio.get_running_loop().call_later(0.1, self.tracker.mark_begun, announced)
+            # Such a download begins up to this many seconds after the navigation has ended.
+            download_delay = 0.1
+            asyncio.get_running_loop().call_later(download_delay, self.tracker.mark_begun, announced)
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
@@ -506,22 +552,21 @@ class PageEffects:
         """
         if not isinstance(payload, Effect):
             return
-        call = self.tracker.current_call(payload.call) if holder == _HELD else self.tracker.call_of(payload.call)
+
+        if holder == _HELD:
+            call = self.tracker.current_call(payload.call)
+        else:
+            call = self.tracker.call_of(payload.call)
         is_late = payload.call not in (None, call.id)
+
         match payload:
             case Print():
-                if not payload.kept:
-                    self.tracker.warn(
-                        call, "the page could not be copied at its print(): its PDF may show a later state"
-                    )
-                if self.tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
-                    work = self._print(payload.id)
-                    self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
+                self._on_print(call, kind, payload, is_late=is_late)
             case FileChooser():
-                detail = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 if payload.picker is not None:
                     picker = payload.picker[:_MAX_TEXT]
                     self.tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
+                detail = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
             case Clipboard():
                 self._on_clipboard(call, kind, payload, holder, is_late=is_late)
@@ -532,15 +577,23 @@ class PageEffects:
             case Download(dropped=True):
                 self.tracker.drop(call)
             case Download(wait=wait):
-                # the browser's event may precede the page's announcement of the same download by so many seconds
+                # The browser's event may precede the page's announcement of the same download by 0.05 s.
                 is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
                 if call.id is not None and (wait or is_new):
                     self.tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
+
+    def _on_print(self, call: CallEffects, kind: str, printed: Print, *, is_late: bool) -> None:
+        if not printed.kept:
+            self.tracker.warn(call, "the page could not be copied at its print(): its PDF may show a later state")
+        if self.tracker.record(call, kind, {"title": printed.title[:_MAX_TEXT]}):
+            work = self._print_snapshot(printed.id)
+            self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
 
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
         content: Handle | bytes | None = written.base64
         if written.id is not None:
             content = Handle(f"{holder}{written.id}", written.size)
+
         detail: Detail = {"type": written.type[:_MAX_TEXT], "bytes": written.size}
         is_recorded = self.tracker.record(call, kind, detail)
         if is_recorded and content is not None:
@@ -548,12 +601,13 @@ class PageEffects:
             what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
             self.tracker.add_content(call, data, what, is_late=is_late)
         elif isinstance(content, Handle):
+            # An effect that is not recorded has no output, so the page need not hold the content.
             self.tracker.spawn(self._release(content))
 
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
         detail: Detail = {"type": dialog.type, "message": dialog.message[:_MAX_TEXT]}
-        if self._accept or dialog.type in ("alert", "beforeunload"):
+        if self._accept_dialogs or dialog.type in ("alert", "beforeunload"):
             detail["answer"] = "accepted"
             self.tracker.spawn(dialog.accept(dialog.default_value))
         else:
@@ -561,7 +615,7 @@ class PageEffects:
             self.tracker.spawn(dialog.dismiss())
         self.tracker.record(self.tracker.current_call(), "dialog", detail)
 
-    async def _print(self, snapshot: int | None) -> BinaryData:
+    async def _print_snapshot(self, snapshot: int | None) -> BinaryData:
         """Return the PDF of a ``print()``.
 
         ``snapshot`` is the id of the page's copy at that moment, or ``None`` for the current page. Prints run one after
@@ -570,10 +624,12 @@ class PageEffects:
         async with self._printing:
             if snapshot is None:
                 return await self._print_page()
+
             await self._agent.invoke("showSnapshot", snapshot, timeout=10.0)
             try:
                 return await self._print_page()
-            except BaseException:  # the page restores itself only after a print
+            except BaseException:
+                # The page restores itself only after a print.
                 with contextlib.suppress(TransportError):
                     await self._agent.invoke("restorePage", timeout=2.0)
                 raise
@@ -582,40 +638,49 @@ class PageEffects:
         self.tracker.record(call or self.tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
+        """Assign a download of the app that begins to its call. Returns false if it is one too many."""
         if self._windows.on_download(frame, guid, name):
             return True
+
+        announced = None
         owner = self._windows.owner_of(frame)
-        announced = None if owner is not None else self.tracker.take_expected(frame, "")
+        if owner is None:
+            announced = self.tracker.take_expected(frame, "")
         if announced is not None:
             owner = announced.call
+        # The owner may have ended: then the download comes late, with the call that is under way now.
         call = self.tracker.current_call(None if owner is None else owner.id)
         is_late = (announced is not None and announced.is_late) or owner not in (None, call)
+
         detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)
         if is_recorded:
-            work = self._downloaded(guid, name, detail)
+            work = self._wait_for_download(guid, name, detail)
             cancel = partial(self._cancel_download, guid)
             what = f"the app's download {name[:80]!r}"
             self.tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
             self.tracker.drop(call)
+
         if announced is not None:
             self.tracker.mark_begun(announced)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
         return is_recorded
 
-    async def _downloaded(self, guid: str, name: str, detail: Detail | None = None) -> BinaryData:
+    async def _wait_for_download(self, guid: str, name: str, detail: Detail | None = None) -> BinaryData:
         assert self._app_downloads is not None
         size = await self._app_downloads.wait(guid)
         if detail is not None:
             detail["bytes"] = size
         return BinaryData(Handle(f"file:{guid}", size), None, None, name)
 
-    async def _downloaded_pdf(self, guid: str, name: str) -> BinaryData:
-        """Return a PDF that the viewer saved. It requests a PDF that must not be kept again, and its server may answer
-        anything then."""
-        content = await self._downloaded(guid, name)
+    async def _wait_for_pdf(self, guid: str, name: str) -> BinaryData:
+        """Return a PDF that the viewer saved.
+
+        The viewer requests a PDF that must not be cached a second time, and its server may answer that with anything.
+        Raises :class:`~transports.errors.TransportError` if the answer is no PDF."""
+        content = await self._wait_for_download(guid, name)
         assert self._app_downloads is not None
         if not await in_thread(_is_pdf, self._app_downloads.folder / guid):
             self._app_downloads.remove(guid)

@@ -77,14 +77,18 @@ async def start_driver() -> tuple[Playwright, list[int]]:
             f"Playwright's driver did not start ({first_line(error)}); `playwright --version` shows why: a slim image "
             "of Debian, for one, lacks one of its libraries (apt-get install libatomic1)"
         ) from error
+
     client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
     transport = getattr(client, "_transport", None)
-    ended = getattr(transport, "on_error_future", None)
-    if isinstance(ended, asyncio.Future):  # Playwright never awaits it: asyncio would log the end of a killed driver
-        ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+    driver_ended = getattr(transport, "on_error_future", None)
+    if isinstance(driver_ended, asyncio.Future):
+        # Playwright never awaits this future, so asyncio would log the end of a killed driver.
+        driver_ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+
     process = getattr(transport, "_proc", None)
-    pids = [] if process is None else [process.pid]
-    return playwright, pids
+    if process is None:
+        return playwright, []
+    return playwright, [process.pid]
 
 
 _environment_lock = threading.Lock()
@@ -102,11 +106,7 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
     global _environment_users
     with _environment_lock:
         if _environment_users == 0:
-            variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))  # one system or another reads each
-            if cache is not None:
-                variables[_COMPILE_CACHE] = str(cache)
-            _saved_variables.update({name: os.environ.get(name) for name in variables})
-            os.environ.update(variables)
+            _set_variables(folder, cache)
         _environment_users += 1
     try:
         yield
@@ -114,12 +114,25 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
         with _environment_lock:
             _environment_users -= 1
             if _environment_users == 0:
-                for name, value in _saved_variables.items():
-                    if value is None:
-                        os.environ.pop(name, None)
-                    else:
-                        os.environ[name] = value
-                _saved_variables.clear()
+                _restore_variables()
+
+
+def _set_variables(folder: Path, cache: Path | None) -> None:
+    # Each of the three is read by one system or another.
+    variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    if cache is not None:
+        variables[_COMPILE_CACHE] = str(cache)
+    _saved_variables.update({name: os.environ.get(name) for name in variables})
+    os.environ.update(variables)
+
+
+def _restore_variables() -> None:
+    for name, value in _saved_variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _saved_variables.clear()
 
 
 def compile_cache() -> Path | None:
@@ -131,24 +144,40 @@ def compile_cache() -> Path | None:
     import platformdirs  # late: only the start of a driver needs it
 
     base = platformdirs.user_cache_path()
-    if not base.is_absolute():  # a user without a home
+    # A user without a home has no absolute path.
+    if not base.is_absolute():
         return None
+
     folder = base / "abp-transports" / "node"
     try:
         for path in (base, folder.parent, folder):
             path.mkdir(0o700, parents=True, exist_ok=True)
-        if sys.platform == "win32":
+        if _is_writable_only_by_user(base, folder):
             return folder
-        mode = base.stat().st_mode
-        if mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace its folders
-            return None
-        for path in (folder.parent, folder):
-            status = path.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022 or status.st_uid != os.geteuid():
-                return None
     except OSError:
-        return None
-    return folder
+        pass
+    return None
+
+
+def _is_writable_only_by_user(base: Path, folder: Path) -> bool:
+    """Return whether no other user can write to ``folder``, a grandchild of ``base``, or replace it.
+
+    Always true on Windows, where folders of a user are private."""
+    if sys.platform == "win32":
+        return True
+
+    writable_by_others = stat.S_IWGRP | stat.S_IWOTH
+    mode = base.stat().st_mode
+    # With the sticky bit, others can write to the folder, but not replace what is in it.
+    if mode & writable_by_others and not mode & stat.S_ISVTX:
+        return False
+
+    for path in (folder.parent, folder):
+        # Not stat(): a link could lead to a folder of another user.
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_mode & writable_by_others or status.st_uid != os.geteuid():
+            return False
+    return True
 
 
 def headers_without_address() -> UsageError:
@@ -190,22 +219,25 @@ class Remote:
     async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
         limit = playwright_timeout(timeout)
         if self.is_server:
-            kind = getattr(playwright, engine)
-            server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
-            return server
+            browser_type = getattr(playwright, engine)
+            browser: PlaywrightBrowser = await browser_type.connect(self.url, headers=dict(self.headers), timeout=limit)
+            return browser
+
         url, headers = self.url, dict[str, str]()
         if self.headers:
-            url, headers = await self._endpoint(playwright, limit)
+            url, headers = await self._websocket_endpoint(playwright, limit)
         # Without Playwright's defaults, so that the user's download, media and focus settings stay.
         return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
 
-    async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
-        """Return the WebSocket URL of a Chromium, and the headers for it, which are only for the origin of the address.
+    async def _websocket_endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
+        """Return the WebSocket URL of a Chromium, and the headers to send there; ``limit`` in milliseconds.
 
-        Playwright can ask for the URL, too, but it would send the headers wherever a redirect or the answer leads."""
+        The headers are sent only to the origin of the address. Playwright can ask for the URL, too, but it would send
+        the headers wherever a redirect or the answer leads. Raises :class:`~transports.errors.ConnectFailed`."""
         headers = dict(self.headers)
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
+
         parts = urlsplit(self.url)
         version_url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
         client = await playwright.request.new_context(extra_http_headers=headers)
@@ -214,6 +246,7 @@ class Remote:
             text = await response.text()
         finally:
             await client.dispose()
+
         try:
             version = decode_json(text) if response.ok else None
         except ProtocolError:
@@ -221,14 +254,18 @@ class Remote:
         url = version.get("webSocketDebuggerUrl") if isinstance(version, dict) else None
         if not isinstance(url, str):
             raise self.error(f"(it answered HTTP {response.status} to /json/version without a WebSocket URL)")
+
         if origin_of(url) != origin_of(self.url):
             headers = {}
         return url, headers
 
     def error(self, reason: str) -> ConnectFailed:
-        reason = reason.replace(self.url, self.display_name)  # its query may hold a key
+        """Return the error for a failed connection, without the secrets of address and headers."""
+        # The query of the address may hold a key.
+        reason = reason.replace(self.url, self.display_name)
         for value in filter(None, self.headers.values()):
             reason = reason.replace(value, "…")
+
         how = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
         if self.is_server:
             how = "start one of the same version of Playwright with `playwright run-server`"
@@ -267,7 +304,8 @@ class BrowserProcess:
         await (self._starting or self.begin_driver(folder))
 
     async def _start_driver(self, folder: Path) -> None:
-        cache = await asyncio.to_thread(compile_cache)  # the home folder may be on a slow disk
+        # In a thread, as the home folder may be on a slow disk.
+        cache = await asyncio.to_thread(compile_cache)
         with child_environment(folder, cache):
             starting = asyncio.ensure_future(start_driver())
             try:
@@ -275,7 +313,8 @@ class BrowserProcess:
             except asyncio.CancelledError:
                 # A half-started driver cannot be stopped: let it start, so that end() can stop it.
                 await asyncio.wait((starting,), timeout=_GRACE)
-                if not starting.done():  # the machine is very busy
+                if not starting.done():
+                    # The machine is very busy.
                     starting.add_done_callback(_kill_driver)
                 elif not starting.exception():
                     self._playwright, self.pids = starting.result()
@@ -304,8 +343,7 @@ class BrowserProcess:
         """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need a profile.
         ``slow_mo`` in milliseconds is added to each step of Playwright. ``switches`` are Chromium's."""
         assert self._playwright is not None
-        kind = getattr(self._playwright, engine)
-        is_root = sys.platform == "linux" and os.geteuid() == 0
+        browser_type = getattr(self._playwright, engine)
         options: dict[str, Any] = {
             "executable_path": choice.path,
             "headless": headless,
@@ -313,35 +351,48 @@ class BrowserProcess:
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
-            "timeout": 0,  # the time for starting is limited around this
+            # No limit: the caller limits the whole start.
+            "timeout": 0,
         }
         if engine == "chromium":
             # WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
             features = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
             options["args"] = [features, *switches]
             # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
+            is_root = sys.platform == "linux" and os.geteuid() == 0
             options["chromium_sandbox"] = not is_root
         if engine == "firefox" and not choice.built_by_playwright:
-            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
+            # A Firefox as Mozilla ships it is driven over WebDriver BiDi.
+            options["channel"] = "moz-firefox"
         if extensions:
             options["ignore_default_args"] = ["--disable-extensions"]
+
         if profile is None:
-            self.browser = await kind.launch(**options)
+            self.browser = await browser_type.launch(**options)
         else:
-            accept_downloads = engine != "chromium"  # there they go to our own folder, over CDP
-            self.context = await kind.launch_persistent_context(profile, accept_downloads=accept_downloads, **options)
+            # Chromium's downloads go to our own folder, over CDP.
+            options["accept_downloads"] = engine != "chromium"
+            self.context = await browser_type.launch_persistent_context(profile, **options)
             assert self.context is not None and self.context.browser is not None
             self.browser = self.context.browser
         OPEN_BROWSERS.add(self)
+
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
-            processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
-            browser = next(process["id"] for process in processes if process["type"] == "browser")
-            # Without the driver's id from start_driver(), its parent is the driver, unless a wrapper script that waits,
-            # such as Debian's, is between the two.
-            self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
+            self.pids = await self._read_pids(self.cdp)
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
+
+    async def _read_pids(self, cdp: CDPSession) -> list[int]:
+        """Return the process ids of the driver and of its Chromium."""
+        processes = (await cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
+        browser_pid = next(process["id"] for process in processes if process["type"] == "browser")
+        if self.pids:
+            driver_pid = self.pids[0]
+        else:
+            # The driver is the browser's parent, unless a wrapper script that waits, such as Debian's, is between them.
+            driver_pid = psutil.Process(browser_pid).ppid()
+        return [driver_pid, browser_pid]
 
     async def load_extension(self, folder: Path, browser_name: str) -> str:
         assert self.cdp is not None
@@ -355,8 +406,10 @@ class BrowserProcess:
         self._may_have_downloads = True
 
     async def responds(self, timeout: float) -> bool:
+        """Return whether the browser is alive and, with CDP, answers within ``timeout`` seconds. Never raises."""
         try:
-            if self.cdp is None:  # after the end of the driver, is_connected() may still be true, so check its process
+            if self.cdp is None:
+                # After the end of the driver, is_connected() may still be true. So its process is checked, too.
                 return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
             async with asyncio.timeout(timeout):
                 await self.cdp.send("Browser.getVersion")
@@ -382,6 +435,7 @@ class BrowserProcess:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait((self._starting,))
+
         playwright, self._playwright = self._playwright, None
         processes = process_tree(self.pids)
         try:
