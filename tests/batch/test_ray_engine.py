@@ -372,7 +372,7 @@ async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: 
 async def test_actors_begin_with_no_more_than_a_second_of_the_rate(
     bench: Bench, rate: float | None, actors: int
 ) -> None:
-    shares = bench.engine(rate=rate)._shares(4)
+    shares = bench.engine(rate=rate)._split_options(4)
     assert (len(shares), sum(one.concurrency for one in shares)) == (actors, 8)
     assert sum(one.rate or 0.0 for one in shares) == (rate or 0.0)
     assert rate is None or sum(Rate(one.rate).room(100) for one in shares) <= max(2, rate)

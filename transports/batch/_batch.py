@@ -35,7 +35,7 @@ Source = str | os.PathLike[str] | Iterable[Job]
 _FIELDS = ("id", "key", "capability", "field")
 _FIELD = r"\{([^{}]*)\}"
 #: Digits of a key that make the names of two jobs' files unique.
-_DIGITS = 16
+_KEY_DIGITS = 16
 
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
@@ -81,27 +81,32 @@ def ignore(_: Settlement) -> None:
     """Ignore an outcome."""
 
 
-def _reporting(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
-    """Return an ``on_settled`` that also counts the jobs that ended, from ``counts`` on, for ``on_progress``."""
+def _with_progress(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
+    """Return a callback that calls ``on_settled`` and then reports the progress of the run to ``on_progress``.
+
+    ``counts`` are the jobs of the run when it starts."""
     from ..protocol._payloads import Progress  # late, as it loads pydantic
 
     ended = counts.total - counts.open
     failed = counts[State.FAILED] + counts[State.UNKNOWN]
 
-    def report() -> None:
+    def report_progress() -> None:
         status = f"{failed} failed" if failed else None
         on_progress(Progress(progress=ended, total=counts.total, status=status))
 
-    def settled(settlement: Settlement) -> None:
+    def count_settlement(settlement: Settlement) -> None:
         nonlocal ended, failed
         on_settled(settlement)
-        if settlement.again_after is None:
-            ended += 1
-            failed += settlement.outcome.state is not State.SUCCEEDED
-            report()
+        will_be_retried = settlement.again_after is not None
+        if will_be_retried:
+            return
+        ended += 1
+        if settlement.outcome.state is not State.SUCCEEDED:
+            failed += 1
+        report_progress()
 
-    report()
-    return settled
+    report_progress()
+    return count_settlement
 
 
 @short_traceback
@@ -150,7 +155,7 @@ async def run(
             browsers, sessions = pool_size(options.concurrency)
             pool = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
         if on_progress is not None:
-            on_settled = _reporting(await ledger.counts(), on_settled, on_progress)
+            on_settled = _with_progress(await ledger.counts(), on_settled, on_progress)
         await Runner(ledger, pool, options, on_settled).run()
         return await export_run(ledger, folder)
 
@@ -205,62 +210,84 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name, and at
     the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
     """
-    used: set[int] = set()
-    made = lost = 0
-    checked = False
+    used_names: set[int] = set()
+    exported = missing = 0
+    is_name_checked = False
     await in_thread(remove_left, folder)
+
     async for row in ledger.rows(State.SUCCEEDED):
-        if not checked:  # only the first row: later rows may have empty cells in a column that exists
+        if not is_name_checked:
+            # Only the first row counts: later rows may have empty cells in a column that exists.
             _check_name(name, row)
-            checked = True
+            is_name_checked = True
+
         for number, file in enumerate(row.artifacts):
             try:
                 ref = await store.stat(str(file.get("id")))
             except ABPError:
-                lost += 1
+                missing += 1
                 continue
-            stem = _stem(name, row, file)
-            longer = f"{stem}-{row.key[:_DIGITS]}"
-            for chosen in (stem, longer, f"{longer}-{number}", f"{longer}-{row.position}-{number}"):
-                chosen = safe_filename(
-                    f"{chosen}{Path(ref.filename).suffix}", fallback=row.key, mime_type=ref.mime_type
-                )
-                name_hash = hash(chosen.casefold())  # it takes eight bytes, a name many more
-                if name_hash not in used:
-                    used.add(name_hash)
-                    if ref.path is None or not await in_thread(_link, ref, ref.path, folder / chosen):
-                        await store.export(ref, folder / chosen)
-                    made += 1
-                    break
-            else:
-                raise StoreError(f"all names for a file of job {row.job.id or row.key} are taken; give --name {{key}}")
-    if lost:
-        files = "1 file is" if lost == 1 else f"{lost} files are"
-        raise StoreError(f"{files} no longer in the store, {made} in {folder}; name the run's store with --store")
-    return made
+
+            stem = _fill_template(name, row, file)
+            path = folder / _unused_filename(stem, row, number, ref, used_names)
+            is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
+            if not is_linked:
+                await store.export(ref, path)
+            exported += 1
+
+    if missing:
+        files = "1 file is" if missing == 1 else f"{missing} files are"
+        raise StoreError(f"{files} no longer in the store, {exported} in {folder}; name the run's store with --store")
+    return exported
+
+
+def _unused_filename(stem: str, row: Row, number: int, ref: ArtifactRef, used_names: set[int]) -> str:
+    """Return a file name that no earlier file has for the artifact ``number`` of a job, and add it to ``used_names``.
+
+    ``used_names`` holds hashes, because a run may have millions of files and a hash takes only eight bytes."""
+    extension = Path(ref.filename).suffix
+    stem_with_key = f"{stem}-{row.key[:_KEY_DIGITS]}"
+    for unique_stem in (
+        stem,
+        stem_with_key,
+        f"{stem_with_key}-{number}",
+        f"{stem_with_key}-{row.position}-{number}",
+    ):
+        filename = safe_filename(f"{unique_stem}{extension}", fallback=row.key, mime_type=ref.mime_type)
+        name_hash = hash(filename.casefold())
+        if name_hash not in used_names:
+            used_names.add(name_hash)
+            return filename
+    raise StoreError(f"all names for a file of job {row.job.id or row.key} are taken; give --name {{key}}")
 
 
 def _check_name(name: str, row: Row) -> None:
+    """Raise :class:`~transports.errors.UsageError` if a file name template has a field that ``row`` lacks."""
     fields = dict.fromkeys([*_FIELDS, *row.job.carried])
     for place in re.findall(_FIELD, name):
         if place not in fields:
             raise UsageError(f"--name: unknown field {{{place}}}; job {row.job.id or row.key} has {', '.join(fields)}")
 
 
-def _stem(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
-    field = str(file.get("field") or "")
+def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
+    """Return the file name of an artifact of a job, without its extension, from the template ``name``."""
+    place = str(file.get("field") or "")
     values = {
         **row.job.carried,
-        "id": row.job.id or row.key[:_DIGITS],
+        "id": row.job.id or row.key[:_KEY_DIGITS],
         "key": row.key,
         "capability": row.job.capability,
-        "field": field,
+        "field": place,
     }
     stem = re.sub(_FIELD, lambda match: str(values.get(match[1], "")), name)
-    if len(row.artifacts) > 1 and field and "{field}" not in name:
-        stem += f"-{field}"
-    # 80 bytes leave room for a unique part and an extension
-    return re.sub(r"[/\\]", "_", stem).encode(errors="replace")[:80].decode(errors="ignore")
+    has_several_files = len(row.artifacts) > 1
+    if has_several_files and place and "{field}" not in name:
+        stem += f"-{place}"
+    stem = re.sub(r"[/\\]", "_", stem)
+
+    # File systems allow 255 bytes; the rest is for the part that makes the name unique, and for the extension.
+    max_bytes = 80
+    return stem.encode(errors="replace")[:max_bytes].decode(errors="ignore")
 
 
 def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
@@ -269,21 +296,35 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.parent.samefile(path.parent):
             raise UsageError(f"--files: {path.parent} is the store itself; name another folder")
-        with open_regular(file) as opened:  # a link bypasses the check of the store's own export
-            if hashlib.file_digest(opened, "sha256").hexdigest() != ref.sha256:
-                raise Corrupt(
-                    f"artifact {ref.id} is damaged: its content does not match its hash; nothing was written to {path}",
-                    details={"id": ref.id},
-                )
-        if path.exists() and path.samefile(file):
-            return True
-        new = temporary_path(path)  # os.link() does not replace an existing file
-        try:
-            os.link(file, new)
-            new.replace(path)
-        finally:
-            with suppress(OSError):  # the first error counts
-                new.unlink(missing_ok=True)
+        _require_intact(ref, file, path)
+        is_linked_already = path.exists() and path.samefile(file)
+        if not is_linked_already:
+            _replace_with_link(file, path)
     except OSError:
         return False
     return True
+
+
+def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
+    """Raise :class:`~transports.errors.Corrupt` if the content of ``file`` is not that of the artifact.
+
+    A link bypasses the same check of the store's own export to ``path``."""
+    with open_regular(file) as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+    if sha256 != ref.sha256:
+        raise Corrupt(
+            f"artifact {ref.id} is damaged: its content does not match its hash; nothing was written to {path}",
+            details={"id": ref.id},
+        )
+
+
+def _replace_with_link(file: Path, path: Path) -> None:
+    # os.link() does not replace an existing file, so the link is made under another name and then moved.
+    link = temporary_path(path)
+    try:
+        os.link(file, link)
+        link.replace(path)
+    finally:
+        # An error of this cleanup must not hide the first one.
+        with suppress(OSError):
+            link.unlink(missing_ok=True)

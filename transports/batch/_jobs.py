@@ -91,10 +91,10 @@ class Job:
         :class:`~transports.errors.UsageError` for an unreadable file and for parameters other than JSON.
         """
         if not self._key:
-            content = {place: _digest(place, path) for place, path in self.files.items()}
+            digests = {place: _file_digest(place, path) for place, path in self.files.items()}
             try:
                 with parser_limits():
-                    request = _canonical([self.target, self.capability, self.params, content])
+                    request = _canonical([self.target, self.capability, self.params, digests])
             except (TypeError, ValueError) as error:
                 raise UsageError(f"params cannot be written as JSON ({error}); give files as files=") from error
             object.__setattr__(self, "_key", hashlib.sha256(request).hexdigest())
@@ -112,7 +112,8 @@ class Job:
         return params
 
 
-def _digest(place: str, path: Path) -> str:
+def _file_digest(place: str, path: Path) -> str:
+    """Return the SHA-256 of the file for ``place`` in the parameters, in hexadecimal digits."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -165,14 +166,16 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     """
     require_few_fields(document)
     fields = {name: value for name, value in document.items() if value not in (None, "")}
-    files: dict[str, object] = dict(_object_field(fields, "files"))
-    params = dict(_object_field(fields, "params"))
+    files: dict[str, object] = dict(_parse_object(fields, "files"))
+    params = dict(_parse_object(fields, "params"))
     carried: dict[str, JSONValue] = {}
+
+    # A field such as "params.title" or "files.image" has a place inside the object before the dot.
     for name, value in fields.items():
-        field, dot, place = name.partition(".")
-        if dot and place and field == "params":
+        object_name, _, place = name.partition(".")
+        if object_name == "params" and place:
             set_path(params, place.split("."), _json_or_text(value))
-        elif dot and place and field == "files":
+        elif object_name == "files" and place:
             files[place] = value
         elif name not in _JOB_FIELDS:
             carried[name] = cast(JSONValue, value)
@@ -183,15 +186,16 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
         job_id = str(job_id)
     elif job_id is not None:
         job_id = _text_field(fields, "id")
+
     folder = folder or Path()
     return Job(
-        capability=_text_field(fields, "capability", hint=_misspelt("capability", fields)),
+        capability=_text_field(fields, "capability", hint=_spelling_hint("capability", fields)),
         params=params,
         target=_text_field(fields, "target", "") or target,
         id=job_id,
         files={place: (folder / _text_field(files, place, where="files.")).absolute() for place in files},
-        timeout=_seconds(fields.get("timeout")),
-        idempotent=_boolean(fields.get("idempotent", False)),
+        timeout=_parse_timeout(fields.get("timeout")),
+        idempotent=_parse_idempotent(fields.get("idempotent", False)),
         carried=carried,
     )
 
@@ -202,7 +206,8 @@ def require_few_fields(names: Sized) -> None:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
-def _object_field(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
+def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
+    """Return a field that must be a JSON object, or the text of one; empty without the field."""
     value = fields.get(name, {})
     if isinstance(value, str):
         value = decode_given(value, name, fix="write an object such as {}")
@@ -211,8 +216,8 @@ def _object_field(fields: Mapping[str, object], name: str) -> Mapping[str, JSONV
     return value
 
 
-def _misspelt(name: str, fields: Mapping[str, object]) -> str:
-    """Return a hint at the field that was probably meant to be ``name``; empty without one."""
+def _spelling_hint(name: str, fields: Mapping[str, object]) -> str:
+    """Return a hint such as ``there is "Capability": did you mean "capability"?``, or an empty text."""
     others = {other.lower(): other for other in fields if other not in _JOB_FIELDS}
     for match in difflib.get_close_matches(name, others, n=1):
         return f'there is "{others[match]}": did you mean "{name}"?'
@@ -222,6 +227,9 @@ def _misspelt(name: str, fields: Mapping[str, object]) -> str:
 def _text_field(
     fields: Mapping[str, object], name: str, default: str | None = None, *, where: str = "", hint: str = ""
 ) -> str:
+    """Return a field that must be text. Without the field return ``default``, or raise if there is none.
+
+    ``where`` precedes the name in errors, and ``hint`` follows the error about a missing field."""
     value = fields.get(name, default)
     if value is None:
         raise UsageError(f"{where}{name} is missing; {hint or 'each job needs one, such as export.pdf'}")
@@ -239,7 +247,7 @@ def _json_or_text(value: object) -> JSONValue:
     return cast(JSONValue, value)
 
 
-def _seconds(value: object) -> float | None:
+def _parse_timeout(value: object) -> float | None:
     if value is None:
         return None
     seconds = math.nan
@@ -251,7 +259,7 @@ def _seconds(value: object) -> float | None:
     return seconds
 
 
-def _boolean(value: object) -> bool:
+def _parse_idempotent(value: object) -> bool:
     if isinstance(value, str):
         value = value.lower()
     if not isinstance(value, bool | int | str) or value not in _BOOLEANS:
@@ -303,23 +311,29 @@ class Outcome:
             state = State.UNKNOWN if sent else State.FAILED
             text = f"{type(error).__name__}: {error}"
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
-        if not isinstance(error, CapabilityError):  # details written by an app prove that it received the call
+
+        # An app wrote the details of a CapabilityError, which proves that it received the call.
+        if not isinstance(error, CapabilityError):
             sent = sent and error.sent is not False
-        is_unusable = isinstance(error, BinaryError | ProtocolError | StoreError)  # the call ran, its result is lost
-        is_lost = may_have_run(error) or (is_unusable and not job.idempotent)
+
+        ran_without_usable_result = isinstance(error, BinaryError | ProtocolError | StoreError)
+        is_lost = may_have_run(error) or (ran_without_usable_result and not job.idempotent)
+        state = State.UNKNOWN if sent and is_lost else State.FAILED
+
         is_refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
-        may_pass = error.retryable or isinstance(error, ConnectFailed)
+        is_temporary = error.retryable or isinstance(error, ConnectFailed)
+        has_not_run = not sent or is_refused
         stored = error.result.artifacts.values() if error.result is not None else ()
         return cls(
             job,
-            State.UNKNOWN if sent and is_lost else State.FAILED,
+            state,
             error_code=error.code,
             error=error.message,
             attempts=attempts,
             milliseconds=milliseconds,
             artifacts=tuple(ref for ref in stored if isinstance(ref, ArtifactRef)),
             retry_after=error.retry_after,
-            retryable=may_pass and (not sent or is_refused or job.idempotent),
+            retryable=is_temporary and (has_not_run or job.idempotent),
         )
 
     def _repr_html_(self) -> str:
@@ -373,9 +387,10 @@ class Consent:
             )
         if not job.files:
             return job
-        return replace(job, files=self._real(job.files, target))
+        return replace(job, files=self._checked_files(job.files, target))
 
-    def _real(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
+    def _checked_files(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
+        """Return the real paths of a job's files. Raise unless they may be sent to ``target``."""
         place = next(iter(files))
         if self.folder is None:
             raise _denied(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")
@@ -385,9 +400,11 @@ class Consent:
                 f"target; if it is the run's target, give it with {spelled('target=')}; else name the folder of the "
                 f"files with {spelled('files_from=')}"
             )
-        return {place: self._below(place, path, self.folder.resolve()) for place, path in files.items()}
+        folder = self.folder.resolve()
+        return {place: self._checked_path(place, path, folder) for place, path in files.items()}
 
-    def _below(self, place: str, path: Path, folder: Path) -> Path:
+    def _checked_path(self, place: str, path: Path, folder: Path) -> Path:
+        """Return the real path of the file for ``place``. Raise unless it is a regular file in ``folder``."""
         refused = _denied(
             f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
             f"folder with {spelled('files_from=')}"

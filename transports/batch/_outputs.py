@@ -44,34 +44,38 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
     They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
     report columns or fields that may be meant as parameters."""
-    before = added.lines - added.jobs - added.copies
+    existing = added.lines - added.jobs - added.copies
     notes = []
     if added.copies:
         are_copies = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
         notes.append(f"{added.copies} of {added.lines} lines {are_copies}; each job runs once")
-    if before:
-        are_jobs = "is a job" if before == 1 else "are jobs"
-        notes.append(f"{before} of {added.lines} lines {are_jobs} that the run has already")
+    if existing:
+        are_jobs = "is a job" if existing == 1 else "are jobs"
+        notes.append(f"{existing} of {added.lines} lines {are_jobs} that the run has already")
     if added.replaced:
         lines_are = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
         notes.append(f"{lines_are} replaced by one of the same id")
     if not added.known:
         first: list[Job] = []
-        with suppress(ABPError):  # the input may have become unreadable; its jobs are in the run
+        # The input may have become unreadable. That does not matter: its jobs are in the run.
+        with suppress(ABPError):
             first = first_jobs(path)
-        if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
-            notes += _hints(name for job in first for name in job.carried)
+        are_mostly_copies = added.copies * 2 > added.lines
+        have_parameters = any(job.params or job.files for job in first)
+        if are_mostly_copies or not have_parameters:
+            notes += _parameter_hints(name for job in first for name in job.carried)
     return notes
 
 
-def _hints(names: Iterable[str]) -> list[str]:
+def _parameter_hints(names: Iterable[str]) -> list[str]:
+    """Return hints for carried fields that may be meant as parameters, at most ten."""
     return [
-        f"{name} is carried along, not a parameter; name it params.{_parameter(name)} if it is one"
+        f"{name} is carried along, not a parameter; name it params.{_parameter_name(name)} if it is one"
         for name in sorted(set(names))[:_MAX_HINTS]
     ]
 
 
-def _parameter(name: str) -> str:
+def _parameter_name(name: str) -> str:
     """Return the name without a misspelt prefix ``params.``, such as ``Params .``."""
     return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
 
@@ -120,21 +124,24 @@ async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue
         await in_thread(folder.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise LedgerError(f"{folder} cannot be made ({error.strerror}); name another folder with --out") from error
-    async with _replacing(folder / "manifest.jsonl") as manifest, _replacing(folder / "failed.jsonl") as failed:
+    async with (
+        _replacing_file(folder / "manifest.jsonl") as manifest,
+        _replacing_file(folder / "failed.jsonl") as failed,
+    ):
         async for row in ledger.rows():
             statistics.add(row)
             manifest.write(encode_json(manifest_line(row)) + b"\n")
             if row.state is State.FAILED:
                 failed.write(encode_json(job_document(row.job)) + b"\n")
     report = Report({**statistics.report(), "replaced": await ledger.replaced(), **(extra or {})}, folder)
-    async with _replacing(folder / "report.json") as file:
+    async with _replacing_file(folder / "report.json") as file:
         file.write(encode_json(dict(report)) + b"\n")
     await write_parquet(folder / "manifest.jsonl", folder / "manifest.parquet")
     return report
 
 
 @asynccontextmanager
-async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
+async def _replacing_file(path: Path) -> AsyncIterator[IO[bytes]]:
     try:
         with replacing(path) as file:
             yield file
@@ -185,11 +192,13 @@ class _Statistics:
     def add(self, row: Row) -> None:
         """Count one line of the manifest. Copies have a count of their own: their job counts once."""
         if row.error_code in ("INVALID_PARAMS", "MISSING_PARAM") and len(self._missing) < _MAX_HINTS:
-            words = set(re.findall(r"\w+", row.error or ""))
-            self._missing |= {name for name in row.job.carried if _parameter(name) in words - row.job.params.keys()}
+            words_of_error = set(re.findall(r"\w+", row.error or ""))
+            named_by_app = words_of_error - row.job.params.keys()
+            self._missing |= {name for name in row.job.carried if _parameter_name(name) in named_by_app}
         if row.copy:
             self._copies += 1
             return
+
         self._states[row.state] += 1
         if row.error_code is not None and row.state.is_final:
             self._codes[row.error_code] += 1
@@ -209,7 +218,7 @@ class _Statistics:
             "lines": jobs + self._copies,
             "copies": self._copies,
             "jobs": jobs,
-            "hints": list[JSONValue](_hints(self._missing)),
+            "hints": list[JSONValue](_parameter_hints(self._missing)),
             "states": {state.value: self._states[state] for state in State},
             "codes": dict(self._codes.most_common()),
             "milliseconds": percentiles,
@@ -217,16 +226,17 @@ class _Statistics:
         }
 
     def _throughput(self) -> JSONValue:
+        """Return the number of ended jobs in each of about 60 intervals of a second or more."""
         if not self._finished:
             return {}
-        last = max(self._finished)
-        step = max((last - self._first) / 60, 1.0)
-        counts = [0] * (int((last - self._first) / step) + 1)
+        seconds = max(self._finished) - self._first
+        step = max(seconds / 60, 1.0)
+        counts = [0] * (int(seconds / step) + 1)
         for finished in self._finished:
             counts[int((finished - self._first) / step)] += 1
         return {
             "started": self._first,
-            "seconds": round(last - self._first, 3),
+            "seconds": round(seconds, 3),
             "step_seconds": round(step, 3),
             "ended": list(counts),
         }

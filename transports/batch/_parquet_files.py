@@ -18,7 +18,7 @@ from ._jobs import MAX_FIELDS
 
 logger = logging.getLogger("transports")
 
-_ROWS = 5000
+_BATCH_ROWS = 5000
 #: Arrow types of the kit's own columns. Types of carried columns are inferred from the manifest.
 _TYPES = {
     **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
@@ -26,11 +26,11 @@ _TYPES = {
     **dict.fromkeys(("duration_ms", "started", "finished"), "double"),
     "artifacts": "json",
 }
-_FOUND = {bool: "bool", float: "double", str: "string"}
+_SCALAR_TYPES = {bool: "bool", float: "double", str: "string"}
 #: Integers up to this are exact as a double.
-_EXACT = 2**53
+_MAX_EXACT = 2**53
 #: Type of a column with several kinds of numbers. A column of other mixed kinds is JSON text.
-_MERGED = {
+_MERGED_TYPES = {
     frozenset({"int53"}): "int64",
     frozenset({"int53", "int64"}): "int64",
     frozenset({"int53", "double"}): "double",
@@ -68,16 +68,17 @@ def write_manifest(manifest: Path, path: Path) -> None:
 
 
 def _write_rows(manifest: Path, path: Path) -> None:
-    types = _types(manifest)
+    types = _column_types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
-        while lines := [*islice(file, _ROWS)]:
+        while lines := [*islice(file, _BATCH_ROWS)]:
             rows = [_manifest_row(line) for line in lines]
-            cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
+            cells = [{name: _parquet_cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
             writer.write_table(pyarrow.Table.from_pylist(cells, schema))
 
 
-def _types(manifest: Path) -> dict[str, str]:
+def _column_types(manifest: Path) -> dict[str, str]:
+    """Return the type of each column, from the values in all lines of a manifest."""
     kinds_of: dict[str, set[str]] = {}
     has_more = False
     with manifest.open("rb") as file:
@@ -86,27 +87,29 @@ def _types(manifest: Path) -> dict[str, str]:
                 if name in _TYPES or value is None:
                     continue
                 if name in kinds_of or len(kinds_of) < MAX_FIELDS:
-                    kinds_of.setdefault(name, set()).add(_kind(value))
+                    kinds_of.setdefault(name, set()).add(_type_of_value(value))
                 else:
                     has_more = True
     if has_more:
         logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
-    return {**_TYPES, **{name: _merged(kinds) for name, kinds in kinds_of.items()}}
+    return {**_TYPES, **{name: _merge_types(kinds) for name, kinds in kinds_of.items()}}
 
 
-def _kind(value: object) -> str:
+def _type_of_value(value: object) -> str:
+    """Return an Arrow type for a value, ``int53`` for an integer that a double can hold too, or ``json``."""
     if type(value) is int:
-        if abs(value) <= _EXACT:
+        if abs(value) <= _MAX_EXACT:
             return "int53"
         return "int64" if -(2**63) <= value < 2**63 else "json"
-    return _FOUND.get(type(value), "json")
+    return _SCALAR_TYPES.get(type(value), "json")
 
 
-def _merged(kinds: set[str]) -> str:
+def _merge_types(kinds: set[str]) -> str:
+    """Return the type of a column whose values have several types."""
+    default = "json"
     if len(kinds) == 1:
-        (kind,) = kinds
-        return _MERGED.get(frozenset(kinds), kind)
-    return _MERGED.get(frozenset(kinds), "json")
+        (default,) = kinds
+    return _MERGED_TYPES.get(frozenset(kinds), default)
 
 
 def _manifest_row(line: bytes) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def _manifest_row(line: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _cell(value: object, kind: str) -> object:
+def _parquet_cell(value: object, kind: str) -> object:
     if kind == "json" and value is not None:
         return encode_json(value).decode()
     return value

@@ -106,7 +106,7 @@ class RayCluster:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._do(self._connect, LIMITS.open)
+            await self._run_in_thread(self._connect, LIMITS.open)
             _take_signals_back()
         except BaseException:
             await self.aclose()
@@ -120,10 +120,11 @@ class RayCluster:
         """Disconnect from the cluster, and end it if this process started it. Never raises."""
         if not self._hangs:
             with contextlib.suppress(ConnectFailed):
-                await self._do(self._close)
+                await self._run_in_thread(self._shut_down)
         self._thread.end()
 
     def _connect(self) -> None:
+        """Connect to the cluster, or start a local one. Runs in Ray's thread."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
         inner = getattr(getattr(self._ray, "_private", None), "worker", None)
@@ -133,27 +134,31 @@ class RayCluster:
         if self._address is not None:
             self._ray.init(address=self._address, **common)
             return
-        folder = self._stack.enter_context(short_folder(43))  # Ray appends the paths of its sockets, which have a limit
+
+        # Ray puts its sockets below this folder, and the path of a socket has a limit.
+        folder = self._stack.enter_context(short_folder(43))
         # Without a token, any local user could run code in the cluster. This token replaces the one that Ray would
         # store in the user's home, unless RAY_AUTH_MODE is set.
         self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
         try:
-            self._start(folder, **common)
-        except Exception:  # noqa: BLE001 - Ray gives its processes 30 seconds, too few on a busy machine: once more
+            self._start_local(folder, **common)
+        except Exception:  # noqa: BLE001 - whatever Ray raises
+            # Ray gives its processes 30 seconds to start, too few on a busy machine. Try once more.
             self._ray.shutdown()
-            self._start(folder, **common)
+            self._start_local(folder, **common)
 
-    def _start(self, folder: Path, **options: object) -> None:
+    def _start_local(self, folder: Path, **options: object) -> None:
         self._ray.init(
             address="local",
             num_cpus=self._actors,
             include_dashboard=False,
-            object_store_memory=80 << 20,  # the minimum that Ray accepts: it stays unused
+            # The store of objects stays unused. This is the least that Ray accepts.
+            object_store_memory=80 << 20,
             _temp_dir=str(folder),
             **options,
         )
 
-    def _close(self) -> None:
+    def _shut_down(self) -> None:
         try:
             self._ray.shutdown()
         finally:
@@ -163,15 +168,15 @@ class RayCluster:
         """Return whether an actor may be on another machine."""
         if self.is_own:
             return False
-        nodes = await self._do(self._ray.nodes)
+        nodes = await self._run_in_thread(self._ray.nodes)
         return {str(node["NodeManagerHostname"]) for node in nodes if node["Alive"]} != {socket.gethostname()}
 
     async def cores(self) -> int:
         """Return the current number of CPUs of the cluster, at least 1."""
-        return max(int((await self._do(self._ray.cluster_resources)).get("CPU", 0)), 1)
+        return max(int((await self._run_in_thread(self._ray.cluster_resources)).get("CPU", 0)), 1)
 
     async def has_room(self) -> bool:
-        return float((await self._do(self._ray.available_resources)).get("CPU", 0)) >= 1
+        return float((await self._run_in_thread(self._ray.available_resources)).get("CPU", 0)) >= 1
 
     async def is_lost(self) -> bool:
         """Return whether this process's node of the cluster has ended: actors do not start any more, and Ray reports no
@@ -181,12 +186,12 @@ class RayCluster:
             here = self._ray.get_runtime_context().get_node_id()
             return not any(node["Alive"] for node in self._ray.nodes() if node["NodeID"] == here)
 
-        return await self._do(look)
+        return await self._run_in_thread(look)
 
     async def reopen(self) -> None:
         """Reconnect, starting another cluster if the old one was local. The old actors are lost."""
-        await self._do(self._close)
-        await self._do(self._connect, LIMITS.open)
+        await self._run_in_thread(self._shut_down)
+        await self._run_in_thread(self._connect, LIMITS.open)
         _take_signals_back()
 
     async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
@@ -199,18 +204,20 @@ class RayCluster:
             actor = remote.remote()
             return actor, actor.started.remote(), getattr(actor, method).remote(*args)
 
-        return await self._do(start)
+        return await self._run_in_thread(start)
 
     async def tell(self, actor: Any, method: str) -> None:
-        await self._do(lambda: getattr(actor, method).remote())
+        """Call a method of an actor without waiting for its answer."""
+        await self._run_in_thread(lambda: getattr(actor, method).remote())
 
     async def kill(self, actor: Any) -> None:
-        await self._do(lambda: self._ray.kill(actor))
+        await self._run_in_thread(lambda: self._ray.kill(actor))
 
     async def answered(self, answers: Sequence[Any]) -> list[Any]:
+        """Return those of the pending ``answers`` that have arrived."""
         if not answers:
             return []
-        ready, _ = await self._do(lambda: self._ray.wait([*answers], num_returns=len(answers), timeout=0))
+        ready, _ = await self._run_in_thread(lambda: self._ray.wait([*answers], num_returns=len(answers), timeout=0))
         return list(ready)
 
     async def result(self, answer: Any) -> object:
@@ -223,15 +230,16 @@ class RayCluster:
             except errors.RayActorError as error:
                 lines = str(error).strip().splitlines() or [""]
                 reason = lines[0]
-                if "creation task" in reason:  # the last line has the error of the actor's start
+                # If the actor did not start, the first line only says so, and the last line has the error.
+                if "creation task" in reason:
                     reason = lines[-1]
                 return Disconnected(f"an actor on Ray ended: {reason}")
             except errors.RayTaskError as error:
                 return Disconnected(f"an actor on Ray failed: {first_line(error.cause or error)}")
 
-        return await self._do(get)
+        return await self._run_in_thread(get)
 
-    async def _do(self, work: Callable[[], T], seconds: float | None = None) -> T:
+    async def _run_in_thread(self, work: Callable[[], T], seconds: float | None = None) -> T:
         """Run ``work`` in Ray's thread. Errors of Ray become errors of this package."""
         where = "the Ray cluster"
         if self._address is not None:
@@ -394,7 +402,7 @@ class RayEngine:
         self._failures = 0
         self._not_before = 0.0
         self._open_jobs = 0
-        self._checked = 0.0
+        self._checked_at = 0.0
 
     def drain(self) -> None:
         self._stopped = True
@@ -415,61 +423,83 @@ class RayEngine:
                     "the Ray cluster has machines that cannot reach the run's folder; name shared places: "
                     "--ledger postgresql://HOST/DATABASE?run=NAME and --store s3://BUCKET/PREFIX"
                 )
-            shares = self._shares(self._browsers or await self._cluster.cores())
+            shares = self._split_options(self._browsers or await self._cluster.cores())
             try:
-                while True:
-                    self._stopped = self._stopped or time.monotonic() >= end
-                    counts = await self._ledger.counts()
-                    self._on_counts(counts)
-                    await self._collect(counts)
-                    waiting = await self._waiting()
-                    if time.monotonic() >= self._checked + LIMITS.check:
-                        self._checked = time.monotonic()
-                        lost = await self._cluster.is_lost()  # without its head, Ray ends this process in a minute
-                        if waiting and counts.open and not self._stopped:
-                            await self._check_starts(waiting, lost=lost)
-                    if not self._actors and (self._stopped or not counts.open):
-                        return WorkReport(self._calls, dict(self._recycled))
-                    await self._scale(shares, 0 if self._stopped else counts.open, end)
+                while not await self._advance(shares, end):
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LIMITS.look):
                             await self._wake.wait()
                     self._wake.clear()
             finally:
-                await self._stop()
+                await self._stop_actors()
+        return WorkReport(self._calls, dict(self._recycled))
 
-    def _shares(self, count: int) -> list[RunOptions]:
+    async def _advance(self, shares: list[RunOptions], end: float) -> bool:
+        """Collect results, replace what was lost and scale the actors. Return whether the work has ended.
+
+        No more jobs are started after ``end``, a time by :func:`time.monotonic`."""
+        self._stopped = self._stopped or time.monotonic() >= end
+        counts = await self._ledger.counts()
+        self._on_counts(counts)
+        await self._collect_results(counts)
+        starting = await self._starting_actors()
+
+        if time.monotonic() >= self._checked_at + LIMITS.check:
+            self._checked_at = time.monotonic()
+            # Ask even if no actor is starting: without its head, Ray would end this process within a minute.
+            is_lost = await self._cluster.is_lost()
+            if starting and counts.open and not self._stopped:
+                await self._check_starts(starting, lost=is_lost)
+
+        if not self._actors and (self._stopped or not counts.open):
+            return True
+        await self._scale_actors(shares, 0 if self._stopped else counts.open, end)
+        return False
+
+    def _split_options(self, count: int) -> list[RunOptions]:
         """Return the options of at most ``count`` actors. Together they keep the limits of the run."""
         rate = self._options.rate
-        most_actors = self._options.concurrency
-        if rate is not None:  # each may start with a burst of two jobs: together at most a second's worth
-            most_actors = min(most_actors, max(1, int(rate / 2)))
-        count = min(count, most_actors)
+        count = min(count, self._options.concurrency)
         if rate is not None:
+            # Each actor may start with a burst of two jobs. All bursts together are at most a second's worth.
+            count = min(count, max(1, int(rate / 2)))
             rate /= count
-        concurrency, rest = divmod(self._options.concurrency, count)
-        return [replace(self._options, concurrency=concurrency + (n < rest), rate=rate) for n in range(count)]
 
-    async def _scale(self, shares: list[RunOptions], backlog: int, end: float) -> None:
-        """Scale actors to the backlog: start missing ones, drain the surplus."""
+        concurrency, remainder = divmod(self._options.concurrency, count)
+        return [
+            replace(self._options, concurrency=concurrency + (1 if number < remainder else 0), rate=rate)
+            for number in range(count)
+        ]
+
+    async def _scale_actors(self, shares: list[RunOptions], backlog: int, end: float) -> None:
+        """Scale the actors to ``backlog``, the number of open jobs: start missing actors, drain the surplus."""
         for number, share in enumerate(shares):
             actor = self._actors.get(number)
-            if backlog > 0 and actor is None and time.monotonic() >= self._not_before:
-                options = share
-                if end < math.inf:
-                    options = replace(share, deadline=max(end - time.monotonic(), 0.001))  # it must be more than 0
-                started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
-                self._actors[number] = _Actor(*started)
-            elif backlog <= 0 and actor is not None:
-                if not actor.drained:
-                    actor.drained = True
-                    await self._cluster.tell(actor.handle, "drain")
-                elif not actor.works:  # drained before its start, so it has no job
-                    del self._actors[number]
-                    await self._cluster.kill(actor.handle)
+            is_needed = backlog > 0
+            if is_needed and actor is None and time.monotonic() >= self._not_before:
+                await self._start_actor(number, share, end)
+            elif not is_needed and actor is not None:
+                await self._drain_actor(number, actor)
             backlog -= share.concurrency
 
-    async def _collect(self, counts: Counts) -> None:
+    async def _start_actor(self, number: int, options: RunOptions, end: float) -> None:
+        if end < math.inf:
+            remaining = max(end - time.monotonic(), 0.001)  # a deadline must be more than 0
+            options = replace(options, deadline=remaining)
+        started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
+        self._actors[number] = _Actor(*started)
+
+    async def _drain_actor(self, number: int, actor: _Actor) -> None:
+        """Ask an actor to end after its jobs. One that still has not started since then has no job, and is ended."""
+        if not actor.drained:
+            actor.drained = True
+            await self._cluster.tell(actor.handle, "drain")
+        elif not actor.works:
+            del self._actors[number]
+            await self._cluster.kill(actor.handle)
+
+    async def _collect_results(self, counts: Counts) -> None:
+        """Add the results of ended actors to the report, and count the lost ones."""
         if counts.open != self._open_jobs:
             self._open_jobs = counts.open
             self._failures = 0
@@ -484,38 +514,44 @@ class RayEngine:
                 self._calls += result.calls
                 self._recycled.update(result.recycled)
             elif isinstance(result, ABPError):
-                self._lost(result)
+                self._count_loss(result)
 
-    async def _check_starts(self, waiting: dict[int, _Actor], *, lost: bool) -> None:
+    async def _check_starts(self, starting: dict[int, _Actor], *, lost: bool) -> None:
         """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time."""
         now = time.monotonic()
         if lost:
             self._actors.clear()
             await self._cluster.reopen()
-            self._lost(Disconnected("the Ray cluster has ended, or its part on this machine"))
+            self._count_loss(Disconnected("the Ray cluster has ended, or its part on this machine"))
             return
-        late = [number for number, actor in waiting.items() if now >= actor.begun + LIMITS.start]
+
+        late = [number for number, actor in starting.items() if now >= actor.begun + LIMITS.start]
+        no_actor_works = len(starting) == len(self._actors)
         if late and await self._cluster.has_room():
             for number in late:
                 await self._cluster.kill(self._actors.pop(number).handle)
-                self._lost(ConnectFailed(f"an actor on Ray did not start within {LIMITS.start:g} s"))
-        elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + LIMITS.room:
+                self._count_loss(ConnectFailed(f"an actor on Ray did not start within {LIMITS.start:g} s"))
+        elif no_actor_works and now >= min(actor.begun for actor in starting.values()) + LIMITS.room:
             raise ConnectFailed(
                 f"no actor found a free CPU on Ray within {LIMITS.room:g} s; end other work there, or add machines "
                 "(`ray status` shows both), then run the same command again"
             )
 
-    async def _waiting(self) -> dict[int, _Actor]:
-        waiting = {number: actor for number, actor in self._actors.items() if not actor.works}
-        ready = await self._cluster.answered([actor.started for actor in waiting.values()])
-        for actor in waiting.values():
+    async def _starting_actors(self) -> dict[int, _Actor]:
+        """Mark the actors that have started, and return those that have not, by number."""
+        starting = {number: actor for number, actor in self._actors.items() if not actor.works}
+        ready = await self._cluster.answered([actor.started for actor in starting.values()])
+        for actor in starting.values():
             actor.works = actor.started in ready
-        return {number: actor for number, actor in waiting.items() if not actor.works}
+        return {number: actor for number, actor in starting.items() if not actor.works}
 
-    def _lost(self, error: ABPError) -> None:
+    def _count_loss(self, error: ABPError) -> None:
+        """Count a lost actor, and delay the next start. Raise ``error`` after too many losses in a row."""
         self._recycled["ended"] += 1
         logger.warning("a worker was lost: %s", error.message)
-        if time.monotonic() < self._not_before:  # actors lost with the same machine count as one failure
+
+        # Several actors lost with the same machine count as one failure.
+        if time.monotonic() < self._not_before:
             return
         self._failures += 1
         if self._failures >= LIMITS.failures:
@@ -524,15 +560,18 @@ class RayEngine:
             raise error
         self._not_before = time.monotonic() + backoff_delay(self._failures)
 
-    async def _stop(self) -> None:
+    async def _stop_actors(self) -> None:
         """Make the remaining actors cancel and settle their jobs, then end them."""
         with contextlib.suppress(ConnectFailed):
             for actor in self._actors.values():
                 await self._cluster.tell(actor.handle, "stop")
-            until = time.monotonic() + LIMITS.stop
-            waiting = await self._waiting()
-            answers = [actor.answer for number, actor in self._actors.items() if number not in waiting]
-            while len(await self._cluster.answered(answers)) < len(answers) and time.monotonic() < until:
+
+            # Actors that have not started have no jobs to settle.
+            starting = await self._starting_actors()
+            answers = [actor.answer for number, actor in self._actors.items() if number not in starting]
+            deadline = time.monotonic() + LIMITS.stop
+            while len(await self._cluster.answered(answers)) < len(answers) and time.monotonic() < deadline:
                 await asyncio.sleep(0.1)
+
             for actor in self._actors.values():
                 await self._cluster.kill(actor.handle)

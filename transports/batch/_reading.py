@@ -56,10 +56,12 @@ class Refused:
         """Add a fault at a place: ``line 3`` and ``: capability is missing``, or ``line 3`` and `` has a fault``."""
         self._count += 1
         kind, number = place.split()
-        fault = " " * fault.startswith(" ") + " ".join(fault.split())
+        leading_space = " " if fault.startswith(" ") else ""
+        fault = leading_space + " ".join(fault.split())
         if len(fault) > LIMITS.fault_chars:
             fault = fault[: LIMITS.fault_chars] + "…"
-        if fault in self._faults or len(self._faults) < LIMITS.faults:
+        has_room = len(self._faults) < LIMITS.faults
+        if fault in self._faults or has_room:
             self._faults.setdefault(fault, _Places(kind)).add(int(number))
 
     def check(self) -> None:
@@ -98,14 +100,16 @@ class _Places:
             self._left_out += 1
 
     def joined(self, fault: str) -> str:
+        """Return ``fault`` as it follows these places: after several of them it applies to each."""
         if self.count == 1 or fault.startswith(":"):
             return fault
         return f": each{fault}"
 
     def __str__(self) -> str:
+        kind = self._kind if self.count == 1 else f"{self._kind}s"
         runs = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in self._runs)
         more = f" and {self._left_out} more" if self._left_out else ""
-        return f"{self._kind}{'s' * (self.count > 1)} {runs}{more}"
+        return f"{kind} {runs}{more}"
 
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
@@ -117,14 +121,17 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
         raise UsageError(f"{path}: {error.message}") from None
     if "capability" in names or not names:
         return
+
     shown = ", ".join(f'"{name[: LIMITS.column_chars]}"' for name in names[: LIMITS.columns])
     if len(names) > LIMITS.columns:
         shown += f" and {len(names) - LIMITS.columns} more"
     columns = f"the columns are {shown}" if len(names) > 1 else f"the only column is {shown}"
-    alike = [name for name in names if name.strip().lower() == "capability"]
-    if alike:
+
+    is_spelled_otherwise = any(name.strip().lower() == "capability" for name in names)
+    has_other_separator = any(mark in names[0] for mark in _SEPARATORS if mark != delimiter)
+    if is_spelled_otherwise:
         advice = "names are in small letters without spaces: capability, id, target, params.NAME"
-    elif delimiter and any(mark in names[0] for mark in _SEPARATORS if mark != delimiter):
+    elif delimiter and has_other_separator:
         advice = f"separate columns with {_SEPARATORS[delimiter]}"
     else:
         advice = "one must be capability, with the capability of each row, such as export.pdf"
@@ -159,20 +166,20 @@ def require_input(path: Path) -> None:
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
     """Copy a stream such as stdin to ``path``, and return the path. The run can then be resumed without the stream."""
-    with _writing(path) as file:
+    with _writing_file(path) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path
 
 
 def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
-    with _writing(path) as file:
+    with _writing_file(path) as file:
         for job in jobs:
             file.write(encode_json(job_document(job)) + b"\n")
     return path
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[IO[bytes]]:
+def _writing_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -192,28 +199,24 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     faults, and for an empty input.
     """
     batch: list[Job] = []
-    lines = 0
-    batch_bytes = 0
+    batch_lines = batch_bytes = 0
     refused = Refused(path)
     is_empty = True
-    for where, size, document in _documents(path, refused):
+
+    for where, size, document in _read_documents(path, refused):
+        is_empty = False
         try:
-            job = parse_job(document, target=target, folder=consent.folder if consent else None)
-            if job.target is None:
-                raise UsageError("target is missing; name it in the line, or give --target for all")
-            if consent is not None:
-                job = consent.checked(job)
-            _ = job.key
-            batch.append(job)
+            batch.append(_read_job(document, target, consent))
         except ABPError as error:
             refused.add(where, f": {error.message}")
-        is_empty = False
-        lines += 1
+
+        batch_lines += 1
         batch_bytes += size
-        if lines >= LIMITS.batch or batch_bytes >= LIMITS.batch_bytes:
+        if batch_lines >= LIMITS.batch or batch_bytes >= LIMITS.batch_bytes:
             yield batch
             batch = []
-            lines = batch_bytes = 0
+            batch_lines = batch_bytes = 0
+
     refused.check()
     if is_empty:
         raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
@@ -221,23 +224,37 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
         yield batch
 
 
+def _read_job(document: Mapping[str, object], target: str | None, consent: Consent | None) -> Job:
+    """Return the job of one line, after computing its key and checking its permissions."""
+    job = parse_job(document, target=target, folder=consent.folder if consent else None)
+    if job.target is None:
+        raise UsageError("target is missing; name it in the line, or give --target for all")
+    if consent is not None:
+        job = consent.checked(job)
+    # The key is cached. Computing it here reports files that cannot be read.
+    _ = job.key
+    return job
+
+
 def first_jobs(path: Path) -> list[Job]:
     """Return the first jobs of a readable input, without reading their files."""
-    return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), LIMITS.batch)]
+    documents = islice(_read_documents(path, Refused(path)), LIMITS.batch)
+    return [parse_job(document) for _, _, document in documents]
 
 
 #: Position of an object in the input, its approximate size in bytes, and the object.
 _Placed: TypeAlias = tuple[str, int, Mapping[str, object]]
 
 
-def _documents(path: Path, refused: Refused) -> Iterator[_Placed]:
+def _read_documents(path: Path, refused: Refused) -> Iterator[_Placed]:
+    """Yield the objects of an input of any format, and add unreadable lines to ``refused``."""
     suffix = path.suffix.lower()
     require_input(path)
     try:
         if suffix == ".parquet":
-            yield from _parquet(path)
+            yield from _read_parquet(path)
         elif suffix in (".csv", ".tsv"):
-            yield from _table(path, "\t" if suffix == ".tsv" else ",", refused)
+            yield from _read_table(path, "\t" if suffix == ".tsv" else ",", refused)
         else:
             with path.open("rb") as file:
                 for number, size, document in json_lines(file, "", f"such as {EXAMPLE}", refused.add):
@@ -246,18 +263,20 @@ def _documents(path: Path, refused: Refused) -> Iterator[_Placed]:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Placed]:
+def _read_table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Placed]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
             require_columns(path, reader.fieldnames or (), delimiter)
             for row in reader:
                 where = f"line {reader.line_num}"
-                if None in row:
+                has_surplus_cells = None in row
+                if has_surplus_cells:
                     refused.add(where, " has more cells than the first line has names")
                 else:
                     yield where, sum(len(cell or "") for cell in row.values()), row
-        except csv.Error as error:  # the boundaries of later rows are unknown
+        except csv.Error as error:
+            # Reading ends here, since the boundaries of later rows are unknown.
             refused.add(f"line {reader.reader.line_num}", f" cannot be read ({error})")
         except UnicodeDecodeError as error:
             raise UsageError(
@@ -265,7 +284,7 @@ def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Placed]:
             ) from error
 
 
-def _parquet(path: Path) -> Iterator[_Placed]:
+def _read_parquet(path: Path) -> Iterator[_Placed]:
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
@@ -288,6 +307,7 @@ def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _json_cell(name: str, value: object) -> object:
+    """Return a cell of the column ``name`` as a JSON value: dates and decimals become text."""
     match value:
         case None | bool() | int() | float() | str():
             return value

@@ -65,11 +65,14 @@ class Rate:
             self._pause = max(1 / per_second, 0.001)
 
     def room(self, count: int) -> int:
+        """Return the number of starts that are allowed now, at most ``count``."""
         if self._limiter is None:
             return count
+
+        # The limiter only answers whether a number fits: search for the largest one.
         low, high = 0, count
         while low < high:
-            middle = (low + high + 1) // 2
+            middle = (low + high + 1) // 2  # rounded up, so that the loop ends
             if self._limiter.has_capacity(middle):
                 low = middle
             else:
@@ -81,6 +84,7 @@ class Rate:
         return math.inf if self.room(1) else self._pause
 
     async def take(self, count: int) -> None:
+        """Count ``count`` starts; wait if they are not allowed yet."""
         if self._limiter is not None and count:
             await self._limiter.acquire(count)
 
@@ -97,6 +101,7 @@ class HostPauses:
         self._until[host] = max(until, self._until.get(host, 0.0))
 
     def closed(self) -> frozenset[str]:
+        """Return the hosts whose pause has not ended."""
         now = time.monotonic()
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
@@ -122,29 +127,42 @@ class Retries:
 
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
         """Return the seconds until the job is retried, ``None`` if this outcome is final."""
+        delay: float | None = None
         if outcome.retryable:
-            key, wait = outcome.job.key, outcome.retry_after
-            refused = self._refusals.pop(key, 0)
-            if wait is not None:
-                if attempts <= self._limit * LIMITS.refusals_per_retry and wait <= LIMITS.max_retry_after:
-                    self._remember(key, refused + 1)
-                    return max(wait, backoff_delay(1))  # not later than its host opens: older jobs go first
-            else:
-                spent = attempts - refused + refused // LIMITS.refusals_per_retry
-                if spent <= self._limit and self._spent < 20 + self._ended / 5:
-                    self._spent += 1
-                    self._remember(key, refused)
-                    return backoff_delay(spent)
+            delay = self._retry_delay(outcome.job.key, outcome.retry_after, attempts)
         elif self._refusals:
             self._refusals.pop(outcome.job.key, None)
-        self._ended += 1
-        return None
+        if delay is None:
+            self._ended += 1
+        return delay
 
-    def _remember(self, key: str, refused: int) -> None:
-        if refused:
-            self._refusals[key] = refused
-            if len(self._refusals) > LIMITS.max_refused:  # a job leased by another worker stays here otherwise
-                del self._refusals[next(iter(self._refusals))]
+    def _retry_delay(self, key: str, retry_after: float | None, attempts: int) -> float | None:
+        refusals = self._refusals.pop(key, 0)
+
+        if retry_after is not None:
+            max_attempts = self._limit * LIMITS.refusals_per_retry
+            if attempts > max_attempts or retry_after > LIMITS.max_retry_after:
+                return None
+            self._remember_refusals(key, refusals + 1)
+            # At least the first delay of the backoff, so that the job is not due before its host opens.
+            return max(retry_after, backoff_delay(1))
+
+        retries = attempts - refusals + refusals // LIMITS.refusals_per_retry
+        budget = 20 + self._ended / 5
+        if retries > self._limit or self._spent >= budget:
+            return None
+        self._spent += 1
+        self._remember_refusals(key, refusals)
+        return backoff_delay(retries)
+
+    def _remember_refusals(self, key: str, refusals: int) -> None:
+        if not refusals:
+            return
+        self._refusals[key] = refusals
+        # Jobs that other workers lease afterwards are never removed otherwise.
+        if len(self._refusals) > LIMITS.max_refused:
+            oldest = next(iter(self._refusals))
+            del self._refusals[oldest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +257,8 @@ class Ahead:
         return self._seconds_left(requested, arrived)
 
     def _seconds_left(self, requested: Elapsed, arrived: Elapsed) -> float:
+        """Return the seconds that a job may still wait: for ``max_wait`` after it arrived, and while its lease is
+        certainly valid."""
         return max(min(self._max_wait - arrived.seconds, self._safe - requested.seconds), 0.0)
 
     def add(self, jobs: Iterable[Leased], requested: Elapsed, others: Collection[str]) -> None:
@@ -259,23 +279,25 @@ class Ahead:
             return dropped
         jobs, self._jobs = self._jobs, deque()
         for leased, requested, arrived in jobs:
-            is_late = not self._seconds_left(requested, arrived)
-            if is_late or stopped or host_of(leased.job) in closed:
+            has_waited_too_long = not self._seconds_left(requested, arrived)
+            if has_waited_too_long:
+                self.count(None)
+            if has_waited_too_long or stopped or host_of(leased.job) in closed:
                 dropped.append(leased)
             else:
                 self._jobs.append((leased, requested, arrived))
-            if is_late:
-                self.count(None)
         return dropped
 
     def count(self, seconds: float | None) -> None:
         """Count a job's duration. ``None`` is a job that ends later or is retried: being older than the
         prefetched jobs, it would wait behind them."""
         if seconds is None:
+            # Far above the limit, so that the next few short jobs do not start prefetching again.
             self._average = max(self._average or 0.0, LIMITS.short * 10)
         elif self._average is None:
             self._average = seconds
         else:
+            # An exponential moving average: the last eight jobs or so count.
             self._average = self._average * 7 / 8 + seconds / 8
 
 
@@ -348,30 +370,32 @@ class Runner:
         """
         if self._options.deadline is not None:
             self._deadline = time.monotonic() + self._options.deadline
-        work = asyncio.ensure_future(self._work())
+        work = asyncio.ensure_future(self._run_loop())
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            self._stopped = self._stopped or Ended.STOPPED  # at once: the ledger may take long to answer
+            # Stop starting jobs at once: the ledger may take long to answer.
+            self._stopped = self._stopped or Ended.STOPPED
             work.cancel()
             with contextlib.suppress(Exception):
                 await finished(work)
             raise
 
-    async def _work(self) -> Ended:
+    async def _run_loop(self) -> Ended:
+        """Lease, start and settle jobs until the run has ended for this worker."""
         try:
             while True:
                 await self._keep_leases()
-                leased = await self._turn()
-                self._begin()
+                leased = await self._write_and_lease()
+                self._start_jobs()
                 if not self._holds:
                     if self._stopped:
                         return self._stopped
                     if not leased and await self._ledger.is_done():
                         return Ended.DONE
-                await self._wait()
+                await self._wait_for_event()
         finally:
-            await self._abandon()
+            await self._cancel_jobs()
 
     @property
     def _holds(self) -> bool:
@@ -392,41 +416,45 @@ class Runner:
                 "a worker was lost: %d of its jobs are queued again, %d may have run and are unknown", again, unknown
             )
 
-    async def _turn(self) -> int:
-        """Write ended jobs, lease as many jobs as there is room for, and return their number."""
-        self._give_back()
+    async def _write_and_lease(self) -> int:
+        """Write the outcomes of ended jobs, lease as many jobs as there is room for, and return their number."""
+        self._return_late_jobs()
         self._wake.clear()
-        room = self._room()
-        ended, self._ended = self._ended, []
         if self._latest is not None:
             self._latest.cancel()
+
+        room = self._free_places()
+        ended, self._ended = self._ended, []
         if not ended and not room:
             return 0
         try:
             leased = await finished(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
             self._report_settled()
+
         if leased:
             await self._rate.take(leased)
-        if room:
-            self._found_nothing = 0 if leased else self._found_nothing + 1
+            self._found_nothing = 0
+        elif room:
+            self._found_nothing += 1
         return leased
 
-    def _room(self) -> int:
+    def _free_places(self) -> int:
         """Return the number of jobs to lease now."""
         if self._stopped:
             return 0
         free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
         return max(self._rate.room(free), 0)
 
-    def _begin(self) -> None:
-        self._give_back()
+    def _start_jobs(self) -> None:
+        """Start prefetched jobs, up to the concurrency."""
+        self._return_late_jobs()
         while self._ahead and len(self._running) < self._options.concurrency:
             leased = self._ahead.take()
             task = begin(self._run_job(leased), partial(self._fail_job, leased))
             self._running[leased.key] = leased, task
 
-    def _give_back(self) -> None:
+    def _return_late_jobs(self) -> None:
         """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
             self._stopped = self._stopped or Ended.DEADLINE
@@ -451,12 +479,14 @@ class Runner:
             else:
                 held = await self._ledger.settle(ended)
         except BaseException:
-            self._ended[:0] = ended  # written again when the run ends: known outcomes must not become unknown
+            # They are written again when the run ends: known outcomes must not become unknown.
+            self._ended[:0] = ended
             raise
         if held < len(ended):
             logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
         self._written += [settlement for settlement in ended if settlement.begun]
-        self._ahead.add(leased, requested, {*self._running, *(settlement.key for settlement in self._ended)})
+        ended_meanwhile = (settlement.key for settlement in self._ended)
+        self._ahead.add(leased, requested, {*self._running, *ended_meanwhile})
         return len(leased)
 
     def _report_settled(self) -> None:
@@ -465,39 +495,34 @@ class Runner:
             self._on_settled(settlement)
 
     async def _run_job(self, leased: Leased) -> None:
+        """Check a job, run it with the driver, and end it with its outcome or for a retry."""
         started = time.perf_counter()
         try:
             try:
-                job = await self._checked(leased.job)
+                job = await self._checked_job(leased.job)
             except ABPError as error:
                 outcome = Outcome.of_error(leased.job, error, sent=False)
             else:
                 outcome = await self._driver.run(job)
         except asyncio.CancelledError as cancelled:
-            if NOT_SENT in cancelled.args:
-                self._end(_not_begun(leased))
-            elif leased.job.idempotent:
-                self._end(Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0))
-            else:
-                advice = "the run was stopped while the job ran; look at the app before you send it again"
-                lost = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=advice)
-                self._end(Settlement(leased.key, lost))
+            self._end_job(_settle_cancelled(leased, was_sent=NOT_SENT not in cancelled.args))
             raise
         except Exception as error:  # noqa: BLE001 - a driver that breaks its contract costs one job
-            took = (time.perf_counter() - started) * 1000
-            outcome = Outcome.of_error(leased.job, error, milliseconds=took)
+            milliseconds = (time.perf_counter() - started) * 1000
+            outcome = Outcome.of_error(leased.job, error, milliseconds=milliseconds)
+
         delay = self._retries.delay(outcome, leased.attempts)
         if delay is not None and outcome.retry_after is not None:
             self._pauses.pause(host_of(leased.job), outcome.retry_after)
-        self._end(Settlement(leased.key, outcome, delay))
+        self._end_job(Settlement(leased.key, outcome, delay))
 
     def _fail_job(self, leased: Leased, error: BaseException) -> None:
         """Settle a job whose driver broke its contract: it may have run."""
         if leased.key in self._running:
             lost = Outcome(leased.job, State.UNKNOWN, error_code=ABPError.code, error=f"the driver failed: {error!r}")
-            self._end(Settlement(leased.key, lost))
+            self._end_job(Settlement(leased.key, lost))
 
-    async def _checked(self, job: Job) -> Job:
+    async def _checked_job(self, job: Job) -> Job:
         """Return the job after a check of its permissions: the ledger's jobs are untrusted, and a file may have been
         replaced since the input was read."""
         consent = self._options.consent
@@ -510,45 +535,68 @@ class Runner:
         except asyncio.CancelledError:
             raise asyncio.CancelledError(NOT_SENT) from None
 
-    def _end(self, settlement: Settlement) -> None:
+    def _end_job(self, settlement: Settlement) -> None:
+        """Keep a settlement to be written soon, and start the next jobs."""
         loop = asyncio.get_running_loop()
         is_final = settlement.again_after is None
         self._ahead.count(settlement.outcome.milliseconds / 1000 if is_final else None)
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
-        self._begin()
+        self._start_jobs()
+
+        is_first_to_write = len(self._ended) == 1
         if self._ahead.is_low:
             self._wake.set()
-        elif len(self._ended) == 1:
+        elif is_first_to_write:
             self._latest = loop.call_later(LIMITS.latest, self._wake.set)
-        if settlement.again_after:  # wake up shortly after the job is due, so that the ledger agrees
+        if settlement.again_after:
+            # Wake up shortly after the job is due, so that it is due by the ledger's clock too.
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
-    async def _wait(self) -> None:
+    async def _wait_for_event(self) -> None:
         """Wait until a job ends or a time limit passes."""
-        longest = seconds = self._options.lease_seconds / 4
-        if not self._stopped and len(self._running) < self._options.concurrency:
-            idle = min(LIMITS.idle * 2.0 ** min(self._found_nothing, 10), longest) * random.uniform(0.5, 1.0)
-            seconds = min(idle, self._rate.seconds(), self._pauses.seconds() + 0.001)
+        margin = 0.001  # so that a limit has certainly passed afterwards
+        seconds = longest = self._options.lease_seconds / 4
+        has_free_places = len(self._running) < self._options.concurrency
+        if not self._stopped and has_free_places:
+            # The exponent has a limit, since a float overflows beyond 2 ** 1023.
+            doublings = min(self._found_nothing, 10)
+            idle = min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
+            seconds = min(idle, self._rate.seconds(), self._pauses.seconds() + margin)
         if not self._stopped:
             seconds = min(seconds, max(self._deadline - time.monotonic(), 0.0))
-        seconds = min(seconds, self._ahead.seconds + 0.001)
+        seconds = min(seconds, self._ahead.seconds + margin)
+
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    async def _abandon(self) -> None:
+    async def _cancel_jobs(self) -> None:
         """Cancel running jobs, and write their outcomes."""
         self._stopped = self._stopped or Ended.STOPPED
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=10.0)  # a driver may ignore its cancellation
+            # A driver may ignore its cancellation.
+            await asyncio.wait(tasks, timeout=10.0)
+
+        # A task that was cancelled before its first step has not ended its job itself.
         self._ended += [_not_begun(leased) for leased, task in self._running.values() if task.done()]
         if self._ended or self._ahead:
-            with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
-                await self._turn()
+            # The error that ended the run is raised instead. Leases that stay expire by themselves.
+            with contextlib.suppress(Exception):
+                await self._write_and_lease()
+
+
+def _settle_cancelled(leased: Leased, *, was_sent: bool) -> Settlement:
+    """Return the settlement of a job that was cancelled while it ran. It is queued again if that is safe."""
+    if not was_sent:
+        return _not_begun(leased)
+    if leased.job.idempotent:
+        return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0)
+    advice = "the run was stopped while the job ran; look at the app before you send it again"
+    return Settlement(leased.key, Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=advice))
 
 
 def _not_begun(leased: Leased) -> Settlement:
