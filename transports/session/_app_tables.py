@@ -138,10 +138,12 @@ class AppTables(BaseModel):
             written = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
         except ValidationError as error:
             raise _table_error(error, file) from None
+
         for name, entry in written.apps.items():
             secrets = placeholders([getattr(entry, key) for key in _WITH_SECRETS])
             for secret in sorted(secrets - written.secrets.keys()):
                 raise UsageError(f"{file}: apps.{name}: there is no table [secrets.{secret}]")
+
         folder = file.absolute().parent
         return cls(
             apps={name: _resolve_paths(folder, entry, *_PATHS) for name, entry in written.apps.items()},
@@ -150,6 +152,7 @@ class AppTables(BaseModel):
 
 
 def _resolve_paths(folder: Path, entry: E, *keys: str) -> E:
+    """Return an entry whose paths under ``keys`` are relative to ``folder``; ``~`` is the user's home."""
     paths: dict[str, Path] = {}
     for key in keys:
         path = getattr(entry, key)
@@ -159,8 +162,11 @@ def _resolve_paths(folder: Path, entry: E, *keys: str) -> E:
 
 
 def _table_error(error: ValidationError, file: Path) -> UsageError:
+    """Return the error for the first fault of the tables, with the key at fault."""
     faults = error.errors(include_url=False, include_input=False)
-    for fault in faults:  # an unknown key comes before a missing one, which may be this one misspelt
+
+    # An unknown key comes before a missing one, which may be this one misspelt.
+    for fault in faults:
         if fault["type"] != "extra_forbidden":
             continue
         *table, key = map(str, fault["loc"])
@@ -168,6 +174,7 @@ def _table_error(error: ValidationError, file: Path) -> UsageError:
         similar = difflib.get_close_matches(key, keys, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"use one of {', '.join(keys)}"
         return UsageError(f"{file}: {'.'.join((*table, key))}: unknown; {hint}")
+
     first = faults[0]
     where = ".".join(str(step) for step in first["loc"] if step != "[key]")
     return settings_error(error, lambda _: f"{file}: {where}")

@@ -74,20 +74,23 @@ class Attempts:
                     await self._connection.relist()
                 return reply, answered_data(reply.payload, call.capability)
             except ABPError as error:
-                if _is_of_deadline(error, deadline):
+                if _is_deadline_error(error, deadline):
                     # Both sides keep the deadline: the error must not depend on which was first (docs/protocol.md 3.4).
                     await self._cancel_in_app(attempt_id, "timeout")
                     raise no_answer("", call.timeout) from None
-                if isinstance(error, OutcomeUnknown):  # often of a page that navigated: the next call needs its tools
+                if isinstance(error, OutcomeUnknown):
+                    # Most often the page has navigated, and the next call needs the tools of the new page.
                     await self._connection.relist()
 
                 delay = self._retry_delay(error, attempt, call.repeats)
                 if delay is None or time.monotonic() + delay >= deadline:
                     raise
+
                 logger.info("%s is sent again in %.1f s: %s", call.capability, delay, error.message)
                 self._events.emit(Retrying(call.capability, attempt, delay, error))
                 if isinstance(error, Disconnected):
-                    self._connection.ready.clear()  # until the transport reports that it has reconnected
+                    # Until the transport reports that it has reconnected.
+                    self._connection.ready.clear()
                 await asyncio.sleep(delay)
                 if error.code in SESSION_LOST:
                     await self._initialize_once(handshakes, deadline)
@@ -136,10 +139,14 @@ class Attempts:
             if may_repeat and self._transport.features.reconnects:
                 return 0.0
             return None
-        if repeats == "never" or not error.retryable or attempt >= 4:  # the deadline alone bounds lost connections
+
+        # Retries after a lost connection, above, are not counted: the deadline alone bounds them.
+        max_attempts = 4
+        if repeats == "never" or not error.retryable or attempt >= max_attempts:
             return None
         if not idempotent and error.code not in NOT_RUN:
             return None
+
         if error.retry_after is not None:
             return min(error.retry_after, MAX_DELAY)
         if error.code in SESSION_LOST:
@@ -155,7 +162,7 @@ class Attempts:
 
     async def _wait_until_ready(self, call: Call, deadline: float) -> None:
         if self._cancellations and self._transport.features.page:
-            # a page that answers no cancellation hangs and is replaced; send nothing before that is known
+            # A page that does not answer a cancellation hangs and is replaced: send nothing until that is known.
             await asyncio.wait(self._cancellations, timeout=min(_seconds_left(deadline), MAX_DELAY))
         if not self._connection.ready.is_set():
             await self._connection.wait_until_ready(_seconds_left(deadline), call.timeout)
@@ -184,7 +191,7 @@ def _seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _is_of_deadline(error: ABPError, deadline: float) -> bool:
+def _is_deadline_error(error: ABPError, deadline: float) -> bool:
     """Return whether an error of the app says that the deadline has passed."""
     is_timeout = isinstance(error, CapabilityError) and error.code == CallTimeout.code
     return is_timeout and time.monotonic() >= deadline - TIMER_TOLERANCE
@@ -196,9 +203,10 @@ def _annotate_params(params: object, content: Sequence[Found]) -> None:
     Each file in ``content`` becomes ``<content>``."""
     if not is_tracing():
         return
-    plain = replace_places(params, {item.path: "<content>" for item in content})
+    without_files = replace_places(params, {item.path: "<content>" for item in content})
     try:
-        text = encode_json(readable_copy({"params": plain})["params"]).decode()
+        text = encode_json(readable_copy({"params": without_files})["params"]).decode()
     except (UsageError, KeyError):
-        return  # not JSON, or too large: the call itself reports the fault
+        # Not JSON, or too large: the call itself reports the fault.
+        return
     annotate({"gen_ai.tool.call.arguments": text})

@@ -130,27 +130,37 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """
     for name in options.keys() - ConnectOptions.__annotations__.keys():
         raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
-    store, config = options.pop("store", None), options.pop("config", None)
-    record, evidence = options.pop("record", None), options.pop("evidence", None)
-    routing, on_elicitation = options.pop("routing", None), options.pop("on_elicitation", None)
-    on_progress, on_notification = options.pop("on_progress", None), options.pop("on_notification", None)
+
+    # What is not taken out here is for the transport.
+    store = options.pop("store", None)
+    config = options.pop("config", None)
+    record = options.pop("record", None)
+    evidence = options.pop("evidence", None)
+    routing = options.pop("routing", None)
+    on_elicitation = options.pop("on_elicitation", None)
+    on_progress = options.pop("on_progress", None)
+    on_notification = options.pop("on_notification", None)
     requested_capabilities = options.pop("requested_capabilities", ())
-    settings = Settings.load()
     accept_compression = options.pop("accept_compression", None)
+    if options.get("transport") == "auto":
+        del options["transport"]
+
+    settings = Settings.load()
     if accept_compression is not None:
         settings = replace(settings, accept_compression=accept_compression)
     use_global_providers()
+
     file = read_config(settings.config if config is None else Path(config))
     user = store.scope.holder if isinstance(store, ArtifactStore) else None
     app = find_app(file, target, user)
-    if options.get("transport") == "auto":
-        del options["transport"]
-    chosen = {name: value for name, value in options.items() if value is not None}
+    transport_options = {name: value for name, value in options.items() if value is not None}
     if app is not None:
-        target, chosen = app.entry.url, app.entry.options | chosen
+        target = app.entry.url
+        transport_options = app.entry.options | transport_options
+
     transport = _transport(
         target,
-        chosen,
+        transport_options,
         settings=settings,
         sampling=on_elicitation is not None,
         app=app,
@@ -158,6 +168,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     )
     clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
+
     if record is not None:
         from ..recording._file import Recording
         from ..recording._recorder import Recorder
@@ -167,11 +178,12 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
         discovery = partial(_discover_cleaned, discovery, clean)
+
     return Session(
         transport,
         store=_open_store(store, settings),
         settings=settings,
-        timeout=cast("float | None", chosen.get("timeout")),
+        timeout=cast("float | None", transport_options.get("timeout")),
         on_progress=on_progress,
         on_notification=on_notification,
         on_elicitation=on_elicitation,
@@ -214,13 +226,17 @@ def _transport(
     transport = options.get("transport", "auto")
 
     def make(resolved: Mapping[str, object]) -> Transport:
-        rest = {**options, **resolved}
+        """Make the transport, with ``resolved`` in the place of options that hold secrets."""
+        browser_options = {**options, **resolved}
         for name in ("transport", "headless", "timeout"):
-            rest.pop(name, None)
-        request_options: dict[str, Any] = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
+            browser_options.pop(name, None)
+        request_options: dict[str, Any] = {
+            name: browser_options.pop(name) for name in ("headers", "auth") if name in browser_options
+        }
         if isinstance(transport, Transport):
-            reject_options(rest | request_options, "a transport instance; pass them to it")
+            reject_options(browser_options | request_options, "a transport instance; pass them to it")
             return transport
+
         return transport_for(
             target,
             transport,
@@ -228,12 +244,13 @@ def _transport(
             timeout=options.get("timeout"),
             headless=options.get("headless"),
             sampling=sampling,
-            browser_options=rest,
+            browser_options=browser_options,
             request_options=request_options,
         )
 
     if app is None and (not secrets or target.lower().startswith("replay:")):
         return make({})
+
     guard = Guard(
         secrets,
         target,

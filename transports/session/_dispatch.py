@@ -90,7 +90,7 @@ class Callbacks:
         if queue is None:
             queue = self._queues[id(callback)] = _Queue(callback)
             queue.add(value)
-            queue.task = begin(self._run(queue))
+            queue.task = begin(self._deliver_all(queue))
         else:
             queue.add(value)
 
@@ -120,16 +120,19 @@ class Callbacks:
             queue.values.clear()
         await cancel_and_wait(queue.task for queue in queues)
 
-    async def _run(self, queue: _Queue) -> None:
+    async def _deliver_all(self, queue: _Queue) -> None:
+        """Deliver the values of a queue until it is empty, then remove it. A failed callback gets the next value."""
         _current.set(queue)
         deliver = queue.deliver_in_thread
         if inspect.iscoroutinefunction(queue.callback):
             deliver = queue.deliver_awaiting
+
         try:
             while queue.values:
                 try:
                     await deliver()
                 except (Exception, asyncio.CancelledError) as error:
+                    # A callback may raise CancelledError itself; only a cancellation of this task ends the delivery.
                     task = asyncio.current_task()
                     if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                         raise
@@ -148,11 +151,13 @@ class _Queue:
         self.values: deque[object] = deque(maxlen=LIMITS.values)
         self._submitted = self._dropped = 0  # counted in the event loop
         self._delivered = 0  # counted where the callback runs
-        self._begun = time.monotonic()
+        self._value_started = time.monotonic()
 
     def add(self, value: object) -> None:
+        """Queue a value. A full queue drops its oldest value."""
         if len(self.values) == self.values.maxlen:
-            if not self._dropped:  # one warning until the callback has caught up, not one for each value
+            # One warning until the callback has caught up, not one for each value.
+            if not self._dropped:
                 logger.warning(
                     "the callback %r is %d values behind and loses the oldest; let it return sooner",
                     self.callback,
@@ -163,15 +168,19 @@ class _Queue:
         self.values.append(value)
 
     async def wait(self, stalled: float, deadline: float) -> None:
+        """Wait until the values submitted so far are delivered, as :meth:`Callbacks.wait` does."""
         target = self._submitted
         while self._delivered + self._dropped < target:
-            poll = min(0.05, stalled, max(deadline - time.monotonic(), 0))
-            done, _ = await asyncio.wait((self.task,), timeout=poll)
-            if done or (now := time.monotonic()) >= deadline or now - self._begun >= stalled:
+            poll_interval = min(0.05, stalled, max(deadline - time.monotonic(), 0))
+            await asyncio.wait((self.task,), timeout=poll_interval)
+
+            now = time.monotonic()
+            is_stalled = now - self._value_started >= stalled
+            if self.task.done() or now >= deadline or is_stalled:
                 return
 
     async def deliver_awaiting(self) -> None:
-        self._begun = time.monotonic()
+        self._value_started = time.monotonic()
         try:
             await invoke(self.callback, self.values.popleft())
         finally:
@@ -179,20 +188,21 @@ class _Queue:
 
     async def deliver_in_thread(self) -> None:
         """Deliver all waiting values to a plain function in one thread: a thread for each value would be slow."""
-        if (returned := await _in_thread(self._deliver)) is not None:
+        returned = await _in_thread(self._deliver_plain)
+        if returned is not None:
             try:
                 await returned
             finally:
                 self._delivered += 1
 
-    def _deliver(self) -> Awaitable[object] | None:
+    def _deliver_plain(self) -> Awaitable[object] | None:
         """Call the plain function until no value waits, or until it returns an awaitable."""
         while True:
             try:
                 value = self.values.popleft()
             except IndexError:
                 return None
-            self._begun = time.monotonic()
+            self._value_started = time.monotonic()
             try:
                 returned = self.callback(value)
             except Exception:
@@ -218,14 +228,15 @@ async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     A function may wait for a person, or for ever; it must not occupy a worker that the artifact store needs, nor keep
     the program from ending."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Callable[[], T]] = loop.create_future()
+    future: asyncio.Future[Callable[[], T]] = loop.create_future()
     context = contextvars.copy_context()
 
-    def settle(outcome: Callable[[], T]) -> None:
-        if not done.done():
-            done.set_result(outcome)
+    def set_outcome(outcome: Callable[[], T]) -> None:
+        # The task that waits may have been cancelled meanwhile.
+        if not future.done():
+            future.set_result(outcome)
 
-    def call() -> None:
+    def run() -> None:
         try:
             result = context.run(function, *args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - raised again in the task that waits
@@ -238,11 +249,13 @@ async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
             def outcome() -> T:
                 return result
 
-        with suppress(RuntimeError):  # the loop is closed, and no task waits any more
-            loop.call_soon_threadsafe(settle, outcome)
+        # RuntimeError: the loop is closed, and no task waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(set_outcome, outcome)
 
-    threading.Thread(target=call, name="abp-callback", daemon=True).start()
-    return (await done)()
+    threading.Thread(target=run, name="abp-callback", daemon=True).start()
+    outcome = await future
+    return outcome()
 
 
 OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
@@ -281,18 +294,22 @@ class Questions:
             if answer.get("success") is not True:
                 self._on_unanswered(request)
             return answer
+
         if self._waiting >= LIMITS.waiting_questions:
             logger.warning("declined %s: %d questions wait already", request.method, self._waiting)
             return DECLINED
+
+        seconds = request.timeout / 1000 if request.timeout else None
         try:
-            async with asyncio.timeout(request.timeout / 1000 if request.timeout else None):
+            async with asyncio.timeout(seconds):
                 await self._wait_for_slot()
-                returned = await self._ask(self._handler, request)
+                returned = await self._run_handler(self._handler, request)
             fault = answer_fault(request, returned)
         except Exception as error:  # noqa: BLE001 - raising is how a handler declines
             reason = "too late" if isinstance(error, TimeoutError) else repr(error)
             logger.warning("the elicitation handler declined %s: %s", request.method, reason)
             return DECLINED
+
         if not fault and isinstance(returned, Mapping):
             return returned
         reason = f"the elicitation handler's answer to {request.method} is refused: {fault}"
@@ -307,23 +324,27 @@ class Questions:
         finally:
             self._waiting -= 1
 
-    async def _ask(self, handler: OnElicitation, request: ElicitationRequest) -> object:
-        """Run the handler in a slot acquired before, and release the slot when the handler has returned."""
+    async def _run_handler(self, handler: OnElicitation, request: ElicitationRequest) -> object:
+        """Run the handler, and release the slot that was acquired for it when it has returned.
+
+        A plain function may return long after its question has timed out, so its thread releases the slot."""
         if inspect.iscoroutinefunction(handler):
             try:
                 return await invoke(handler, request)
             finally:
                 self._slots.release()
+
         loop = asyncio.get_running_loop()
 
-        def ask(request: ElicitationRequest) -> object:
+        def run_plain_handler(request: ElicitationRequest) -> object:
             try:
                 return handler(request)
             finally:
-                with suppress(RuntimeError):  # the loop is closed
+                # RuntimeError: the loop is closed.
+                with suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._slots.release)
 
-        return await invoke(ask, request)
+        return await invoke(run_plain_handler, request)
 
 
 class DownloadProgress:
@@ -336,23 +357,26 @@ class DownloadProgress:
         self._report = report
         self._call = call
         self._place: str | None = None
-        self._last = 0.0
+        self._last_report = 0.0
 
     def __call__(self, place: str, received: int, expected: int | None) -> None:
         """Report that ``received`` of ``expected`` bytes of the file at ``place`` have arrived."""
         now = time.monotonic()
-        if place == self._place and received != expected and now - self._last < 0.1:
+        is_new_file = place != self._place
+        is_complete = received == expected
+        if not is_new_file and not is_complete and now - self._last_report < 0.1:
             return
-        self._place, self._last = place, now
-        self._report(
-            protocol.Progress(
-                call=self._call,
-                stage="download",
-                status=place or None,
-                progress=received,
-                total=expected,
-            )
+
+        self._place = place
+        self._last_report = now
+        progress = protocol.Progress(
+            call=self._call,
+            stage="download",
+            status=place or None,
+            progress=received,
+            total=expected,
         )
+        self._report(progress)
 
 
 OnNotification: TypeAlias = Callable[["Notification"], object]
@@ -390,7 +414,7 @@ class EventDispatcher:
         self._calls: dict[str, Call] = {}
         self._attempts: dict[str, Call] = {}
         self._ended: deque[str] = deque(maxlen=LIMITS.ended_attempts)
-        self._asking = 0
+        self._open_questions = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -433,14 +457,20 @@ class EventDispatcher:
 
     def asks(self, call: str) -> bool:
         """Return whether a question of the app waits for its answer, and ``call`` is the latest running call."""
-        return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values())).id == call
+        if not self._open_questions or not self._attempts:
+            return False
+        latest = next(reversed(self._attempts.values()))
+        return latest.id == call
 
     def _lone_call(self) -> Call | None:
         """Return the only call with a request under way, or ``None``: an ABP question does not name its call."""
         calls = {call.id: call for call in self._attempts.values()}
-        return calls.popitem()[1] if len(calls) == 1 else None
+        if len(calls) != 1:
+            return None
+        return next(iter(calls.values()))
 
     def _note_refused(self, reason: str) -> bool:
+        """Note why an answer was refused with the call it belongs to. Return whether there is such a call."""
         call = self._lone_call()
         if call is None or len(call.refused) == LIMITS.refused:
             return False
@@ -485,16 +515,17 @@ class EventDispatcher:
         async for message in self._transport.events():
             try:
                 self._dispatch(message)
-            except Exception as error:  # later events, losses of the connection among them, must still arrive
+            except Exception as error:
+                # Later events must still arrive, losses of the connection among them.
                 if isinstance(error, ABPError):
                     logger.warning("ignored an event of the app: %s", error.message)
                 else:
                     logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
                 if message.type == "elicitation/request":
-                    self._refuse(message.id, error)
+                    self._refuse_question(message.id, error)
 
     def _stop_reading(self, error: BaseException) -> None:
-        """Tell the listeners, who wait for events, that the transport has none any more."""
+        """Tell the listeners that the events of the transport have ended with an error."""
         self.emit(ConnectionChanged(False, f"events of the app can no longer be read: {error!r}"))
 
     def _dispatch(self, message: Message) -> None:
@@ -505,7 +536,9 @@ class EventDispatcher:
             case "elicitation/request":
                 request = protocol.parse(protocol.ElicitationRequest, payload, "an elicitation request")
                 self.streams.emit(request)
-                spawn(self._answer(message.id, request), self._tasks, partial(self._refuse, message.id))
+                spawn(
+                    self._answer_question(message.id, request), self._tasks, partial(self._refuse_question, message.id)
+                )
             case "connection/lost":
                 self._connection.lost(_reason(payload))
             case "connection/restored":
@@ -527,9 +560,11 @@ class EventDispatcher:
         now = time.monotonic()
         if self._last_change is not None:
             last_form, last_data, last_time = self._last_change
-            if last_form != form and last_data == notification.data and now - last_time < LIMITS.duplicate:
+            is_other_form = form != last_form and notification.data == last_data
+            if is_other_form and now - last_time < LIMITS.duplicate:
                 self._last_change = None
                 return
+
         self._last_change = (form, notification.data, now)
         self._dispatch_notification(notification)
         spawn(self._connection.capabilities_changed(notification.data), self._tasks)
@@ -540,12 +575,16 @@ class EventDispatcher:
         self._call_on_notification(notification)
 
     def _dispatch_progress(self, progress: Progress) -> None:
+        """Deliver progress to its call, or to the session alone if it belongs to no running call."""
         attempt = progress.operation_id
         call = self._attempts.get(attempt)
-        if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
+        if len(self._attempts) == 1 and attempt not in self._ended:
+            # Many apps leave operationId out or invent one: with one attempt under way, the progress is its own.
             (call,) = self._attempts.values()
+
         if call is None:
-            self._deliver_progress(progress.model_copy(update={"call": ""}), None)  # an app may not name a call
+            # The app must not name a call itself.
+            self._deliver_progress(progress.model_copy(update={"call": ""}), None)
         else:
             self._deliver_progress(progress.model_copy(update={"call": call.id}), call.on_progress)
 
@@ -563,22 +602,22 @@ class EventDispatcher:
         if self._on_notification is not None:
             self._callbacks.submit(self._on_notification, notification)
 
-    async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
-        self._asking += 1
+    async def _answer_question(self, request_id: str | None, request: ElicitationRequest) -> None:
+        self._open_questions += 1
         try:
             answer = await self._questions.answer(request)
         finally:
-            self._asking -= 1
-        await self._respond(request_id, answer)
+            self._open_questions -= 1
+        await self._send_answer(request_id, answer)
 
-    async def _respond(self, request_id: str | None, answer: Mapping[str, object]) -> None:
+    async def _send_answer(self, request_id: str | None, answer: Mapping[str, object]) -> None:
         with suppress(TransportError):
             await self._transport.notify(Message("elicitation/response", answer, id=request_id))
 
-    def _refuse(self, request_id: str | None, error: BaseException) -> None:
-        """Answer a question that could not be answered, for the app waits for it."""
+    def _refuse_question(self, request_id: str | None, error: BaseException) -> None:
+        """Send the app an error for a question that could not be answered, since it waits for an answer."""
         reason = error.message if isinstance(error, ABPError) else type(error).__name__
-        spawn(self._respond(request_id, refused_answer(f"the client could not answer: {reason}")), self._tasks)
+        spawn(self._send_answer(request_id, refused_answer(f"the client could not answer: {reason}")), self._tasks)
 
 
 def _reason(payload: object) -> str:

@@ -59,30 +59,42 @@ def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
         )
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
+
     warnings: list[str] = []
-    manifest = _parse_part(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings)
-    if manifest is None:
-        manifest = protocol.Manifest()
-    else:
-        warnings += _version_warnings(manifest.abp)
-    app = _parse_part(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
-    if app is None:
-        app = protocol.AppInfo()
-    else:
-        missing = [f"app.{name}" for name in ("id", "name", "version") if not getattr(app, name)]
-        if missing:
-            warnings.append(f"the manifest names no {', '.join(missing)}")
+    manifest = _read_version(document, warnings)
+    app = _read_app(document, warnings)
     listed = document.get("capabilities")
     if not isinstance(listed, list):
         warnings.append("the manifest has no list of capabilities")
         return manifest.model_copy(update={"app": app}), warnings
+
     if len(listed) > MAX_CAPABILITIES:
         warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
-    capabilities = _capabilities(listed[:MAX_CAPABILITIES], warnings)
+    capabilities = _read_capabilities(listed[:MAX_CAPABILITIES], warnings)
     return manifest.model_copy(update={"app": app, "capabilities": capabilities}), warnings
 
 
+def _read_version(document: Mapping[str, object], warnings: list[str]) -> protocol.Manifest:
+    """Return a manifest with nothing but the version of the protocol."""
+    manifest = _parse_part(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings)
+    if manifest is None:
+        return protocol.Manifest()
+    warnings += _version_warnings(manifest.abp)
+    return manifest
+
+
+def _read_app(document: Mapping[str, object], warnings: list[str]) -> protocol.AppInfo:
+    app = _parse_part(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
+    if app is None:
+        return protocol.AppInfo()
+    missing = [f"app.{name}" for name in ("id", "name", "version") if not getattr(app, name)]
+    if missing:
+        warnings.append(f"the manifest names no {', '.join(missing)}")
+    return app
+
+
 def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
+    """Return a part of a manifest; ``None`` with a warning if it cannot be read."""
     try:
         return protocol.parse(model, value, what)
     except ProtocolError as error:
@@ -92,22 +104,22 @@ def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) 
 
 def _version_warnings(version: str) -> list[str]:
     """Return a warning if the major version is higher than ours, missing or unreadable."""
-    theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
+    theirs = _MAJOR.fullmatch(version)
+    ours = _MAJOR.fullmatch(PROTOCOL_VERSION)
+    display_version = one_line(version, 40)
+    if theirs is None and display_version:
+        return [f"the manifest's ABP version {display_version!r} cannot be read"]
     if theirs is None:
-        display_version = one_line(version, 40)
-        if display_version:
-            return [f"the manifest's ABP version {display_version!r} cannot be read"]
         return ["the manifest names no ABP version"]
     if ours is not None and int(theirs[1]) > int(ours[1]):
-        return [
-            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; parts of it may not work"
-        ]
+        return [f"the manifest is for ABP {display_version}, newer than {PROTOCOL_VERSION}; parts of it may not work"]
     return []
 
 
-def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
-    taken: dict[str, protocol.Capability] = {}
-    bad: list[str] = []
+def _read_capabilities(listed: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
+    """Return the capabilities of a list; those that cannot be used are left out with a warning."""
+    capabilities: dict[str, protocol.Capability] = {}
+    left_out: list[str] = []
     for number, item in enumerate(listed):
         try:
             if is_deeper(item, MAX_DEPTH):
@@ -115,16 +127,17 @@ def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[protoco
             capability = protocol.parse(protocol.Capability, item, "it")
             if not capability.name.strip():
                 raise ProtocolError("it has no name")
-            if capability.name in taken:
+            if capability.name in capabilities:
                 raise ProtocolError(f"there is a {one_line(capability.name, 60)!r} already")
         except ProtocolError as error:
-            bad.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
+            left_out.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
         else:
-            taken[capability.name] = capability
-    warnings += bad[:_LISTED]
-    if len(bad) > _LISTED:
-        warnings.append(f"{len(bad) - _LISTED} more capabilities of the manifest are left out")
-    return list(taken.values())
+            capabilities[capability.name] = capability
+
+    warnings += left_out[:_LISTED]
+    if len(left_out) > _LISTED:
+        warnings.append(f"{len(left_out) - _LISTED} more capabilities of the manifest are left out")
+    return list(capabilities.values())
 
 
 def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
@@ -187,18 +200,20 @@ class PageHead:
         """Parse the next bytes. ``last`` marks the end of the page; an incomplete tag there does not count."""
         if self._decoder is None:
             self._start += data
-            charset = _charset(self._start, self._declared_charset, last)
+            charset = _find_charset(self._start, self._declared_charset, last)
             if charset is None:
                 return
             data = self._start
             self._decoder = codecs.getincrementaldecoder(charset)("replace")
+
         try:
             self._tags.feed(self._decoder.decode(data, last))
-        except ValueError:  # a character reference with more digits than int() of Python converts
+        except ValueError:
+            # A character reference with more digits than int() converts.
             self._tags.ended = True
 
 
-def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
+def _find_charset(start: bytes, declared: str | None, last: bool) -> str | None:
     """Return the encoding, or ``None`` while more bytes are needed to decide.
 
     In this order: the byte order mark, the header, the page's own declaration, UTF-8.
@@ -206,24 +221,30 @@ def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
     for bom, name in _BOMS.items():
         if start.startswith(bom):
             return name
-    if len(start) < 3 and not last:
+    longest_bom = 3
+    if len(start) < longest_bom and not last:
         return None
-    charset = _codec(declared or "")
+
+    charset = _codec_name(declared or "")
     if charset:
         return charset
+
     visible = _COMMENT.sub(b"", start[:_PRESCAN])
     declaration = _META_CHARSET.search(visible)
     if declaration:
-        charset = _codec(declaration[1].decode("ascii", "replace"))
-        if charset is None or charset.startswith("utf-16"):  # it was readable as ASCII, so the page is not UTF-16
+        charset = _codec_name(declaration[1].decode("ascii", "replace"))
+        # The declaration was readable as ASCII, so the page is not UTF-16.
+        if charset is None or charset.startswith("utf-16"):
             return "utf-8"
         return charset
+
     if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible):
         return "utf-8"
     return None
 
 
-def _codec(label: str) -> str | None:
+def _codec_name(label: str) -> str | None:
+    """Return Python's name of the encoding that browsers use for a label; ``None`` for an unknown label."""
     label = label.strip().lower()
     if not _LABEL.fullmatch(label):
         return None
@@ -261,19 +282,24 @@ class _Tags(HTMLParser):
             self.set_cdata_mode(tag)
         if self.ended or self._title:
             return
+
+        # Nothing inside a <template> belongs to the page.
         if tag == "template":
             self._templates += 1
         if self._templates:
             return
-        first = {name: value or "" for name, value in reversed(attrs)}  # the first of equal names counts
-        href = first.get("href", "").strip()
+
+        # Reversed, since the first of several attributes with one name counts.
+        attributes = {name: value or "" for name, value in reversed(attrs)}
+        href = attributes.get("href", "").strip()
+        is_manifest_link = tag == "link" and "abp-manifest" in attributes.get("rel", "").lower().split()
         if tag in ("body", "frameset"):
             self.ended = True
         elif tag == "title" and self._title is None:
             self._title = True
-        elif tag == "base" and self.base is None and "href" in first:
+        elif tag == "base" and self.base is None and "href" in attributes:
             self.base = href
-        elif tag == "link" and self.href is None and href and "abp-manifest" in first.get("rel", "").lower().split():
+        elif is_manifest_link and self.href is None and href:
             self.href = href
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -329,8 +355,10 @@ class ManifestCache:
 
     def get(self, url: URL) -> CachedResponse | None:
         with self._lock:
-            if cached := self._responses.pop(url, None):
-                self._responses[url] = cached  # now the most recently used
+            cached = self._responses.pop(url, None)
+            if cached is not None:
+                # Inserted again, as the most recently used.
+                self._responses[url] = cached
             return cached
 
     def is_fresh(self, cached: CachedResponse) -> bool:
@@ -341,7 +369,7 @@ class ManifestCache:
     def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
         """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if its headers allow it and it
         can be used again."""
-        self._put(url, body, headers.copy(), requested_at)
+        self._replace_response(url, body, headers.copy(), requested_at)
 
     def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
         """Update a stored response from the headers of a 304 (RFC 9111 §4.3.4)."""
@@ -349,15 +377,20 @@ class ManifestCache:
         for name in ("Age", "Date", *headers):
             merged.popall(name, None)
         merged.extend(headers)
-        self._put(url, cached.body, merged, requested_at)
+        self._replace_response(url, cached.body, merged, requested_at)
 
-    def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
+    def _replace_response(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
+        """Store a response in the place of an earlier one, or remove that one if the new one must not be stored."""
         now = self.clock()
         lifetime = _lifetime(headers)
-        response = CachedResponse(body, headers, now, now + (lifetime or 0) - _age(headers, requested_at, now))
+        fresh_until = now + (lifetime or 0) - _age(headers, requested_at, now)
+        response = CachedResponse(body, headers, now, fresh_until)
+        is_storable = lifetime is not None
+        is_reusable = bool(lifetime or response.conditions)
+
         with self._lock:
             self._responses.pop(url, None)
-            if lifetime is not None and (lifetime or response.conditions):
+            if is_storable and is_reusable:
                 self._responses[url] = response
             while len(self._responses) > self._entries:
                 del self._responses[next(iter(self._responses))]
@@ -371,29 +404,38 @@ def _lifetime(headers: CIMultiDict[str]) -> float | None:
     directives: dict[str, str] = {}
     for name, value in _DIRECTIVE.findall(",".join(headers.getall("Cache-Control", []))):
         directives.setdefault(name.lower(), value.strip('"'))
+
     if "no-store" in directives:
         return None
-    # only `Vary: *` matters, since the headers of our requests are always the same
+    # Only `Vary: *` matters, since the headers of our requests are always the same.
     if "no-cache" in directives or "*" in ",".join(headers.getall("Vary", [])):
         return 0
     if "max-age" in directives:
         return _seconds(directives["max-age"])
-    expires, sent = http_date(headers.get("Expires", "")), http_date(headers.get("Date", ""))
-    return max(0.0, (expires - sent).total_seconds()) if expires and sent else 0
+
+    expires = http_date(headers.get("Expires", ""))
+    sent = http_date(headers.get("Date", ""))
+    if not expires or not sent:
+        return 0
+    return max(0.0, (expires - sent).total_seconds())
 
 
 def _age(headers: CIMultiDict[str], requested_at: float, now: float) -> float:
     """Return the age of a response when it arrived, in seconds (RFC 9111 §4.2.3)."""
     sent = http_date(headers.get("Date", ""))
-    apparent = max(0.0, now - sent.timestamp()) if sent else 0.0
-    return max(apparent, _seconds(headers.get("Age", "")) + max(0.0, now - requested_at))
+    apparent_age = max(0.0, now - sent.timestamp()) if sent else 0.0
+    response_delay = max(0.0, now - requested_at)
+    corrected_age = _seconds(headers.get("Age", "")) + response_delay
+    return max(apparent_age, corrected_age)
 
 
 def _seconds(text: str) -> float:
+    """Return a number of seconds in a header (RFC 9111 §1.2.2); 0 for any other text."""
     text = text.strip()
     if not re.fullmatch(r"[0-9]{1,18}", text):
         return 0
-    return min(int(text), 2**31)  # RFC 9111 §1.2.2
+    largest = 2**31
+    return min(int(text), largest)
 
 
 #: Bytes of a page in which the link is searched (docs/protocol.md 7.1, 7.2).
@@ -437,9 +479,12 @@ async def discover(
         raise UsageError(
             f"{display_url!r} is not the address of a page: {error}; give one such as http://127.0.0.1:8000/"
         ) from None
+
     user_host = UserHost(user_target)
-    send = partial(RedirectedGet, user_host=user_host, timeout=timeout, allow_private=allow_private, resolver=resolver)
-    page = send("the page", user_target, accept="text/html")
+    request = partial(
+        RedirectedGet, user_host=user_host, timeout=timeout, allow_private=allow_private, resolver=resolver
+    )
+    page = request("the page", user_target, accept="text/html")
     manifest: RedirectedGet | None = None
     title = ""
     try:
@@ -447,7 +492,8 @@ async def discover(
             head, extent = await _read_head(page)
         title = one_line(head.title, 200)
         target = _manifest_target(page, head, extent)
-        manifest = send("the manifest", target, accept="application/json")
+
+        manifest = request("the manifest", target, accept="application/json")
         async with manifest.deadline():
             body, headers = await _read_body(manifest, _SHARED if cache is None else cache)
         try:
@@ -457,32 +503,39 @@ async def discover(
     except DiscoveryFailed as failure:
         manifest_url = None if manifest is None else str(manifest.target.url)
         return Discovery(str(page.target.url), manifest_url, title, reason=failure)
-    kind = one_line(normalise_mime(headers.get("Content-Type")) or "", 80)
-    if not is_json(kind):
-        warnings.append(f"the manifest is served as {kind or 'a file without a type'}, not as application/json")
-    return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, kind, tuple(warnings))
+
+    mime_type = one_line(normalise_mime(headers.get("Content-Type")) or "", 80)
+    if not is_json(mime_type):
+        display_type = mime_type or "a file without a type"
+        warnings.append(f"the manifest is served as {display_type}, not as application/json")
+    return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, mime_type, tuple(warnings))
 
 
 async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
-    """Return the page's head, and the extent that was read, in words for a message."""
+    """Follow the redirects of a page and read its head.
+
+    Return the head, and where it was searched, in words for a message ("in its head (300 bytes)")."""
     while True:
         async with page.send() as response:
             if page.follow_redirect(response):
                 continue
             page.raise_for_status(response)
-            head, size = PageHead(response.charset), 0
+
+            head = PageHead(response.charset)
+            size = 0
             while size < HEAD_BYTES and not head.ended and (data := await page.read_chunk(response)):
                 head.feed(data[: HEAD_BYTES - size])
                 size = min(size + len(data), HEAD_BYTES)
             if not head.ended:
                 head.feed(b"", last=True)
-            kind = normalise_mime(response.headers.get("Content-Type"))
-            of_kind = ""
-            if kind not in (None, "text/html", "application/xhtml+xml"):
-                of_kind = f" of what it calls {kind}"
+
+            mime_type = normalise_mime(response.headers.get("Content-Type"))
+            extent = f"{size} bytes"
+            if mime_type not in (None, "text/html", "application/xhtml+xml"):
+                extent += f" of what it calls {mime_type}"
             if head.ended:
-                return head, f"in its head ({size} bytes{of_kind})"
-            return head, f"in the first {size} bytes{of_kind}"
+                return head, f"in its head ({extent})"
+            return head, f"in the first {extent}"
 
 
 def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:
@@ -492,10 +545,13 @@ def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target
             f'{page.label} has no <link rel="abp-manifest" href="…"> {extent}; '
             "if the app speaks ABP without a manifest, connect to it in a browser to list its capabilities"
         )
+
     base = str(page.target.url)
     if head.base:
-        with suppress(BadUrl):  # an invalid base is ignored, as in browsers (HTML §4.2.3)
+        # An invalid base is ignored, as in browsers (HTML §4.2.3).
+        with suppress(BadUrl):
             base = str(parse(head.base, base).url)
+
     try:
         return resolve_redirect(page.target, urljoin(base, head.href))
     except BadUrl as error:
@@ -508,10 +564,12 @@ async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[byt
     """Return the bytes of the manifest and its headers, from the cache if it is fresh or was revalidated."""
     while True:
         url = manifest.target.url
-        cacheable = manifest.authorization is None  # a manifest for one user must not be served to another
+        # A manifest for one user must not be served to another.
+        cacheable = manifest.authorization is None
         cached = cache.get(url) if cacheable else None
         if cached is not None and cache.is_fresh(cached):
             return cached.body, cached.headers
+
         requested_at = cache.clock()
         async with manifest.send(cached.conditions if cached else None) as response:
             if manifest.follow_redirect(response):
@@ -520,6 +578,7 @@ async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[byt
                 cache.update(url, cached, response.headers, requested_at)
                 return cached.body, cached.headers
             manifest.raise_for_status(response)
+
             body = bytearray()
             while data := await manifest.read_chunk(response):
                 body += data

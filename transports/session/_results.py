@@ -66,12 +66,16 @@ class Results:
         self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
-        policy = self.policy if self.policy.inline_data else replace(self.policy, inline_data=True)  # see in_files()
+        policy = self.policy
+        if not policy.inline_data:
+            # The session needs the data of its results; in_files() leaves them out at the end.
+            policy = replace(policy, inline_data=True)
         return Router(
             store,
             policy=policy,
             fetcher=self._fetcher,
-            on_event=lambda event: self.on_event(event),  # looked up late: the session sets it after __init__
+            # Looked up late: the session sets it after __init__.
+            on_event=lambda event: self.on_event(event),
             durability=self._settings.durability,
         )
 
@@ -79,7 +83,9 @@ class Results:
         """Return the result as a caller gets it: with its data in files alone if the policy has no ``inline_data``.
 
         What the session itself does with results, such as reading links, needs their data."""
-        return result if self.policy.inline_data else await in_thread(result.by_reference)
+        if self.policy.inline_data:
+            return result
+        return await in_thread(result.by_reference)
 
     async def from_data(self, data: object, call: Call) -> Result:
         """Store ``data`` as the result of a call."""
@@ -90,7 +96,9 @@ class Results:
             transport=self._transport.name,
             started=call.started,
         )
-        return await (self._without_evicted(routing) if self.store.retention else routing)
+        if not self.store.retention:
+            return await routing
+        return await self._note_evictions(routing)
 
     async def from_answer(self, reply: Message, data: object, call: Call, on_download: OnDownload) -> Result:
         """Store the answer to a call, with the files and side effects that the transport captured beside it.
@@ -112,12 +120,17 @@ class Results:
             on_download=on_download,
             sender=reply.sender,
         )
-        return await (self._without_evicted(routing) if self.store.retention else routing)
+        if not self.store.retention:
+            return await routing
+        return await self._note_evictions(routing)
 
-    async def _without_evicted(self, routing: Awaitable[Result]) -> Result:
+    async def _note_evictions(self, routing: Awaitable[Result]) -> Result:
+        """Await the routing of a result, and add a warning about files that the retention has already evicted."""
         result = await routing
-        # only a later file of the same result can have evicted one
-        return await self.with_evictions(result) if len(result.artifacts) > 1 else result
+        if len(result.artifacts) <= 1:
+            # Only a later file of the same result can have evicted one.
+            return result
+        return await self.with_evictions(result)
 
     def _router_of(self, call: Call) -> Router:
         """Return the router of one call.
@@ -126,19 +139,25 @@ class Results:
         the store's owner chose is kept."""
         if not self.store.retention or self.store.scope.trace:
             return self._router
-        fits = 0 < len(call.id) <= MAX_SCOPE_CHARS and call.id.isprintable()
-        view = self.store.scoped(Scope(trace=call.id if fits else uuid.uuid4().hex))
-        return self._new_router(view)
+
+        trace = call.id
+        is_valid_trace = 0 < len(trace) <= MAX_SCOPE_CHARS and trace.isprintable()
+        if not is_valid_trace:
+            trace = uuid.uuid4().hex
+        return self._new_router(self.store.scoped(Scope(trace=trace)))
 
     async def with_evictions(self, result: Result) -> Result:
         """Return the result with a warning that names its files that the retention has already evicted."""
-        gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
-        if not gone:
+        evicted = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
+        if not evicted:
             return result
-        named = ", ".join(field or "the answer" for field in gone[:_MAX_NAMED])
-        more = f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else ""
-        earlier = [warning for warning in result.warnings if not warning.startswith(_OVER)]
-        return replace(result, warnings=(*earlier, f"{_OVER}; removed again: {named}{more}"))
+
+        names = ", ".join(field or "the answer" for field in evicted[:_MAX_NAMED])
+        if len(evicted) > _MAX_NAMED:
+            names += f" and {len(evicted) - _MAX_NAMED} more"
+        # An earlier check of the same result may have left such a warning: this one replaces it.
+        others = [warning for warning in result.warnings if not warning.startswith(_OVER)]
+        return replace(result, warnings=(*others, f"{_OVER}; removed again: {names}"))
 
     def source(self, call: str) -> dict[str, object]:
         """Return the ``source`` of a call's artifacts: the app, and the id of the call."""

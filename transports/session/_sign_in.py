@@ -51,7 +51,8 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
             await page.goto(entry.url)
         except Error as error:
             raise ConnectFailed(f"{redact_url(entry.url)} does not open: {first_line(error)}") from None
-        state = await _until_closed(context, done)
+
+        state = await _read_state_until_closed(context, done)
         if entry.storage_state is not None:
             if state is None:
                 raise ConnectFailed("the browser ended before its state could be read; sign in once more")
@@ -59,22 +60,29 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
     return place
 
 
-async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[object]]) -> dict[str, Any] | None:
-    """Return the last state of the context that could be read, or ``None``."""
+async def _read_state_until_closed(
+    context: BrowserContext, done: Callable[[], Awaitable[object]]
+) -> dict[str, Any] | None:
+    """Wait until the context is closed, or until ``done()`` returns.
+
+    Return its last cookies and storage that could be read, or ``None``."""
     state: dict[str, Any] | None = None
     ended = asyncio.Event()
     context.on("close", lambda _: ended.set())
     waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(ended.wait())]
     try:
-        over = False
-        while not over:
+        is_closed = False
+        while not is_closed:
             finished, _ = await asyncio.wait(waiting, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
-            over = bool(finished) or not context.pages
+            is_closed = bool(finished) or not context.pages
+            # The state is read once more at the end; a browser that has closed already cannot give it.
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(5.0):
                     state = dict(await context.storage_state(indexed_db=True))
+
         for task in finished:
-            task.result()  # raises what `done` raised
+            # Raises what `done` raised.
+            task.result()
     finally:
         await cancel_and_wait(waiting)
     return state

@@ -79,36 +79,37 @@ def transport_for(
     seconds = timeout_seconds(timeout, settings.browser_timeout)
     if headless is None:
         headless = settings.headless
+
     if is_mcp_server(target) and name in ("auto", "mcp"):
-        source = _pages_for_views(browser_options, {}, headless, "an MCP server")
-        return _mcp_transport(target, seconds, settings, sampling=sampling, views=source, **request_options)
+        pages = _pages_for_views(browser_options, {}, headless, "an MCP server")
+        return _mcp_transport(target, seconds, settings, sampling=sampling, views=pages, **request_options)
+
     plugin = _plugin_transport(target, name, seconds)
     if plugin is not None:
         reject_options({**browser_options, **request_options}, "the transport of another distribution")
         return plugin
+
     names = _transport_names(target)
     if name not in ("auto", *names):
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
-    if chosen == "replay":
-        from ..recording._replay import ReplayTransport
 
-        replay = ReplayTransport(target[len(_REPLAY) :])
-        if not replay.has_views:
-            reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
-            return replay
-        replay.views = _pages_for_views(browser_options, request_options, headless, "a recording")
-        return replay
+    if chosen == "replay":
+        return _replay_transport(target, browser_options, request_options, headless)
+
     if chosen == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
         reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
         from ..websocket._transport import WebSocketTransport
 
         return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
+
+    # Headers are for the server that runs the browser; a page itself takes none.
     if browser_options.keys() & {"cdp_url", "browser_server"}:
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
     reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
+
     if chosen == "postmessage":
         reject_options(_only(browser_options, "page", "extension_page", "adapter"), "an embedded app")
         from ..postmessage._transport import PostMessageTransport
@@ -120,6 +121,20 @@ def transport_for(
     return playwright.PlaywrightTransport(
         target, headless=headless, timeout=seconds, protocol=protocol, **browser_options
     )
+
+
+def _replay_transport(
+    target: str, browser_options: Mapping[str, Any], request_options: Mapping[str, Any], headless: bool
+) -> Transport:
+    """Return the transport for a recording, with pages for its views if it has any."""
+    from ..recording._replay import ReplayTransport
+
+    replay = ReplayTransport(target[len(_REPLAY) :])
+    if replay.has_views:
+        replay.views = _pages_for_views(browser_options, request_options, headless, "a recording")
+    else:
+        reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
+    return replay
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
@@ -206,9 +221,11 @@ def _transport_names(target: str) -> tuple[str, ...]:
 
 
 def _target_advice(target: str) -> str:
-    meant = _meant_address(target)
-    if meant:
-        return meant
+    """Return advice for a text that is not a target: the address that was probably meant, or the kinds of targets."""
+    address_advice = _meant_address(target)
+    if address_advice:
+        return address_advice
+
     plugins = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
     no_app = ""
     if re.fullmatch(r"[\w-]{1,64}", target):
@@ -220,8 +237,9 @@ def _target_advice(target: str) -> str:
 
 
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
-    """Return the message that ``name`` does not fit ``target``, for which there are the transports ``names``."""
-    kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
+    """Return the message that the transport ``name`` does not fit ``target``, whose transports are ``names``."""
+    scheme, separator, _ = target.partition("://")
+    kind = f"{scheme}://" if separator else "this target"
     advice = f"for {kind} use {' or '.join(map(repr, names))}"
     prefixes = [f"{scheme}://" for scheme, transports in _TRANSPORTS.items() if name in transports]
     if prefixes:
@@ -233,7 +251,8 @@ def _meant_address(target: str) -> str:
     """Return advice for a file, a folder, or an address without its scheme; an empty text for any other target."""
     is_file_url = target.lower().startswith("file://")
     file = Path(unquote(target[len("file://") :]) if is_file_url else target)
-    if is_file_url or file.suffix.lower() in (".html", ".htm"):  # by its name: must not reveal whether the file exists
+    # Decided by the name alone: the message must not reveal whether the file exists.
+    if is_file_url or file.suffix.lower() in (".html", ".htm"):
         return (
             "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
             f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"

@@ -73,22 +73,25 @@ class View(Session):
             with_views = [name for name, capability in parent.capabilities.items() if capability.view is not None]
             others = f"; tools with views: {', '.join(with_views[:10])}" if with_views else ""
             raise UsageError(f"{capability!r} has no view{others}")
-        timeout = options.get("timeout")
+
         self._profile = read_profile(options.get("host", "spec"))
         mode = options.get("display_mode", "inline")
         if mode not in self._profile.display_modes:
             raise UsageError(f"{self._profile.name} shows views {', '.join(self._profile.display_modes)}, not {mode!r}")
-        surroundings = _context(options)
+
+        timeout = options.get("timeout")
+        context = _host_context(options)
         self._parent = parent
-        self._capability, self._uri = capability, declared.view
+        self._capability = capability
+        self._uri = declared.view
         self._files: list[ArtifactRef] = []
         self._result: Result | None = None
         self._view = ViewTransport(
             declared.view,
             partial(self._open_tool, server, capability, params, declared.view),
-            source=replace(_pages_for(parent.transport), locale=surroundings.locale, timezone=surroundings.timezone),
+            source=replace(_pages_for(parent.transport), locale=context.locale, timezone=context.timezone),
             relay=partial(server.relay, timeout=parent._timeout_or_default(timeout)),
-            context=surroundings,
+            context=context,
             handlers=ViewHandlers(
                 options.get("on_open_link"), options.get("on_message"), options.get("on_display_mode")
             ),
@@ -109,9 +112,13 @@ class View(Session):
     async def _open_tool(
         self, server: ViewServer, capability: str, params: Mapping[str, object] | None, uri: str
     ) -> OpenedTool:
+        """Call the tool of the view, and return the call with the view's document.
+
+        Raises :class:`~transports.errors.NotRecorded` for a recording without the view."""
         parent, seconds = self._parent, self._call_timeout
         with keeping_server_calls() as server_calls:
             self._result = await parent.call(capability, params, timeout=seconds)
+
         if not server_calls:
             raise NotRecorded(
                 f"this call of {capability} was recorded without its view; record again, with {spelled('open_view')}"
@@ -122,8 +129,9 @@ class View(Session):
                 f"the recording has {REDACTED} in place of some texts of the view; its script may fail because of that"
             )
             document = replace(document, warnings=(redacted, *document.warnings))
-        opened = server_calls[-1]
-        return OpenedTool(opened.tool, opened.arguments, opened.result, document)
+
+        tool_call = server_calls[-1]
+        return OpenedTool(tool_call.tool, tool_call.arguments, tool_call.result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
         stored = await self._results.from_data({"file": content}, Call(new_id(), "ui/download-file", math.inf))
@@ -215,10 +223,14 @@ class View(Session):
             "display_mode": display_mode,
             "size": size,
         }
-        before = self._view.host.context
-        after = replace(before, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
-        old, new = before.as_json({}, self._profile), after.as_json({}, self._profile)
-        await self._view.update(after, {name: value for name, value in new.items() if value != old[name]})
+        changes = {name: value for name, value in changes.items() if value is not None}
+        context = self._view.host.context
+        new_context = replace(context, **changes)  # type: ignore[arg-type]
+
+        old_json = context.as_json({}, self._profile)
+        new_json = new_context.as_json({}, self._profile)
+        changed = {name: value for name, value in new_json.items() if value != old_json[name]}
+        await self._view.update(new_context, changed)
 
     @short_traceback
     async def send_input(self, partial: Mapping[str, object]) -> None:
@@ -232,7 +244,8 @@ class View(Session):
         return await super().__aenter__()
 
 
-def _context(options: ViewOptions) -> HostContext:
+def _host_context(options: ViewOptions) -> HostContext:
+    """Return the surroundings of a view that ``options`` name; the defaults for the rest."""
     names = ("theme", "locale", "timezone", "display_mode", "size")
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
