@@ -84,44 +84,50 @@ class JwtVerifier:
         if token.count(".") != 2 or len(token) > 16 * 1024:
             return None
         try:
-            return await self._verified(token)
+            return await self._verify_token(token)
         except Exception as error:  # noqa: BLE001 - the libraries parse untrusted input and may raise anything
             logger.warning("refused a signed token: %s", plain_line(first_line(error), 300))
             return None
 
-    async def _verified(self, token: str) -> AccessToken:
+    async def _verify_token(self, token: str) -> AccessToken:
+        """Return the user of a token. Raises any exception for an invalid token."""
         key = self._key
         if self._key_set is not None:
             key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
-        claims = self._claims(token, key)
+        claims = self._verified_claims(token, key)
+
         subject = f"signed:{claims['sub']}"
         for user in (claims["sub"], subject):
-            Scope(user=user)  # refuses a name that cannot be a scope of artifacts, such as a long one
+            # It raises for a name that cannot be a scope of artifacts, such as a long one.
+            Scope(user=user)
+
         return AccessToken(
             token=token,
             client_id=subject,
-            scopes=_scopes(claims),
+            scopes=_scopes_in(claims),
             subject=subject,
             expires_at=int(claims["exp"]),
             claims=claims,
         )
 
-    def _claims(self, token: str, key: Any) -> dict[str, Any]:
+    def _verified_claims(self, token: str, key: Any) -> dict[str, Any]:
+        """Return the claims of a token after checking its signature, times, issuer and audience."""
         claims: dict[str, Any] = jwt.decode(
             token,
             key,
             algorithms=list(self._options.jwt_algorithms),
             audience=self._audience,
             issuer=self._options.jwt_issuer,
-            leeway=30,  # seconds between the clocks of the issuer and this machine
+            # Seconds by which the clocks of the issuer and this machine may differ.
+            leeway=30,
             options={"require": ["exp", "iss", "aud", "sub"]},
         )
         return claims
 
 
-def _scopes(claims: Mapping[str, Any]) -> list[str]:
-    """Return the scopes of a token: ``scope`` (RFC 9068), or ``scp``, which some issuers write, as a text or a list of
-    texts. Raises :class:`jwt.InvalidTokenError` for any other type, since its meaning is unknown."""
+def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
+    """Return the scopes of a token, from ``scope`` (RFC 9068) or ``scp``, which some issuers write; each may be a text
+    or a list of texts. Raises :class:`jwt.InvalidTokenError` for any other type, since its meaning is unknown."""
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):
         scopes = scopes.split()
@@ -140,12 +146,14 @@ class BearerVerifier(TokenVerifier):
         self._jwt_verifier = jwt_verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        holder = None
-        for secret, user in self._users.items():  # no early exit: the time must not reveal a match
+        matching_user = None
+        # No early exit: the time must not reveal a match.
+        for secret, user in self._users.items():
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
-                holder = user
-        if holder is not None:
-            return AccessToken(token=token, client_id=holder, scopes=self._scopes, subject=holder)
+                matching_user = user
+        if matching_user is not None:
+            return AccessToken(token=token, client_id=matching_user, scopes=self._scopes, subject=matching_user)
+
         if self._jwt_verifier is None:
             return None
         return await self._jwt_verifier.verify(token)
@@ -165,6 +173,7 @@ class _KeySet:
         origin = urlsplit(origin_of(url) or "")
         if not is_page(url) or not (origin.scheme == "https" or is_loopback(origin.hostname)):
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
+
         self._url = url
         self._by_id: dict[str, jwt.PyJWK] = {}
         self._expires_at = self._next_fetch = float("-inf")
@@ -172,40 +181,42 @@ class _KeySet:
 
     async def key(self, kid: object) -> jwt.PyJWK:
         """Return the key with this id. Raises :class:`jwt.PyJWTError` if the id is unknown or fetching fails."""
-        if not self._has(kid):
+        if not self._has_key(kid):
             async with self._fetch_lock:
-                if not self._has(kid) and time.monotonic() >= self._next_fetch:
-                    await self._fetch()
-        if not self._has(kid):
+                # Another token may have fetched the key meanwhile.
+                if not self._has_key(kid) and time.monotonic() >= self._next_fetch:
+                    await self._fetch_keys()
+        if not self._has_key(kid):
             raise jwt.PyJWKClientError("its key is not one of the issuer's")
         return self._by_id[str(kid)]
 
-    def _has(self, kid: object) -> bool:
+    def _has_key(self, kid: object) -> bool:
         return kid in self._by_id and time.monotonic() < self._expires_at
 
-    async def _fetch(self) -> None:
+    async def _fetch_keys(self) -> None:
         try:
             async with asyncio.timeout(_FETCH_TIMEOUT):
-                body = await self._download()
+                body = await self._download_key_set()
             self._by_id = await asyncio.to_thread(_usable_keys, body)
             self._expires_at = time.monotonic() + 300
         finally:
             self._next_fetch = time.monotonic() + 5
 
-    async def _download(self) -> bytes:
+    async def _download_key_set(self) -> bytes:
         from aiohttp import ClientSession  # late: a bridge without signed tokens must not load it
 
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        # a redirect could lead to an address where the keys can be altered in transit
+        # Without redirects, which could lead to an address where the keys can be altered in transit.
         async with (
             ClientSession(auto_decompress=False, trust_env=True) as http,
             http.get(self._url, headers=headers, allow_redirects=False) as response,
         ):
             if response.status != 200:
                 raise jwt.PyJWKClientConnectionError(f"the issuer's keys: the server answered {response.status}")
+
             body = bytearray()
-            async for piece in response.content.iter_any():
-                body += piece
+            async for chunk in response.content.iter_any():
+                body += chunk
                 if len(body) > _MAX_KEY_SET:
                     raise jwt.PyJWKClientError(f"the issuer's keys have more than {_MAX_KEY_SET:,} bytes")
             return bytes(body)
@@ -221,11 +232,13 @@ def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
     keys = key_set.get("keys") if isinstance(key_set, dict) else None
     if not isinstance(keys, list):
         raise jwt.PyJWKSetError("the issuer's keys are not a JSON Web Key Set")
+
     usable: dict[str, jwt.PyJWK] = {}
     for key in keys[:100]:
         match key:
             case {"kid": str() as kid} if kid and key.get("use") in ("sig", None):
-                with suppress(Exception):  # the libraries may raise anything for an invalid key
+                # The libraries may raise anything for an invalid key.
+                with suppress(Exception):
                     usable[kid] = jwt.PyJWK.from_dict(key)
     return usable
 
@@ -240,33 +253,35 @@ def _public_key(file: Path) -> Any:
 def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
-    names = {tool}
+    tool_names = {tool}
     capability = arguments.get("capability")
     session = arguments.get("session")
     capability_tool = capability_tools(user.apps, files=True).get(tool)
     if capability_tool is not None:
-        names |= {*capability_tool.names}
+        tool_names |= {*capability_tool.names}
         capability = capability_tool.capability
         session = arguments.get(capability_tool.session)
     elif tool in ("abp_call", "abp_open_view") and isinstance(capability, str):
-        names.add(tool_name(capability))
-    needed = {
-        scope
-        for pattern, scopes in options.tool_scopes.items()
-        if any(fnmatchcase(name, pattern) for name in names)
-        for scope in scopes
-    }
+        tool_names.add(tool_name(capability))
+
+    needed: set[str] = set()
+    for pattern, scopes in options.tool_scopes.items():
+        if any(fnmatchcase(name, pattern) for name in tool_names):
+            needed.update(scopes)
+
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
         if entry is not None:
             needed |= set(entry.scopes)
         return needed
-    if capability_tool is None and (tool not in _APP_TOOLS or "url" in arguments):
+
+    acts_on_app = capability_tool is not None or (tool in _APP_TOOLS and "url" not in arguments)
+    if not acts_on_app:
         return needed
     try:
         app = user.apps.select(session, capability if isinstance(capability, str) else None)
-    except UsageError:  # the tool itself reports it
-        return needed
+    except UsageError:
+        return needed  # the tool itself reports the error
     return needed | _scopes_of_app(user, app)
 
 
@@ -302,7 +317,8 @@ def _require_granted(token: AccessToken, tool: str, needed: set[str]) -> None:
 
 
 def _scopes_of_app(user: User, app: App) -> set[str]:
-    entry = user.named.get((app.opened_by or app).target)  # a view is in the scopes of its app
+    """Return the scopes that calls of an app need. A view needs those of the app that opened it."""
+    entry = user.named.get((app.opened_by or app).target)
     return set(entry.scopes) if entry else set()
 
 
@@ -331,10 +347,11 @@ class ScopeChallenge:
         if scope["type"] != "http" or scope["method"] != "POST" or not is_authenticated:
             await self._app(scope, receive, send)
             return
+
         unread = [await receive()]
         error = self._scope_error(scope, unread[0].get("body", b""))
         if error is not None:
-            await self._challenge(error)(scope, receive, send)
+            await self._challenge_response(error)(scope, receive, send)
             return
 
         async def replay() -> Message:
@@ -343,7 +360,10 @@ class ScopeChallenge:
         await self._app(scope, replay, send)
 
     def _scope_error(self, scope: HttpScope, body: bytes) -> UsageError | None:
-        if len(body) > 256 * 1024:  # the bridge checks this call, but does not name the scopes to the client
+        """Return the error of a call with too few scopes."""
+        max_body_bytes = 256 * 1024
+        if len(body) > max_body_bytes:
+            # The bridge itself refuses such a call; only the header with the needed scopes is missing.
             return None
         try:
             call = decode_json(body)
@@ -360,7 +380,7 @@ class ScopeChallenge:
             pass  # the server reports the invalid request
         return None
 
-    def _challenge(self, error: UsageError) -> JSONResponse:
+    def _challenge_response(self, error: UsageError) -> JSONResponse:
         scopes = error.details["scopes"]
         assert isinstance(scopes, list)
         parts = [

@@ -25,7 +25,7 @@ _LARGE = "large: read ranges, artifact://ID?offset=0&length=20000"
 
 
 def _warnings(ref: ArtifactRef) -> list[str]:
-    """Return the first five warnings of the call that an artifact is of."""
+    """Return the first five warnings of the call that produced an artifact."""
     warnings = ref.source.get("warnings")
     if not isinstance(warnings, list):
         return []
@@ -44,8 +44,8 @@ class ArtifactView:
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> Fields:
-        """Return the ``_meta`` of a resource: size in bytes, SHA-256, estimated tokens of its content with the
-        resulting flags, at most five warnings of its call, and its ``url`` if there is one.
+        """Return the ``_meta`` of a resource: its size in bytes, SHA-256, estimated tokens, the flags that follow from
+        these, at most five warnings of its call, and its ``url`` if there is one.
 
         ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
         annotations for resources."""
@@ -106,7 +106,7 @@ class ArtifactView:
         return "; ".join([", ".join(parts), *warnings])
 
     def links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
-        """Return artifacts as links that say all about them; empty without ``as_resources``."""
+        """Return links to artifacts with all their facts; none without ``as_resources``."""
         if not self.as_resources:
             return []
         return [{"type": "resource_link", **self.resource(ref)} for ref in refs]
@@ -117,7 +117,7 @@ class ArtifactView:
         return self.link(ref)
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
-        """Return lines with the URLs of the first five artifacts, if they have any, for people and models."""
+        """Return lines of text with the URLs of the first five artifacts, if they have URLs."""
         if self.link is None:
             return []
         urls = [self.link(ref) for ref in refs[:5]]
@@ -151,15 +151,16 @@ async def list_artifacts(store: ArtifactStore, cursor: str | None, view: Artifac
 
 
 async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> Fields:
-    """Return the content of ``artifact://ID``, or of a range of bytes, ``artifact://ID?offset=0&length=1000``, as the
-    result of ``resources/read``: text as it is, anything else as base64.
+    """Read ``artifact://ID``, or a range of its bytes, ``artifact://ID?offset=0&length=1000``. Return the result of
+    ``resources/read``: text as it is, anything else as base64.
 
     Raises :class:`~transports.errors.ABPError` for an unknown or damaged artifact, and above ``max_bytes``."""
     try:
         parts = urlsplit(uri)
         query = dict(parse_qsl(parts.query))
         ref = await store.stat(parts.netloc)
-        offset, length = int(query.get("offset", 0)), int(query.get("length", ref.size_bytes))
+        offset = int(query.get("offset", 0))
+        length = int(query.get("length", ref.size_bytes))
         size = max(0, min(length, ref.size_bytes - offset))
         if size > max_bytes:
             raise over_limit(ref, max_bytes)
@@ -170,6 +171,7 @@ async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
     except ValueError:
         message = "the URI must be artifact://ID, with offset and length in whole numbers of bytes"
         raise UsageError(message) from None
+
     meta = {**view.meta(ref), "offset": offset, "length": len(data)}
     return {"contents": [artifact_contents(uri, ref, data, meta)]}
 
@@ -182,7 +184,7 @@ def over_limit(ref: ArtifactRef, max_bytes: int) -> TooLarge:
 
 
 def artifact_contents(uri: str, ref: ArtifactRef, data: bytes, meta: Fields) -> Fields:
-    """Return content of an artifact as an item of the result of ``resources/read``: as text, or else as base64."""
+    """Return content of an artifact as an item of the result of ``resources/read``: as text, or otherwise as base64."""
     contents: Fields = {"uri": uri, "mimeType": ref.mime_type, "_meta": meta}
     if is_textual(ref.mime_type):
         with suppress(UnicodeDecodeError):

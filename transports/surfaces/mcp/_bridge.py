@@ -92,7 +92,7 @@ _FILE_INSTRUCTIONS = (
     " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
     "calls by their id, in `files`."
 )
-#: Seconds that a list of tools waits for the apps of the options; later ones are announced as a change.
+#: Seconds that a list of tools waits for the apps of the options. Apps that connect later are announced as a change.
 _READY_TIMEOUT = 10.0
 
 
@@ -206,8 +206,10 @@ class Bridge:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        """Return a page of the visible tools: the fixed tools, then those of capabilities."""
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
+
         fixed = {name: tool for name, tool in self._fixed_tools.items() if self.options.shows(name)}
         if not has_views(user.apps):
             fixed.pop(OPEN_VIEW, None)
@@ -226,45 +228,51 @@ class Bridge:
         return answer
 
     async def _answer_call(self, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> Answer:
+        """Call a tool, and return any error of the call as a result, so that the model reads it. Raises
+        :class:`MCPError` for a tool that is unknown or hidden."""
         user = self._registered(ctx)
-        problem = await user.ready()
+        connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
         tools = Tools(user, self.options, ctx, params, self._view, reporter)
-        fixed = self._fixed_tools.get(params.name)
-        of_capabilities: dict[str, CapabilityTool] = {}
-        if fixed is None:
-            of_capabilities = capability_tools(user.apps, files=self.options.enable_file_tools)
-            if params.name not in of_capabilities or not self.options.shows(*of_capabilities[params.name].names):
-                raise self._unknown_tool(params.name, of_capabilities)
+
+        fixed_tool = self._fixed_tools.get(params.name)
+        by_name: dict[str, CapabilityTool] = {}
+        if fixed_tool is None:
+            by_name = capability_tools(user.apps, files=self.options.enable_file_tools)
+            if params.name not in by_name or not self.options.shows(*by_name[params.name].names):
+                raise self._unknown_tool(params.name, by_name)
         elif not self.options.shows(params.name):
-            raise self._unknown_tool(params.name, of_capabilities)
+            raise self._unknown_tool(params.name, by_name)
+
         try:
             require_scopes(user, self.options, params.name, arguments)
-            if fixed is None:
-                return await tools.capability(of_capabilities[params.name], arguments)
-            arguments = tool_arguments(params.name, fixed.input_schema, arguments)
-            if problem and not user.apps and params.name in ("abp_call", "abp_status"):
-                raise UsageError(problem, code="NOT_INITIALIZED")
+            if fixed_tool is None:
+                return await tools.capability(by_name[params.name], arguments)
+            arguments = tool_arguments(params.name, fixed_tool.input_schema, arguments)
+            if connect_problem and not user.apps and params.name in ("abp_call", "abp_status"):
+                raise UsageError(connect_problem, code="NOT_INITIALIZED")
             return await tools.fixed(params.name, arguments)
         except ABPError as error:
             return error_result(error, self.options.max_answer_bytes, self._view)
         except MCPError:
             raise
-        except Exception as error:  # returned as a result: raised, it would become an error of the protocol
+        except Exception as error:
             logger.exception("%s failed", params.name)
             unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
             return error_result(unexpected, self.options.max_answer_bytes, self._view)
         finally:
             user.touch()
 
-    def _unknown_tool(self, name: str, of_capabilities: Mapping[str, CapabilityTool]) -> MCPError:
-        names = [name for name in self._fixed_tools if self.options.shows(name)]
-        names += [name for name, tool in of_capabilities.items() if self.options.shows(*tool.names)]
-        # without the common prefix, which would make all names similar
-        similar = similar_names(name.removeprefix("abp_"), [name.removeprefix("abp_") for name in names])
+    def _unknown_tool(self, name: str, by_name: Mapping[str, CapabilityTool]) -> MCPError:
+        """Return the error for a tool that is unknown or hidden, with the visible tools of similar names."""
+        visible = [fixed for fixed in self._fixed_tools if self.options.shows(fixed)]
+        visible += [other for other, tool in by_name.items() if self.options.shows(*tool.names)]
+        # The common prefix would make all names similar.
+        similar = similar_names(name.removeprefix("abp_"), [other.removeprefix("abp_") for other in visible])
         advice = "list the tools again"
         if similar:
-            advice = f"did you mean {' or '.join(f'abp_{name}' for name in similar)}? If not, {advice}"
+            suggestions = " or ".join(f"abp_{other}" for other in similar)
+            advice = f"did you mean {suggestions}? If not, {advice}"
         return MCPError(INVALID_PARAMS, f"unknown tool {name[:100]!r}; {advice}")
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -278,25 +286,30 @@ class Bridge:
         return ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """Read an artifact, or a resource of a connected MCP server."""
         user = self._registered(ctx)
-        limit = self.options.max_resource_bytes
-        if not params.uri.startswith("artifact:"):
-            if not self.options.shows(tool_name("resources.read")):
-                raise MCPError(INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)")
-            await user.ready()
-            try:
-                apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
-                return await read_app_resource(apps, params.uri, limit, self._view)
-            finally:
-                user.subscribers.resources_changed()
-        if not self._view.as_resources:
-            raise MCPError(INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
-        return await read_resource(user.store, params.uri, limit, self._view)
+        max_bytes = self.options.max_resource_bytes
+        if params.uri.startswith("artifact:"):
+            if not self._view.as_resources:
+                raise MCPError(INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
+            return await read_resource(user.store, params.uri, max_bytes, self._view)
+
+        if not self.options.shows(tool_name("resources.read")):
+            raise MCPError(INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)")
+        await user.ready()
+        try:
+            apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
+            return await read_app_resource(apps, params.uri, max_bytes, self._view)
+        finally:
+            # The content was stored as an artifact.
+            user.subscribers.resources_changed()
 
     async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
-        arguments = [*_ARGUMENTS, _FILE_ARGUMENT] if self.options.enable_file_tools else _ARGUMENTS
+        arguments = list(_ARGUMENTS)
+        if self.options.enable_file_tools:
+            arguments.append(_FILE_ARGUMENT)
         prompts = [
             Prompt(
                 name=name,
@@ -311,35 +324,39 @@ class Bridge:
     async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
         user = self._registered(ctx)
         await user.ready()
-        return _get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
+        return _write_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
     async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
         """Complete an argument of a prompt or of the artifact template. Unknown arguments have no completions."""
         user = self._registered(ctx)
-        typed = params.argument.value.lower()
-        context: Mapping[str, str] = {}
+        other_arguments: Mapping[str, str] = {}
         if params.context is not None and params.context.arguments:
-            context = params.context.arguments
+            other_arguments = params.context.arguments
+
         by_prompt = _apps_by_prompt(user.apps)
         apps = list(by_prompt.values())
         if params.ref.type == "ref/prompt" and params.ref.name:
             apps = [by_prompt[params.ref.name]] if params.ref.name in by_prompt else []
+
         candidates: Iterable[str] = ()
         match params.argument.name:
             case "capability":
                 candidates = [plain_line(name) for app in apps for name in app.session.capabilities]
             case "parameter":
-                candidates = _parameters(apps, context.get("capability", ""))
+                candidates = _parameters_of(apps, other_arguments.get("capability", ""))
             case "value":
-                parameters = _parameters(apps, context.get("capability", ""))
-                candidates = _listed_values(parameters.get(context.get("parameter", "")))
+                parameters = _parameters_of(apps, other_arguments.get("capability", ""))
+                candidates = _listed_values(parameters.get(other_arguments.get("parameter", "")))
             case "session":
                 candidates = [app.key for app in apps]
             case "artifact" | "id":
                 candidates = [ref.id for ref in reversed(await user.store.list())]
+
+        typed = params.argument.value.lower()
         values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
-        # MCP allows 100 values
-        completion = Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
+        # MCP allows 100 values.
+        max_values = 100
+        completion = Completion(values=values[:max_values], total=len(values), has_more=len(values) > max_values)
         return CompleteResult(completion=completion)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
@@ -371,6 +388,7 @@ def _tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
     """Return the page of 100 ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
         raise MCPError(INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
+
     start = int(cursor or 0)
     end = start + 100
     next_cursor = str(end) if end < len(tools) else None
@@ -387,16 +405,21 @@ _ARGUMENTS = [
 _FILE_ARGUMENT = PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
 
 
-def _get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
+def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
+    """Return the prompt of this name: what its app can do, how to call it, and the call that ``arguments`` describe."""
     app = _apps_by_prompt(apps).get(name)
     if app is None:
         raise MCPError(INVALID_PARAMS, f"unknown prompt {name[:100]!r}; list the prompts again")
+
     lines = [f"Use the app {app_name(app)}, which is connected as session {app.key}. It can do this:"]
     capabilities = app.session.capabilities
-    for capability in (capabilities[key] for key in islice(capabilities, 100)):
+    max_capabilities = 100
+    for key in islice(capabilities, max_capabilities):
+        capability = capabilities[key]
         lines.append(f"- {plain_line(capability.name)}: {plain_line(capability.description, 300)}")
-    if len(capabilities) > 100:
-        lines.append(f"- and {len(capabilities) - 100} more, which abp_status lists")
+    if len(capabilities) > max_capabilities:
+        lines.append(f"- and {len(capabilities) - max_capabilities} more, which abp_status lists")
+
     lines.append(
         "Each capability is a tool; abp_call calls any of them, and abp_status with `capability` has its parameters. "
         "What a call produces is kept as artifacts, and the answer says where."
@@ -406,6 +429,7 @@ def _get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: b
             "Pass a file in `files` of the call: `param` is its place, and `artifact` is the id of an artifact, "
             "so that its content need not be read."
         )
+
     values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
     if "capability" in values:
         task = f"Call {values['capability']} now"
@@ -414,6 +438,7 @@ def _get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: b
         if "artifact" in values:
             task += f", and hand over the artifact {values['artifact']}"
         lines.append(f"{task}.")
+
     message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
     return GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
 
@@ -436,7 +461,8 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 # --- completions ------------------------------------------------------------------------------------------------------
 
 
-def _parameters(apps: Iterable[App], capability: str) -> Mapping[str, object]:
+def _parameters_of(apps: Iterable[App], capability: str) -> Mapping[str, object]:
+    """Return the schemas of a capability's parameters by name, of the first app that has the capability."""
     for app in apps:
         declared = app.session.capabilities.get(capability)
         if declared is not None:
@@ -448,6 +474,7 @@ def _parameters(apps: Iterable[App], capability: str) -> Mapping[str, object]:
 
 
 def _listed_values(schema: object) -> list[str]:
+    """Return the values that a parameter may have, if its schema lists them."""
     if not isinstance(schema, Mapping):
         return []
     if schema.get("type") == "boolean":
@@ -462,8 +489,8 @@ def _listed_values(schema: object) -> list[str]:
 
 
 class _Failed(dict[str, Any]):
-    """Wrapper of an exception, to pass the SDK's span as a result. The span would record its message, which may be an
-    app's text."""
+    """Wrapper that carries an exception through the SDK's span as a result. The span would record the message of an
+    exception, which may be an app's text."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -471,11 +498,12 @@ class _Failed(dict[str, Any]):
 
 
 def _observe(server: Server[None]) -> None:
-    """Record traces and metrics of the requests of ``server``, with two middlewares: outside the SDK's span to continue
-    a trace, and inside the span for attributes and durations."""
+    """Record traces and metrics of the requests of ``server``, with two middlewares: one around the SDK's span, which
+    continues a trace, and one inside the span, for attributes and durations."""
 
-    async def continued(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Continue the trace of the HTTP headers. The SDK's span is inside: a trace in ``_meta`` takes precedence."""
+    async def continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Continue the trace of the HTTP headers. A trace in ``_meta`` takes precedence, since the SDK's span, which
+        continues it, is inside."""
         headers: Mapping[str, str] = {}
         if ctx.request is not None and is_tracing():
             headers = ctx.request.headers
@@ -485,9 +513,11 @@ def _observe(server: Server[None]) -> None:
             raise result.error
         return result
 
-    async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    async def measure(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Add attributes to the SDK's span, and record the duration of the request."""
         attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
         labels = {**attributes, "mcp.method.name": OTHER}
+        # The name of an unknown method may be any text, and is not recorded.
         get_handler = server.get_notification_handler if ctx.request_id is None else server.get_request_handler
         if ctx.method in ("initialize", "notifications/initialized") or get_handler(ctx.method) is not None:
             labels["mcp.method.name"] = ctx.method
@@ -495,6 +525,7 @@ def _observe(server: Server[None]) -> None:
         if session:
             attributes["mcp.session.id"] = session
         annotate(attributes)
+
         started = time.perf_counter()
         result: HandlerResult = None
         try:
@@ -522,6 +553,6 @@ def _observe(server: Server[None]) -> None:
             record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
 
     use_global_providers()
-    # the SDK's span is between them, at 1
-    server.middleware.insert(0, continued)
-    server.middleware.insert(2, observed)
+    # The SDK's span is between them, at 1.
+    server.middleware.insert(0, continue_client_trace)
+    server.middleware.insert(2, measure)

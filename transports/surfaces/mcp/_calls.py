@@ -56,7 +56,7 @@ class Form:
     question: AppQuestion
     result: ClassVar[type[BaseModel]] = ElicitResult
 
-    def fits(self, client: ClientCapabilities | None) -> bool:
+    def is_supported_by(self, client: ClientCapabilities | None) -> bool:
         if client is None or client.elicitation is None:
             return False
         return client.elicitation.form is not None or client.elicitation.url is None
@@ -83,7 +83,7 @@ class Prompt:
     params: CreateMessageRequestParams
     result: ClassVar[type[BaseModel]] = CreateMessageResult
 
-    def fits(self, client: ClientCapabilities | None) -> bool:
+    def is_supported_by(self, client: ClientCapabilities | None) -> bool:
         return client is not None and client.sampling is not None
 
     def request(self) -> CreateMessageRequest:
@@ -105,10 +105,10 @@ ClientRequest = Form | Prompt
 
 
 def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
-    """Return the request to an MCP client for an app's question; ``None`` if MCP has no such request: for a file, and
-    for a prompt without text."""
+    """Return the request to an MCP client for an app's question; ``None`` for what MCP cannot ask: a file, or a prompt
+    without text."""
     if request.method == "sampling/create":
-        return _prompt(request.params)
+        return _prompt_from(request.params)
     question = question_of(request)
     if question is None:
         return None
@@ -118,14 +118,16 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 # --- prompts ----------------------------------------------------------------------------------------------------------
 
 
-def _prompt(params: Mapping[str, object]) -> Prompt | None:
-    """Return a prompt with the app's ``messages`` as in MCP, then its task (:func:`question_text`)."""
+def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
+    """Return the prompt of a sampling request: its ``messages``, then its task (:func:`question_text`); ``None`` if it
+    has neither. Parameters of a wrong type are ignored."""
     messages = _sampling_messages(params.get("messages"))
     task = question_text(params)
     if task:
         messages.append(SamplingMessage(role="user", content=TextContent(text=task)))
     if not messages:
         return None
+
     prompt = CreateMessageRequestParams(messages=messages, max_tokens=1000)
     match params.get("maxTokens"):
         case int() as max_tokens if max_tokens > 0:
@@ -143,6 +145,7 @@ def _prompt(params: Mapping[str, object]) -> Prompt | None:
 
 
 def _sampling_messages(items: object) -> list[SamplingMessage]:
+    """Return the messages that have a text, in one of the three forms that apps write; others are left out."""
     messages: list[SamplingMessage] = []
     for item in items if isinstance(items, list) else ():
         match item:
@@ -158,9 +161,9 @@ def _sampling_messages(items: object) -> list[SamplingMessage]:
 
 
 class ProgressReporter:
-    """Progress notifications of one request, if it has a ``progressToken``.
+    """Progress notifications for one request, if it has a ``progressToken``.
 
-    Many clients give up a request after some seconds without progress, so a heartbeat is sent every ``interval``
+    Many clients give up on a request after some seconds without progress, so a heartbeat is sent every ``interval``
     seconds."""
 
     def __init__(self, ctx: ServerRequestContext[object, object], interval: float) -> None:
@@ -174,14 +177,15 @@ class ProgressReporter:
         """Forward an app's progress. Values that do not grow are skipped."""
         value, total = progress.steps
         if value is not None and value > self._value:
-            await self._send(value, total, plain_line(progress.text) or None)
+            await self._send_progress(value, total, plain_line(progress.text) or None)
 
-    async def _send(self, value: float, total: float | None, text: str | None) -> None:
+    async def _send_progress(self, value: float, total: float | None, text: str | None) -> None:
         self._value, self._total, self._reported = value, total, time.monotonic()
         await self._ctx.session.report_progress(value, total, text)
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
+        """Send heartbeats during a block."""
         if not self._ctx.meta or "progress_token" not in self._ctx.meta:
             yield
             return
@@ -196,13 +200,15 @@ class ProgressReporter:
             await asyncio.sleep(max(self._reported + self._interval - time.monotonic(), 0))
             if time.monotonic() - self._reported < self._interval:
                 continue  # the app has reported progress meanwhile
-            before = max(self._value, 0.0)
-            value = max(before + 1e-6, math.nextafter(before, math.inf))  # MCP requires growing values
+
+            # MCP requires values that grow, and adding a millionth does not change a very large float.
+            previous = max(self._value, 0.0)
+            value = max(previous + 1e-6, math.nextafter(previous, math.inf))
             if self._total is not None and value > self._total:
                 self._total = None
             seconds = time.monotonic() - self._started
             try:
-                await self._send(value, self._total, f"still working after {seconds:.0f} s")
+                await self._send_progress(value, self._total, f"still working after {seconds:.0f} s")
             except MCPError:
                 return  # the client is gone
 
@@ -233,10 +239,10 @@ class Question:
 
 class ToolCall:
     """Running call of a tool; a :class:`~transports.surfaces.shared._apps.PendingCall`. ``ctx`` is the client's request
-    that waits for the call now, ``None`` while there is none.
+    that currently waits for the call, or ``None``.
 
-    A ``detached`` call runs without a request. Its questions wait up to ten minutes for a request. ``on_question`` is
-    called with each question, and with ``None`` at its end."""
+    A ``detached`` call runs without a request, and its questions wait up to ten minutes for one. ``on_question`` is
+    called with each question, and with ``None`` when the question has ended."""
 
     def __init__(
         self,
@@ -265,7 +271,7 @@ class ToolCall:
         self._reporter: ProgressReporter | None = None
 
     async def wait(self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None) -> Question | None:
-        """Wait for the end of the call on behalf of the request ``ctx``, for ``timeout`` seconds at most, or longer
+        """Wait for the end of the call on behalf of the request ``ctx``, for at most ``timeout`` seconds, or longer
         while the user is being asked.
 
         A client with a handshake is asked the app's questions here; for a client of 2026-07-28 the question is
@@ -279,16 +285,19 @@ class ToolCall:
                     return self.question
                 if self.question is not None and self._asking is None:
                     self._asking = begin(self._ask_client(ctx, self.question))
-                asked = asyncio.ensure_future(self._asked.wait())
-                event = self._asking or asked
-                left = None
+
+                next_question = asyncio.ensure_future(self._asked.wait())
+                event = self._asking or next_question
+                seconds_left = None
                 if not self._asking and deadline < math.inf:
-                    left = max(deadline - time.monotonic(), 0)
+                    seconds_left = max(deadline - time.monotonic(), 0)
                 try:
-                    await asyncio.wait((self.task, event), return_when=asyncio.FIRST_COMPLETED, timeout=left)
+                    await asyncio.wait((self.task, event), return_when=asyncio.FIRST_COMPLETED, timeout=seconds_left)
                 finally:
-                    asked.cancel()
-                if not event.done() and not self.task.done():
+                    next_question.cancel()
+
+                is_timed_out = not event.done() and not self.task.done()
+                if is_timed_out:
                     break
             return None
         except asyncio.CancelledError:
@@ -303,6 +312,8 @@ class ToolCall:
                 self.ctx = None if self.detached else ctx
 
     async def _ask_client(self, ctx: Context, question: Question) -> None:
+        """Ask a client with a handshake, and answer the question with its response. An error selects the default
+        answer."""
         client_request = question.client_request
         response: object
         try:
@@ -311,15 +322,16 @@ class ToolCall:
                 client_request.result,
                 metadata=ServerMessageMetadata(related_request_id=ctx.request_id),
             )
-        except Exception as error:  # noqa: BLE001 - such as for an invalid response; the app waits
+        except Exception as error:  # noqa: BLE001 - the app waits for an answer whatever fails
             response = error
         finally:
             self._asking = None
-        if self.question is question:  # the app may have asked something else meanwhile
+        # The app may have asked something else meanwhile.
+        if self.question is question:
             self.answer(response)
 
     def answer(self, response: object) -> None:
-        """Answer :attr:`question` with the client's response. ``None`` declines; an error selects the default."""
+        """Answer :attr:`question` with the client's response. ``None`` declines, an error selects the default."""
         question = self.question
         self.question = None
         self._asked.clear()
@@ -327,8 +339,8 @@ class ToolCall:
             question.answer.set_result(response)
 
     def answer_with(self, responses: Mapping[str, object] | None) -> None:
-        """Answer a pending :attr:`question` with the response under its key. Without such a response a detached call
-        keeps waiting, and any other call declines."""
+        """Answer :attr:`question`, if there is one, with the response under its key. Without such a response, a
+        detached call keeps waiting, and any other call declines."""
         responses = responses or {}
         if self.question is not None and (self.question.key in responses or not self.detached):
             self.answer(responses.get(self.question.key))
@@ -338,7 +350,8 @@ class ToolCall:
         with anyio.CancelScope(shield=True):
             await cancel_and_wait((self.task,))
             if self.task.done() and not self.task.cancelled():
-                self.task.exception()  # marks it as retrieved: nothing awaits the task any more
+                # Mark the exception as retrieved, since nothing awaits the task any more.
+                self.task.exception()
 
     async def progress(self, progress: Progress) -> None:
         self.latest = progress
@@ -350,9 +363,11 @@ class ToolCall:
         (:mod:`transports.protocol._elicitation`) is used if the client does not support such a question, or does not
         answer within ten minutes."""
         client_request = client_request_for(request)
-        if client_request is None or not client_request.fits(self._client):
+        if client_request is None or not client_request.is_supported_by(self._client):
             return default_answer(request)
-        async with self._turn:  # one question at a time
+
+        # One question at a time.
+        async with self._turn:
             key = f"question-{next(self._questions)}"
             question = Question(key, client_request, asyncio.get_running_loop().create_future())
             self.question = question

@@ -216,6 +216,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
 
     async def get(ctx: Context, params: _TaskParams) -> dict[str, Any]:
+        """Answer ``tasks/get``: the status of a call, with its question or its result."""
         user = require_user(ctx)
         live = user.calls.live(params.task_id, user.store.scope)
         if live is not None and isinstance(live.pending, ToolCall) and live.pending.question is not None:
@@ -229,6 +230,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
             return {**task, "status": "working"}
         if call.record.status is CallStatus.CANCELLED:
             return task
+
         try:
             result = _kept_result(call, options.max_answer_bytes, view)
         except ABPError as error:

@@ -149,6 +149,7 @@ class ArtifactTools:
         self._view = view
 
     async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer `abp_artifacts`: one page of the artifacts, newest first."""
         store = self._store
         session = arguments.get("session")
         if session:
@@ -185,6 +186,7 @@ class ArtifactTools:
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer `abp_read_artifact`: a slice of an artifact, or of the text of a PDF, or where it was written."""
         ref = await self._store.stat(arguments["id"].removeprefix("artifact://"))
         path = arguments.get("path")
         if path is not None:

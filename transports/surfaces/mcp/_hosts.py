@@ -32,8 +32,8 @@ _HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
-    """Return the target among the operator's ``apps`` that is the extension in the folder ``value``, or with this id,
-    as ``argument`` says. Blocks.
+    """Return the extension among the operator's ``apps`` whose folder (``argument`` is ``extensionPath``) or id
+    (``extensionId``) is ``value``. Blocks.
 
     Raises :class:`~transports.errors.UsageError` without one: an extension is a program, so a model cannot choose it.
     """
@@ -43,15 +43,18 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
             folder = extension_folder(target)
             if folder:
                 folders[target] = folder
+
     requested: Path | None = None
     if argument == "extensionPath":
-        with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
+        # The value may be no valid path, or name the home of an unknown user.
+        with suppress(OSError, RuntimeError, ValueError):
             requested = Path(value).expanduser().resolve()
     for target, folder in folders.items():
         if argument == "extensionPath" and folder == requested:
             return target
         if argument == "extensionId" and extension_id(folder) == value:
             return target
+
     raise UsageError(
         f"{argument}: this extension may not be loaded, and none is downloaded; ask the user, who can allow an "
         "unpacked one with abp mcp --app extension:FOLDER",
@@ -60,9 +63,9 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
 
 
 def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or one of
-    ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With
-    ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
+    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or a
+    pattern of ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``.
+    With ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
     if tuple(allowed) == ("*",) and not blocked:
         return
     host, port = _host_and_port(url)
@@ -70,10 +73,10 @@ def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None
 
 
 class PictureHosts:
-    """Rules for the hosts of a screenshot: of its page, and of the connections that the page makes.
+    """Rules for the hosts of a screenshot's page, and of the connections that the page makes.
 
-    ``apps`` are the connected apps: their URLs, and the address at which each was reached. ``private`` are patterns of
-    hosts that may have a non-public address; with ``any_address`` every host may.
+    ``apps`` are the URLs of the connected apps, each with the address at which it was reached. ``private`` are patterns
+    of hosts that may have a non-public address; with ``any_address`` every host may.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class PictureHosts:
         self._any_address = any_address
 
     async def check(self, url: str) -> None:
+        """Raise :class:`~transports.errors.UsageError` if the host of ``url`` may not be connected."""
         await self.addresses(*_host_and_port(url))
 
     async def addresses(self, host: str, port: int) -> list[str]:
@@ -99,15 +103,19 @@ class PictureHosts:
 
         Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
         with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
-        host, port = _host_and_port(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        url_host = f"[{host}]" if ":" in host else host
+        host, port = _host_and_port(f"http://{url_host}:{port}")
         _require_allowed(host, port, self._allowed, self._blocked)
+
         try:
             resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError:
             raise UsageError(f"{host}: the host name is not known; correct the address") from None
         addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in resolved))
-        for address in addresses:  # a blocked address stays blocked under any name
-            _require_allowed(_numeric(address), port, ("*",), self._blocked)
+        # A blocked address stays blocked under any name.
+        for address in addresses:
+            _require_allowed(_canonical_address(address), port, ("*",), self._blocked)
+
         if self._any_address or _matches_host(host, port, self._private):
             return addresses
         for app_host, reached in self._apps:
@@ -115,6 +123,7 @@ class PictureHosts:
                 app_addresses = own_addresses(host, port, reached)
                 if app_addresses:
                     return sorted(app_addresses)
+
         if not all(is_public(address) for address in addresses):
             raise UsageError(
                 f"{host} (port {port}) is not on the public Internet; connect an app at that address with abp_connect, "
@@ -130,7 +139,8 @@ def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequ
         )
 
 
-def _numeric(address: str) -> str:
+def _canonical_address(address: str) -> str:
+    """Return an IP address without a zone, and as IPv4 if it is an IPv4 address mapped to IPv6."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     return str(getattr(ip, "ipv4_mapped", None) or ip)
 
@@ -147,7 +157,9 @@ def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """Return host and port as a browser reads them; an IPv6 address is without brackets."""
+    """Return the host and port of a URL as a browser reads them; an IPv6 address is without brackets.
+
+    Raises :class:`~transports.errors.UsageError` for a host that a browser may read in another way."""
     invalid = UsageError(
         "url: the host must be a plain name or address, such as app.example, 127.0.0.1 or xn--…, without a user"
     )
@@ -159,15 +171,20 @@ def _host_and_port(url: str) -> tuple[str, int]:
         raise invalid from None
     if "@" in parts.netloc or not host:
         raise invalid
+
     if ":" in host:
         try:
             address = ipaddress.IPv6Address(host)
         except ValueError:
             raise invalid from None
         return str(address.ipv4_mapped or address), port
+
     if not _HOST_NAME.fullmatch(host):
         raise invalid
-    if re.fullmatch(r"(0x[0-9a-f]*|\d+)", host.rpartition(".")[2]):  # 127.1 and 0x7f.1 are 127.0.0.1
+
+    # Browsers read a host whose last label is a number as an IPv4 address: 127.1 and 0x7f.1 are 127.0.0.1.
+    last_label = host.rpartition(".")[2]
+    if re.fullmatch(r"(0x[0-9a-f]*|\d+)", last_label):
         try:
             return socket.inet_ntoa(socket.inet_aton(host)), port
         except OSError:
@@ -184,13 +201,13 @@ async def screenshot_url(
     apps: Iterable[tuple[str, tuple[str, int] | None]],
     timeout: float | None,
 ) -> Result:
-    """Store a screenshot of ``url`` as the artifact ``image``, taken in a browser that runs for this only; ``timeout``
-    in seconds is for the page.
+    """Take a screenshot of ``url`` in a browser of its own, and store it as the artifact ``image``. The page gets
+    ``timeout`` seconds.
 
-    ``apps`` are the connected apps: their URLs, and the address at which each was reached. Raises
+    ``apps`` are the URLs of the connected apps, each with the address at which it was reached. Raises
     :class:`~transports.errors.UsageError` if ``url`` is not http(s), if the operator does not allow its host, or if its
     address is not public, unless ``allowed_hosts`` names it or it is one of ``apps``. The same rules hold for all
-    connections of the page; refused ones are missing in the picture, with a warning."""
+    connections of the page; what a refused connection would load is missing in the picture, with a warning."""
     settings = Settings.load()
     started = time.perf_counter()
     hosts = PictureHosts(
@@ -201,6 +218,7 @@ async def screenshot_url(
         any_address=settings.allow_private_addresses,
     )
     await hosts.check(url)
+
     if timeout is None:
         timeout = settings.call_timeout / 1000
     headless = settings.headless if options.headless is None else options.headless
@@ -212,6 +230,7 @@ async def screenshot_url(
             hosts.addresses,
             timeout=timeout,
         )
+
     return await Router(store).route(
         {"image": picture, "url": redact_url(url)},
         capability="screenshot",

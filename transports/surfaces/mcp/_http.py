@@ -36,6 +36,7 @@ from ..shared._listening import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._messages import MessageCheck, error_body
+from ._options import Options
 from ._users import MAX_SESSIONS
 
 PATH = "/mcp"
@@ -45,8 +46,8 @@ _SHUTDOWN_TIMEOUT = 1
 
 
 def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
-    """Return the route of Prometheus metrics. It needs a bearer token of the bridge with these scopes, and a ``Host``
-    and ``Origin`` that ``security`` allows.
+    """Return the route of Prometheus metrics. Requests need a bearer token of the bridge with these scopes, and a
+    ``Host`` and ``Origin`` that ``security`` allows.
 
     The metrics are sums over all users: counts, durations, sizes, and names of capabilities, but no users."""
     checks = TransportSecurityMiddleware(security)
@@ -81,32 +82,26 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         url = options.public_url + PATH
         security.allowed_hosts.append(urlsplit(url).netloc)
         security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
+
     scopes = bridge.scopes()
-    auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
-    if options.jwt_issuer and is_address(options.jwt_issuer):  # an issuer that is not a URL has no server to name
-        auth = AuthSettings.model_validate(  # from texts: AnyHttpUrl adds a slash, and issuers are compared exactly
-            {
-                "issuer_url": options.jwt_issuer,
-                "resource_server_url": url,
-                "required_scopes": [*options.required_scopes],
-                "validate_token_resource": False,  # the verifier compares the audience
-            }
-        )
+    auth = _auth_settings(options, url)
+    jwt_verifier = JwtVerifier(options, url) if options.jwt_issuer else None
     app = bridge.server.streamable_http_app(
         streamable_http_path=PATH,
         host=host,
         transport_security=security,
         max_request_body_size=options.max_request_bytes,
-        token_verifier=BearerVerifier(users, JwtVerifier(options, url) if options.jwt_issuer else None, scopes),
+        token_verifier=BearerVerifier(users, jwt_verifier, scopes),
         auth=auth,
         custom_starlette_routes=[_metrics_route(exposition, security, auth.required_scopes or ())],
     )
-    # appended: it reads the bodies of authenticated users only
+
+    # The middlewares are appended, to run after the authentication of the SDK.
     app.user_middleware.append(
         Middleware(MessageCheck, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     )
     if auth.resource_server_url is not None:
-        # before the SDK's own route, which lacks the scopes of apps and tools
+        # This route comes before that of the SDK, which lacks the scopes of apps and tools.
         app.router.routes[:0] = create_protected_resource_routes(
             auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
         )
@@ -115,11 +110,28 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
     return app
 
 
+def _auth_settings(options: Options, url: str) -> AuthSettings:
+    """Return the SDK's settings. The issuer of signed tokens is published only if it is a URL, whose server can be
+    asked for tokens."""
+    if not options.jwt_issuer or not is_address(options.jwt_issuer):
+        return AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
+
+    # From texts, since AnyHttpUrl would add a slash, and issuers are compared exactly.
+    return AuthSettings.model_validate(
+        {
+            "issuer_url": options.jwt_issuer,
+            "resource_server_url": url,
+            "required_scopes": [*options.required_scopes],
+            "validate_token_resource": False,  # the verifier compares the audience
+        }
+    )
+
+
 class UserLimits:
     """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
-    ``max_sessions`` (:data:`MAX_SESSIONS`).
+    ``max_sessions`` (by default :data:`MAX_SESSIONS`).
 
-    A new session above the limit ends the user's least recently used session without running requests, as its client
+    A new session above the limit ends the user's least recently used session that has no running request, as its client
     would end it. If all sessions are in use, and for requests above the limit, the reply has status 429 and a JSON-RPC
     error with the code ``LIMIT_REACHED``."""
 
@@ -134,25 +146,27 @@ class UserLimits:
         self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        holder = scope.get("user")
-        if scope["type"] != "http" or not isinstance(holder, AuthenticatedUser):
+        authenticated = scope.get("user")
+        if scope["type"] != "http" or not isinstance(authenticated, AuthenticatedUser):
             await self._app(scope, receive, send)
             return
-        user = holder.access_token.subject or holder.access_token.client_id
+
+        user = authenticated.access_token.subject or authenticated.access_token.client_id
         if self._requests[user] >= self._max_requests:
-            await _refusal(
-                f"this user has {self._max_requests} running requests, which is the limit; wait for one to end"
-            )(scope, receive, send)
+            message = f"this user has {self._max_requests} running requests, which is the limit; wait for one to end"
+            await _limit_response(message)(scope, receive, send)
             return
+
         self._requests[user] += 1
         try:
-            await self._serve(user, scope, receive, send)
+            await self._serve_user(user, scope, receive, send)
         finally:
             self._requests[user] -= 1
             if not self._requests[user]:
                 del self._requests[user]
 
-    async def _serve(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, and note that its session is in use meanwhile."""
         sessions = self._sessions[user]
         headers = Headers(scope=scope)
         session = headers.get(_SESSION)
@@ -171,15 +185,17 @@ class UserLimits:
             await self._app(scope, receive, send)
 
     async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that opens a session, then end idle sessions above the limit."""
         sessions = self._sessions[user]
-        if sum(map(bool, sessions.values())) + self._opening[user] >= self._max_sessions:
+        sessions_in_use = sum(1 for running_requests in sessions.values() if running_requests)
+        if sessions_in_use + self._opening[user] >= self._max_sessions:
             message = (
                 f"{self._max_sessions} sessions of this user are in use, which is the limit; end one of them first"
             )
-            await _refusal(message)(scope, receive, send)
+            await _limit_response(message)(scope, receive, send)
             return
 
-        async def noting_send(message: Message) -> None:
+        async def send_and_note_session(message: Message) -> None:
             if message["type"] == "http.response.start":
                 opened = Headers(raw=message["headers"]).get(_SESSION)
                 if opened:
@@ -188,17 +204,19 @@ class UserLimits:
 
         self._opening[user] += 1
         try:
-            await self._app(scope, receive, noting_send)
+            await self._app(scope, receive, send_and_note_session)
         finally:
             self._opening[user] -= 1
+
         while len(sessions) > self._max_sessions:
-            idle = [session for session, requests in sessions.items() if not requests]
-            if not idle:
+            oldest_idle = next((session for session, requests in sessions.items() if not requests), None)
+            if oldest_idle is None:
                 break
-            del sessions[idle[0]]
-            await self._end_session(idle[0], scope)
+            del sessions[oldest_idle]
+            await self._end_session(oldest_idle, scope)
 
     async def _end_session(self, session: str, scope: Scope) -> None:
+        """End a session as its client would, with the request DELETE."""
         headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
         headers.append((_SESSION.encode(), session.encode()))
         request = {**scope, "method": "DELETE", "headers": headers}
@@ -217,7 +235,7 @@ def _has_handshake(headers: Headers) -> bool:
     return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-def _refusal(message: str) -> JSONResponse:
+def _limit_response(message: str) -> JSONResponse:
     return JSONResponse(error_body(message, code="LIMIT_REACHED", retryable=True), 429)
 
 
@@ -236,8 +254,8 @@ async def serve_http(
     *,
     connections: Connections | None = None,
 ) -> None:
-    """Serve until cancelled, then close all sessions. ``on_started`` is called with the local URL. ``connections`` are
-    those of another server of this process, to share its limits. Port 0 takes a free port.
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the local URL. Port 0 takes a free
+    port. With the ``connections`` of another server of this process, both share their limits.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     exposition = Exposition(package_version())
@@ -250,7 +268,8 @@ async def serve_http(
                 yield
         finally:
             await cancel_and_wait((retiring,))
-            await bridge.aclose()  # first: running calls would delay the end of the server
+            # Before the server ends, since running calls would delay its end.
+            await bridge.aclose()
 
     def app(url: str) -> Starlette:
         return _http_app(bridge, users, host, url, exposition)
@@ -268,23 +287,26 @@ async def serve_app(
     connections: Connections | None = None,
     max_sessions: int | None = None,
 ) -> None:
-    """Serve the application that ``make`` returns for its address until cancelled; ``running`` is open meanwhile. A
-    user may have ``max_sessions`` with a handshake (100 by default).
+    """Serve the application that ``make`` returns for its URL, until cancelled. ``running`` is open while it is served.
+    A user may have ``max_sessions`` with a handshake (100 by default).
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     connections = connections or Connections()
+    is_ipv6 = ":" in host
     try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if is_ipv6 else socket.AF_INET)
     except OSError as error:
         raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
-    display_host = f"[{host}]" if ":" in host else host
-    url = f"http://{display_host}:{listening.getsockname()[1]}{PATH}"
+
+    url_host = f"[{host}]" if is_ipv6 else host
+    bound_port = listening.getsockname()[1]
+    url = f"http://{url_host}:{bound_port}{PATH}"
     try:
         app = make(url)
     except BaseException:
         listening.close()
         raise
-    # appended, as the last middleware: it needs the authenticated user
+    # The last middleware, since it needs the authenticated user.
     app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
 
     async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -296,13 +318,15 @@ async def serve_app(
 
     config = uvicorn.Config(
         counted_app,
-        http=cast("type[asyncio.Protocol]", protocol),  # it is only called
+        # Uvicorn asks for a class, but only calls it.
+        http=cast("type[asyncio.Protocol]", protocol),
         ws="none",
         host=host,
         port=port,
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # X-Forwarded-* of a proxy is not used
+        # X-Forwarded-* of a reverse proxy is not used.
+        proxy_headers=False,
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
     server = _Uvicorn(config)

@@ -25,7 +25,7 @@ from ...errors import CallTimeout, TooLarge, first_line
 from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, ValueCounter, has_more_values
 from ..shared._listening import SLOW_BODY, in_time
 
-#: Texts and brackets of JSON: what shows which names are those of the message itself.
+#: Strings and brackets of JSON, to find the member names of the outermost object.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 _ID = re.compile(rb'\s*:\s*(?:(-?\d{1,4000})(?:\.0+)?(?=[\s,}])|("(?:[^"\\\x00-\x1f]++|\\.){0,1000}+"))')
@@ -75,10 +75,12 @@ class MessageCheck:
         if isinstance(body, Response):
             await body(scope, receive, send)
             return
+
         refusal = await check_message(body)
         if refusal is not None:
             await JSONResponse(refusal.model_dump(by_alias=True), 400)(scope, receive, send)
             return
+
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
@@ -87,27 +89,32 @@ class MessageCheck:
         await self._app(scope, replay, send)
 
     async def _read_body(self, request: Request) -> bytes | Response:
-        pieces: list[bytes] = []
+        """Return the body of a request, or the response to one that is too large or too slow."""
+        chunks: list[bytes] = []
         size = 0
         counter = ValueCounter()
         refusal: Response | None = None
         try:
-            async for piece in in_time(request.stream()):
-                size += len(piece)
+            async for chunk in in_time(request.stream()):
+                size += len(chunk)
                 if refusal is not None:
+                    # Read on and drop the rest, so that the client can read the refusal.
                     if size > 8 * self._max_bytes:
                         break
                 elif size > self._max_bytes:
                     refusal = JSONResponse(self._too_large, 413)
-                    pieces.clear()
-                elif counter.add(piece) > MAX_REQUESTED:
+                    chunks.clear()
+                elif counter.add(chunk) > MAX_REQUESTED:
                     refusal = JSONResponse(_TOO_MANY, 413)
-                    pieces.clear()
+                    chunks.clear()
                 else:
-                    pieces.append(piece)
+                    chunks.append(chunk)
         except TimeoutError:
             return slow_response()
-        return refusal or b"".join(pieces)
+
+        if refusal is not None:
+            return refusal
+        return b"".join(chunks)
 
 
 def slow_response() -> Response:
@@ -115,40 +122,45 @@ def slow_response() -> Response:
 
 
 async def check_message(line: bytes) -> JSONRPCError | None:
-    """Return the answer to a line that is not a message, as :func:`refusal_of` does. A long line is read in a
-    thread."""
+    """Return the error for a line that is not a message (:func:`refusal_of`). A long line is parsed in a thread."""
     if len(line) <= PARSED_ON_LOOP:
         return refusal_of(line)
     return await in_thread(refusal_of, line)
 
 
 def refusal_of(line: bytes) -> JSONRPCError | None:
-    """Return the answer to a line that is not a message, ``None`` for a message. It has the id of the request
-    if the line has one, else ``None`` (JSON-RPC 2.0, 5)."""
-    if has_more_values(line, MAX_REQUESTED):
-        error = ErrorData.model_validate(_TOO_MANY["error"])
-    else:
-        try:
-            message = jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
-        except UnicodeDecodeError as fault:
-            error = ErrorData(code=PARSE_ERROR, message=f"the message is not UTF-8 text: {fault.reason}")
-        except ValidationError as fault:
-            reason = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-            error = ErrorData(
-                code=PARSE_ERROR if reason["type"] == "json_invalid" else INVALID_REQUEST,
-                message=f"this is not a message of JSON-RPC 2.0: {first_line(reason['msg'])}",
-            )
-        else:
-            # the SDK takes a request whose id is neither a text nor an integer for a notification
-            if not isinstance(message, JSONRPCNotification) or b'"id"' not in _member_names(line):
-                return None
-            error = ErrorData(code=INVALID_REQUEST, message="the id of a request is a text or an integer")
+    """Return the error for a line that is not a message; ``None`` for a message. The error has the id of the request,
+    or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
+    error = _error_in(line)
+    if error is None:
+        return None
     return JSONRPCError(jsonrpc="2.0", id=request_id(line), error=error)
 
 
+def _error_in(line: bytes) -> ErrorData | None:
+    """Return what is wrong with a line, or ``None`` if it is a message."""
+    if has_more_values(line, MAX_REQUESTED):
+        return ErrorData.model_validate(_TOO_MANY["error"])
+    try:
+        message = jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
+    except UnicodeDecodeError as fault:
+        return ErrorData(code=PARSE_ERROR, message=f"the message is not UTF-8 text: {fault.reason}")
+    except ValidationError as fault:
+        reason = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        return ErrorData(
+            code=PARSE_ERROR if reason["type"] == "json_invalid" else INVALID_REQUEST,
+            message=f"this is not a message of JSON-RPC 2.0: {first_line(reason['msg'])}",
+        )
+
+    # The SDK takes a request for a notification if its id is neither a string nor an integer.
+    if isinstance(message, JSONRPCNotification) and b'"id"' in _member_names(line):
+        return ErrorData(code=INVALID_REQUEST, message="the id of a request is a text or an integer")
+    return None
+
+
 def request_id(line: bytes) -> RequestId | None:
-    """Return the id of a request that cannot be parsed, wherever it is in the message; ``None`` without an
-    id, and for anything but a request."""
+    """Return the id of a request that cannot be parsed, wherever it is in the line; ``None`` without an id, and for
+    anything but a request."""
     names = _member_names(line)
     if b'"method"' not in names or b'"id"' not in names:
         return None
@@ -165,8 +177,8 @@ def request_id(line: bytes) -> RequestId | None:
 
 
 def _member_names(line: bytes) -> dict[bytes, int]:
-    """Return the names of the members of a message, as they are written, each with the place of the colon after it;
-    none of a batch. The JSON may be too deep, or broken."""
+    """Return the member names of the outermost object, in quotes, each with the offset of the text after it; none for
+    a batch. The JSON may be too deep, or broken."""
     names: dict[bytes, int] = {}
     depth = 0
     for token in _TOKEN.finditer(line):

@@ -71,7 +71,8 @@ def _existing_folder(path: Path) -> Path:
 
 
 def _checked_scope(scope: str) -> str:
-    if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}", scope):  # it is quoted in a header
+    # A scope is quoted in a header, so it must not have quotes, backslashes or spaces.
+    if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}", scope):
         raise ValueError(f"{scope!r} is not a scope (RFC 6749 3.3)")
     return scope
 
@@ -165,32 +166,31 @@ class Options(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _documented(cls, settings: object) -> object:
+    def _rename_documented_settings(cls, settings: object) -> object:
         if isinstance(settings, dict):
             return in_own_names(settings)
         return settings
 
     @model_validator(mode="after")
-    def _signed(self) -> Options:
+    def _require_complete_jwt_settings(self) -> Options:
         keys = [key for key in (self.jwt_jwks_url, self.jwt_key_file) if key]
         if (self.jwt_issuer or self.jwt_audience or keys) and not (self.jwt_issuer and len(keys) == 1):
             raise ValueError("jwt_issuer and either jwt_jwks_url or jwt_key_file go together")
         return self
 
     @model_validator(mode="after")
-    def _adapted(self) -> Options:
+    def _require_page_for_adapter(self) -> Options:
         adapter_options(self.apps, self.adapter)
         return self
 
     def shows(self, tool: str, *numbered: str) -> bool:
-        """Return whether clients see the tool of this name and may call it.
+        """Return whether clients see a tool and may call it.
 
-        ``numbered`` are its names with a number, if another tool has its name. They depend on the order of the apps, so
-        a pattern that hides ``tool`` hides them too."""
-        visible = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
-        return visible and not any(
-            fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools
-        )
+        ``numbered`` is its actual name, with a number if another tool has the name ``tool``. Numbers depend on the
+        order of the apps, so a pattern that hides ``tool`` hides the numbered names too."""
+        is_shown = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
+        is_hidden = any(fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools)
+        return is_shown and not is_hidden
 
     @property
     def private_hosts(self) -> tuple[str, ...]:
@@ -202,7 +202,9 @@ class Options(BaseSettings):
     @property
     def max_request_bytes(self) -> int:
         """Largest request over HTTP in bytes: ``max_file_bytes`` as base64, and 1 MiB for the rest."""
-        return -(-self.max_file_bytes // 3) * 4 + _MIB
+        # Base64 makes 4 characters of 3 bytes, also of the last 1 or 2.
+        groups = -(-self.max_file_bytes // 3)
+        return groups * 4 + _MIB
 
     @property
     def files(self) -> FileLimits:
@@ -223,19 +225,19 @@ class Options(BaseSettings):
         unknown variable.
         """
         require_known(_PREFIX, cls.model_fields)
-        read = read_config(config)
-        file = read.path
-        chosen: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+        config_file = read_config(config)
+        file = config_file.path
+        from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
         from_file: dict[str, Any] = {}
         if file is not None:
             from_file = {
                 key: value
-                for key, value in _read_table(file, read.table(_TABLE), cls.model_fields).items()
-                if key not in chosen and not os.environ.get(_PREFIX + key.upper())
+                for key, value in _read_table(file, config_file.table(_TABLE), cls.model_fields).items()
+                if key not in from_arguments and not os.environ.get(_PREFIX + key.upper())
             }
-        if not read.trusted:
-            ignored = [key for key, value in from_file.items() if not _narrows(key, value)]
-            read.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
+        if not config_file.trusted:
+            ignored = [key for key, value in from_file.items() if not _only_narrows(key, value)]
+            config_file.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
             from_file = {key: value for key, value in from_file.items() if key not in ignored}
 
         def source_of(key: str) -> str:
@@ -244,59 +246,63 @@ class Options(BaseSettings):
             return _PREFIX + key.upper()
 
         try:
-            loaded = cls(**{**from_file, **chosen})
+            loaded = cls(**{**from_file, **from_arguments})
         except ValidationError as error:
             raise settings_error(error, source_of) from error
-        if not read.trusted and "allowed_hosts" in from_file:
+        if not config_file.trusted and "allowed_hosts" in from_file:
             loaded._private_hosts_allowed = False
         return loaded
 
 
 def in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings with the names of docs/requirements.md R4-10 replaced by those of the bridge:
-    ``max_file_size_mb`` (1 MB is 1,048,576 bytes) and ``allowed_mime_types``.
+    """Rename settings from the names of docs/requirements.md R4-10 to those of the bridge: ``max_file_size_mb`` (1 MB
+    is 1,048,576 bytes) and ``allowed_mime_types``.
 
     Raises ``ValueError`` for a setting that is given under both names."""
     renamed = dict(settings)
-    for other, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
-        if other not in renamed:
+    for documented, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
+        if documented not in renamed:
             continue
         if name in renamed:
-            raise ValueError(f"{other} and {name} are the same setting; set only one of them")
-        renamed[name] = renamed.pop(other)
-        if other == "max_file_size_mb":
-            renamed[name] = _in_bytes(renamed[name])
+            raise ValueError(f"{documented} and {name} are the same setting; set only one of them")
+        renamed[name] = renamed.pop(documented)
+        if documented == "max_file_size_mb":
+            renamed[name] = _megabytes_to_bytes(renamed[name])
     return renamed
 
 
-def _in_bytes(megabytes: object) -> object:
-    """Return a size in bytes. Other values than numbers, and very large ones, stay as they are, and are refused
+def _megabytes_to_bytes(megabytes: object) -> object:
+    """Convert a size to bytes. Values that are not numbers, and very large ones, stay as they are and are refused
     later."""
     if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or abs(megabytes) >= _MIB:
         return megabytes
     return int(megabytes * _MIB)
 
 
-def _narrows(key: str, value: object) -> bool:
-    """Return whether a setting of a file can only narrow permissions. This holds for a value of a wrong type, too: it
+def _only_narrows(key: str, value: object) -> bool:
+    """Return whether a setting of a file can only narrow permissions. A value of a wrong type counts as such, since it
     raises an error later."""
     default = Options.model_fields[key].default
-    larger = isinstance(value, int | float) and isinstance(default, int | float) and value > default
-    return key in _NARROWING and (isinstance(value, bool) or not larger)
+    is_larger = isinstance(value, int | float) and isinstance(default, int | float) and value > default
+    return key in _NARROWING and (isinstance(value, bool) or not is_larger)
 
 
 def _read_table(file: Path, table: Mapping[str, object], fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the bridge's table of a file, with relative paths resolved against the folder of the file."""
+    """Return the settings in the bridge's table of a file, with relative paths resolved against the file's folder.
+
+    Raises :class:`~transports.errors.UsageError` for an unknown setting."""
     try:
         settings = in_own_names(table)
     except ValueError as error:
         raise UsageError(f"{file}: {_TABLE}: {error}") from None
+
     for key in settings.keys() - fields.keys():
         message = f"{file}: {_TABLE}.{key}: unknown"
         similar = difflib.get_close_matches(key, fields, n=1)
         if similar:
             message += f"; did you mean {similar[0]}?"
         raise UsageError(message)
+
     for key in settings.keys() & {"roots", "export_roots"}:
         folders = settings[key]
         if isinstance(folders, list):

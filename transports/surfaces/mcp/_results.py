@@ -39,24 +39,26 @@ async def call_result(
     view: ArtifactView,
     opened: tuple[str, Mapping[str, object]] | None = None,
 ) -> CallToolResult:
-    """Return the result of a call: a text with the beginnings of text files, images, and links.
+    """Return the result of a call as an MCP result: a text with the beginnings of text files, images, and links.
 
-    As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
+    The message has at most ``max_bytes``, apart from its images, which have ``image_limits``. Omitted data is in an
     artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
     neither images nor beginnings of files. ``opened`` describes the view that the call has opened, as text and as
     JSON.
 
-    The JSON document tells a model what it needs to go on and nothing twice: a file whose reference is in ``data`` is
-    not among the ``artifacts``."""
+    The JSON document says nothing twice: a file whose reference is in ``data`` is not among the ``artifacts``."""
     result = with_tool_names(result).without_keys(_LISTED_KEYS)
     opened_text, opened_document = opened or ("", None)
     document = await _call_document(result, session, opened_document, max_bytes)
     refs = [ref for ref in result.artifacts.values() if ref.stored]
-    files: list[ArtifactRef] = []
-    if result.inline_data:  # the text shows the data, so the files that the router made of it need no preview
-        files = [ref for ref in answered_files(result).values() if ref.stored]
-    pictures = await read_pictures(files, store, image_limits)
+
+    previewed: list[ArtifactRef] = []
+    if result.inline_data:
+        # Files that the router made of long data need no preview, since the text shows the data.
+        previewed = [ref for ref in answered_files(result).values() if ref.stored]
+    pictures = await read_pictures(previewed, store, image_limits)
     images, label_bytes = _image_blocks(pictures.shown)
+
     lines = [opened_text] if opened_text else []
     lines.append(plain_text(result.summary(max_chars=_MAX_SUMMARY)))
     lines += view.url_lines(refs)
@@ -64,9 +66,11 @@ async def call_result(
         lines.append(pictures.note)
     if refs and store.retention and store.retention.ttl_seconds is not None:
         lines.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
-    lines += await read_texts(files, store, max_bytes // 4)
-    message = _within(max_bytes - label_bytes, "\n".join(lines), document, refs, view)
-    if message.structured_content != document:  # a message with many references
+    lines += await read_texts(previewed, store, max_bytes // 4)
+
+    message = _fit_result(max_bytes - label_bytes, "\n".join(lines), document, refs, view)
+    is_cut = message.structured_content != document
+    if is_cut:
         result.report_clamped(json_size(document), json_size(message.structured_content))
     message.content[1:1] = images
     return message
@@ -75,35 +79,41 @@ async def call_result(
 async def _call_document(
     result: Result, session: str | None, opened: Mapping[str, object] | None, max_bytes: int
 ) -> dict[str, object]:
+    """Return the JSON document of a result. ``data`` of more than a quarter of ``max_bytes`` is shortened."""
     document: dict[str, object] = {"success": True, "session": session, "data": result.data}
     artifacts = [
-        {"field": place, **_reference(ref)}
+        {"field": place, **_short_reference(ref)}
         for place, ref in result.artifacts.items()
         if place not in result.inline_fields
     ]
     if artifacts:
         document["artifacts"] = artifacts
     if result.evidence:
-        document["evidence"] = [{"kind": kind, **_reference(ref)} for kind, ref in result.evidence.items()]
+        document["evidence"] = [{"kind": kind, **_short_reference(ref)} for kind, ref in result.evidence.items()]
     if result.effects:
         document["effects"] = plain_tree([effect.as_dict() for effect in result.effects])
     if result.warnings:
         document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if opened is not None:
         document["view"] = opened
-    size = json_size(result.data)
-    if size > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
-        read = partial(result.for_agent, max_bytes=max_bytes // 4)
-        # a large answer may have a million values
-        shortened = await in_thread(read) if size > 128 * 1024 else read()
+
+    max_data_bytes = max_bytes // 4
+    data_bytes = json_size(result.data)
+    if data_bytes > min(max_data_bytes, result.limits.max_field_chars or max_bytes):
+        shorten = partial(result.for_agent, max_bytes=max_data_bytes)
+        if data_bytes > 128 * 1024:
+            # It may have a million values.
+            shortened = await in_thread(shorten)
+        else:
+            shortened = shorten()
         for key in ("data", "truncated"):
             if key in shortened:
                 document[key] = shortened[key]
     return document
 
 
-def _reference(ref: ArtifactRef) -> dict[str, object]:
-    """Return what a model needs of a reference; all of it if the file was not stored."""
+def _short_reference(ref: ArtifactRef) -> dict[str, object]:
+    """Return the fields of a reference that a model needs; all fields if the file was not stored."""
     reference = ref.as_dict()
     if not ref.stored:
         return reference
@@ -126,8 +136,8 @@ def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]
 
 
 def for_version(result: CallToolResult, version: str) -> CallToolResult:
-    """Return a result for a client of a protocol version. Links exist since 2025-06-18, and older clients refuse
-    unknown content, so they get texts."""
+    """Return a result for clients of a protocol version: with texts instead of links before 2025-06-18, since older
+    clients refuse unknown content."""
     if is_version_at_least(version, "2025-06-18"):
         return result
     content = [
@@ -138,7 +148,7 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
 
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
-    return _within(max_bytes, plain_text(text), dict(document), (), ArtifactView())
+    return _fit_result(max_bytes, plain_text(text), dict(document), (), ArtifactView())
 
 
 def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
@@ -151,13 +161,15 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         "error": plain_tree(error.as_dict()),
         "cancelled": isinstance(error, CapabilityError) and error.cancelled,
     }
-    if isinstance(error.result, Result):  # part of the answer is in the store
-        refs = [ref for ref in error.result.artifacts.values() if ref.stored]
-        document["artifacts"] = [{"field": place, **_reference(ref)} for place, ref in error.result.artifacts.items()]
+    if isinstance(error.result, Result):
+        # A part of the answer was stored before the error.
+        artifacts = error.result.artifacts
+        refs = [ref for ref in artifacts.values() if ref.stored]
+        document["artifacts"] = [{"field": place, **_short_reference(ref)} for place, ref in artifacts.items()]
         lines.append("These files were stored:" if refs else "The rest of the answer:")
         lines.append(error.result.summary(max_chars=_MAX_SUMMARY))
         lines += view.url_lines(refs)
-    return _within(max_bytes, plain_text("\n".join(lines)), document, refs, view, is_error=True)
+    return _fit_result(max_bytes, plain_text("\n".join(lines)), document, refs, view, is_error=True)
 
 
 _ADVICE = Advice(
@@ -177,7 +189,7 @@ _ADVICE = Advice(
 )
 
 
-def _within(
+def _fit_result(
     max_bytes: int,
     text: str,
     document: dict[str, object],
@@ -186,9 +198,9 @@ def _within(
     *,
     is_error: bool = False,
 ) -> CallToolResult:
-    """Return a result of at most ``max_bytes``. Its largest values, its links and its text are cut until it fits."""
+    """Return a result of at most ``max_bytes``. Halve its largest value, its links and its text until it fits."""
     links = [_link(ref, view) for ref in refs] if view.as_resources else []
-    for _ in range(40):  # each time, the largest value is halved
+    for _ in range(40):
         result = CallToolResult(
             content=[TextContent(text=text), *links],
             structured_content=document,
@@ -196,10 +208,12 @@ def _within(
         )
         if len(result.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
             return result
-        document = _reduce(document)
+        document = _halve_largest_value(document)
         links = links[: max(len(links) // 2, 1)]
-        if len(text) > 1000:
-            text = text[: max(1000, len(text) // 2)] + "…"
+        min_text = 1000
+        if len(text) > min_text:
+            text = text[: max(min_text, len(text) // 2)] + "…"
+
     return CallToolResult(
         content=[TextContent(text=text[:300] + "…")],
         structured_content={"success": document["success"], "omitted": {}},
@@ -208,8 +222,8 @@ def _within(
 
 
 def _link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
-    """Return the link to an artifact that the result describes. Only the link to a large artifact says how to read
-    it."""
+    """Return the link to an artifact. It has a description only if the artifact is large: how to read it in ranges.
+    The result itself describes the others."""
     return ResourceLink(
         uri=ref.uri,
         name=ref.filename,
@@ -219,15 +233,18 @@ def _link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
     )
 
 
-def _reduce(document: dict[str, object]) -> dict[str, object]:
-    """Return a smaller document of the same form, with its largest value cut in half; a list is cut between items."""
+def _halve_largest_value(document: dict[str, object]) -> dict[str, object]:
+    """Return a document with its largest value cut in half. For a list, ``omitted`` has the number of items cut."""
     sizes = {key: json_size(value) for key, value in document.items()}
     largest = max(sizes, key=lambda key: sizes[key])
     value = document[largest]
-    omitted = document.get("omitted")
-    notes = dict(omitted) if isinstance(omitted, dict) else {}
+
     if isinstance(value, list) and len(value) > 1:
         half = value[: len(value) // 2]
-        notes[largest] = notes.get(largest, 0) + len(value) - len(half)
-        return {**document, largest: half, "omitted": notes}
-    return {**document, largest: clamp(cast(JSONValue, value), max(sizes[largest] // 2, MIN_BYTES))}
+        omitted = document.get("omitted")
+        omitted_items = dict(omitted) if isinstance(omitted, dict) else {}
+        omitted_items[largest] = omitted_items.get(largest, 0) + len(value) - len(half)
+        return {**document, largest: half, "omitted": omitted_items}
+
+    half_size = max(sizes[largest] // 2, MIN_BYTES)
+    return {**document, largest: clamp(cast(JSONValue, value), half_size)}

@@ -14,14 +14,15 @@ _CHUNK = 1 << 20
 
 
 def exit_soon() -> None:
-    """Exit the process after four seconds, although closing hangs: a client that stopped reading may block a thread in
-    a write forever."""
+    """Exit the process after four seconds even if closing hangs: a client that stopped reading may block a thread in a
+    write forever."""
     timer = threading.Timer(4, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
 
-def _parent_lives() -> Callable[[], bool]:
+def _parent_watch() -> Callable[[], bool]:
+    """Return a function that returns whether the parent process is still running."""
     parent = os.getppid()
     if os.name != "nt":
         return lambda: os.getppid() == parent
@@ -47,10 +48,10 @@ class Stdin:
         os.dup2(empty, 0)
         os.close(empty)
         self._loop = asyncio.get_running_loop()
-        # bounded: a client that sends faster than requests are read must wait, as with any pipe
+        # Bounded, so that a client that sends faster than requests are read must wait, as with any pipe.
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
         self._pipe: asyncio.ReadTransport | None = None
-        self._parent_lives = _parent_lives()
+        self._parent_lives = _parent_watch()
         threading.Thread(target=self._watch_parent, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -62,6 +63,7 @@ class Stdin:
             while chunk := await reader.read(_CHUNK):
                 yield chunk
             return
+
         threading.Thread(target=self._read_file, daemon=True).start()
         while (piece := await self._queue.get()) is not None:
             yield piece
@@ -69,9 +71,9 @@ class Stdin:
     def _read_file(self) -> None:
         try:
             while chunk := os.read(self._fd, _CHUNK):
-                self._put(chunk)
-        except (OSError, RuntimeError):  # RuntimeError: the loop is closed
-            pass
+                self._queue_chunk(chunk)
+        except (OSError, RuntimeError):
+            pass  # a RuntimeError means that the loop is closed
         finally:
             self._end()
 
@@ -86,15 +88,16 @@ class Stdin:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._pipe.close)
 
-    def _put(self, chunk: bytes | None) -> None:
+    def _queue_chunk(self, chunk: bytes | None) -> None:
+        """Add a chunk from a thread, and wait until there is room for it."""
         asyncio.run_coroutine_threadsafe(self._queue.put(chunk), self._loop).result()
 
     def _end(self) -> None:
         with contextlib.suppress(RuntimeError):
-            self._put(None)
+            self._queue_chunk(None)
 
 
 def _is_pipe(fd: int) -> bool:
-    """Return whether the event loop can read a file: a pipe or a socket, except on Windows."""
+    """Return whether the event loop can read a file, which must be a pipe or a socket, and not on Windows."""
     mode = os.fstat(fd).st_mode
     return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

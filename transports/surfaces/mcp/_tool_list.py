@@ -288,8 +288,8 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
 class CapabilityTool:
     """Tool of a capability, shared by the apps of ``sessions``.
 
-    ``schema`` is that of the first app; with ``differs``, another app has another one. ``takes_files`` says whether
-    calls take files. ``hints`` are MCP's hints of behaviour: unverified claims of the apps."""
+    ``schema`` is that of the first app; ``differs`` is true if another app has a different one. ``takes_files`` says
+    whether calls take files. ``hints`` are MCP's behaviour hints, which are unverified claims of the apps."""
 
     name: str
     capability: str
@@ -301,36 +301,39 @@ class CapabilityTool:
     differs: bool = False
 
     @cached_property
-    def _of_first(self) -> ModelSchema:
-        """Made for tools that are listed or called: of 200, it would double the time of each call (13 ms, 5 ms)."""
+    def _first_schema(self) -> ModelSchema:
+        """Schema of the first app for models. It is made only for tools that are listed or called: making it for 200
+        tools would make each call take 13 ms instead of 5 ms."""
         return model_schema(self.schema)
 
     @property
     def declared(self) -> ModelSchema:
-        """Schema for models. If the apps differ, any object: abp_status shows each, and each call is checked."""
+        """Schema for models. If the apps differ, it accepts any object: abp_status shows the schema of each app, and
+        each call is checked by its app's."""
         if self.differs:
             return model_schema({})
-        return self._of_first
+        return self._first_schema
 
     @cached_property
     def session(self) -> str:
-        """Name of the bridge's own argument: ``abp_session`` if the capability has a parameter ``session``."""
+        """Name of the argument that chooses the app: ``session``, or ``abp_session`` if the capability has a parameter
+        ``session``."""
         return "abp_session" if "session" in self._properties else "session"
 
     @cached_property
     def files(self) -> str | None:
-        """The same for ``files``; ``None`` if calls take none."""
+        """Name of the argument for files: ``files`` or ``abp_files``; ``None`` if calls take no files."""
         if not self.takes_files:
             return None
         return "abp_files" if "files" in self._properties else "files"
 
     @property
     def _properties(self) -> Mapping[str, object]:
-        return _properties_of(self._of_first)
+        return _properties_of(self._first_schema)
 
     @property
     def names(self) -> tuple[str, str]:
-        """Name without a number, which settings use, and actual name."""
+        """Name that settings use, without a number, and the actual name."""
         return tool_name(self.capability), self.name
 
     def definition(self) -> Tool:
@@ -343,6 +346,8 @@ class CapabilityTool:
         )
 
     def _input_schema(self) -> dict[str, object]:
+        """Return the declared schema with the bridge's own arguments: files, and the session if several apps share the
+        tool."""
         declared = self.declared
         properties = dict(_properties_of(declared))
         schema = {**declared.schema, "properties": properties}
@@ -371,20 +376,20 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
         for name in islice(app.session.capabilities, MAX_TOOLS):
-            shared = by_capability.get(name)
             capability = app.session.capabilities[name]
-            if shared is None:
+            tool = by_capability.get(name)
+            if tool is None:
                 if len(tools) >= MAX_TOOLS:
                     continue
-                shared = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
-                tools[shared.name] = by_capability[name] = shared
+                tool = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
+                tools[tool.name] = by_capability[name] = tool
             else:
                 schema = tool_schema(capability)
-                if schema != shared.schema and model_schema(schema) != shared.declared:
-                    shared.differs = True
+                if schema != tool.schema and model_schema(schema) != tool.declared:
+                    tool.differs = True
                 # A missing hint means the more dangerous value, so only hints common to all apps are kept.
-                shared.hints = dict(shared.hints.items() & tool_hints(capability).items())
-            shared.sessions.append(key)
+                tool.hints = dict(tool.hints.items() & tool_hints(capability).items())
+            tool.sessions.append(key)
     return tools
 
 
@@ -396,12 +401,12 @@ def has_views(apps: Apps) -> bool:
     return False
 
 
-def _capability_tool(capability: Capability, taken: set[str], *, files: bool) -> CapabilityTool:
+def _capability_tool(capability: Capability, taken_names: set[str], *, files: bool) -> CapabilityTool:
     marks: list[str] = []
     if capability.view is not None:
         marks.append(f"{OPEN_VIEW} shows its view")
     return CapabilityTool(
-        free_tool_name(capability.name, taken),
+        free_tool_name(capability.name, taken_names),
         capability.name,
         tool_schema(capability),
         files,

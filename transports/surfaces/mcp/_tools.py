@@ -17,6 +17,7 @@ from ..._internal.tasks import in_thread
 from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, UsageError
 from ...protocol._capabilities import find_capability
+from ...protocol._declarations import Capability
 from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tree
 from ...protocol.messages import Message
 from ...protocol.schema import tool_arguments
@@ -119,16 +120,21 @@ class Tools:
         return await self._call(app, tool.capability, params, call_arguments)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
-        """Return the app of a call. Its scopes are checked here, since they were unknown if it was closed before."""
+        """Return the app of a call, after opening it again if it was closed. Its scopes are checked here, since those
+        of a closed app are unknown."""
         app = await self._user.connections.select(key, self._reopen, capability)
         require_app_scopes(self._user, self._params.name, app)
         return app
 
     async def _select_callable(self, arguments: Mapping[str, Any]) -> App:
+        """Return the app of a call of a capability that clients may call."""
         capability = arguments["capability"]
-        app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
+        # The app must be open before its tools are listed below.
+        app = await self._select(arguments.get("session"), capability)
+
         names = [tool_name(capability)]
-        if self._options.hide_tools:  # most bridges hide none, and so many tools take time to make
+        if self._options.hide_tools:
+            # Only then, since listing hundreds of tools takes time.
             tools = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
             names += [tool.name for tool in tools if tool.capability == capability]
         if not self._options.shows(*names):
@@ -143,7 +149,9 @@ class Tools:
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> Answer:
-        async def work(call: ToolCall) -> Result:
+        """Call a capability with ``params``; ``arguments`` has the files and options of the call."""
+
+        async def call_app(call: ToolCall) -> Result:
             declared = find_capability(app.session.info.name, capability, app.session.capabilities)
             files = arguments.get("files")
             filled = params
@@ -159,37 +167,38 @@ class Tools:
             return self._user.connections.with_note(app, result)
 
         if arguments.get("detach"):
-            return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, work)
-        return await self._run_call(app, work, capability)
+            return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, call_app)
+        return await self._run_call(app, call_app, capability)
 
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
         app = await self._select_callable(arguments)
-        options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
-        options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
+        view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
+        view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
 
-        async def work(call: ToolCall) -> Result:
+        async def call_and_open(call: ToolCall) -> Result:
             result, call.opened = await open_view(
                 self._user.apps,
                 app,
                 arguments["capability"],
                 arguments.get("params", {}),
-                options,
+                view_options,
                 picture=arguments.get("picture") is True,
             )
             return self._user.connections.with_note(app, result)
 
-        return await self._run_call(app, work)
+        return await self._run_call(app, call_and_open)
 
     async def _render(self, arguments: Mapping[str, Any]) -> Answer:
         app = await self._select(arguments.get("session"))
         options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
 
-        async def work(_: ToolCall) -> Result:
+        async def render(_: ToolCall) -> Result:
             return await app.session.render_to_pdf(arguments["html"], **options)
 
-        return await self._run_call(app, work)
+        return await self._run_call(app, render)
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
+        """Answer `abp_screenshot`: a picture of ``url``, or else of an app."""
         options: dict[str, Any] = dict(arguments.get("options", {}))
         options |= {key: arguments[key] for key in ("width", "height") if key in arguments}
         timeout = arguments.get("timeout")
@@ -197,15 +206,15 @@ class Tools:
         if url is None:
             app = await self._select(arguments.get("session"))
 
-            async def of_app(_: ToolCall) -> Result:
+            async def picture_app(_: ToolCall) -> Result:
                 return await app.session.screenshot(timeout=timeout, **options)
 
-            return await self._run_call(app, of_app)
+            return await self._run_call(app, picture_app)
 
         if "session" in arguments:
             raise UsageError("url and session are mutually exclusive: a picture of any page, or of an app")
 
-        async def of_url(_: ToolCall) -> Result:
+        async def picture_url(_: ToolCall) -> Result:
             return await screenshot_url(
                 str(url),
                 options,
@@ -215,12 +224,13 @@ class Tools:
                 timeout=timeout,
             )
 
-        return await self._run_call(None, of_url)
+        return await self._run_call(None, picture_url)
 
     async def _run_call(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
     ) -> Answer:
-        """Start a call, or resume it with the client's answer to a question; return its result, or its next question.
+        """Start a call, or resume it with the client's answer to its question. Return its result or its next question.
+
         ``app`` is ``None`` for a call without an app. A long call of a ``capability`` becomes a task if the client
         supports tasks."""
         if self._params.request_state is not None:
@@ -230,23 +240,27 @@ class Tools:
             call = ToolCall(self._ctx)
             pending = self._user.pending_calls if app is None else app.pending_calls
             call.task = asyncio.ensure_future(listed_in(pending, call, work))
-        patience = None
+
+        timeout = None
         if app is not None and capability and takes_tasks(self._ctx):
-            patience = TASK_AFTER
-        question = await call.wait(self._ctx, self._reporter, patience)
+            timeout = TASK_AFTER
+        question = await call.wait(self._ctx, self._reporter, timeout)
+
         if call.task.done():
-            self._user.subscribers.resources_changed()  # also after an error: a part of the answer may be stored
+            # Also after an error, since a part of the answer may be stored.
+            self._user.subscribers.resources_changed()
             return await self._call_result(call.task.result(), app, call.opened)
         if question is not None:
             return InputRequiredResult(
-                input_requests={question.key: question.client_request.request()}, request_state=self._user.suspend(call)
+                input_requests={question.key: question.client_request.request()},
+                request_state=self._user.suspend(call),
             )
         assert app is not None
         return new_task(await self._detached.adopt(call, app, capability))
 
     async def _call_result(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
-        """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app. ``opened`` is
-        the view that the call has opened."""
+        """Convert the result of a call to an MCP result. ``app`` is ``None`` for a call without an app, and ``opened``
+        is the view that the call has opened."""
         if not self._options.inline_data:
             result = await in_thread(result.by_reference)
         return await call_result(
@@ -256,25 +270,30 @@ class Tools:
             max_bytes=self._options.max_answer_bytes,
             image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
-            opened=None if opened is None else _opened_view(opened),
+            opened=None if opened is None else _describe_opened_view(opened),
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _reopen(self, arguments: Mapping[str, object], key: str) -> App:
-        """Connect an app again with the arguments of `abp_connect`, under its previous session name. The token needs
-        the scopes of `abp_connect` in this case too."""
-        connect, _ = await self._resolve(arguments)
+        """Connect an app again with the arguments of `abp_connect`, under its previous session name. As for a new app,
+        the token needs the scopes of `abp_connect`."""
+        connect, _ = await self._resolve_target(arguments)
         return await connect(key)
 
-    async def _resolve(self, arguments: Mapping[str, object]) -> tuple[Callable[[str | None], Awaitable[App]], str]:
-        """Return what opens an app with the arguments of `abp_connect`, and its target. Raises
-        :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
+    async def _resolve_target(
+        self, arguments: Mapping[str, object]
+    ) -> tuple[Callable[[str | None], Awaitable[App]], str]:
+        """Return the function that opens the app of these arguments of `abp_connect` (it takes the previous session
+        name, or ``None``), and the app's target.
+
+        Raises :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
         require_scopes(self._user, self._options, "abp_connect", arguments)
         options = {name: value for name, value in arguments.items() if name != "new"}
         kinds = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
         if len(kinds) != 1:
             raise UsageError("give exactly one of url, extensionPath, extensionId and name; abp_status lists the names")
+
         (kind,) = kinds
         target = str(options.pop(kind))
         is_extension = kind.startswith("extension")
@@ -282,11 +301,13 @@ class Tools:
             if not is_extension:
                 raise UsageError("abpPage is only for extensions; omit it", details={"argument": "abpPage"})
             options["extension_page"] = options.pop("abpPage")
+
         if kind == "name":
             return partial(self._user.connect_named, target, options), target
         if is_extension:
             target = await in_thread(allowed_extension, self._options.apps, kind, target)
             return partial(self._user.connect, target, options), target
+
         if not is_address(target):
             raise UsageError(
                 "url must begin with http://, https://, ws:// or wss://; the user connects others (abp mcp --app)",
@@ -296,53 +317,57 @@ class Tools:
         return partial(self._user.connect, target, options), target
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
-        connect, target = await self._resolve(arguments)
+        """Answer `abp_connect`: connect an app, or use an open session of it, and describe it."""
+        connect, target = await self._resolve_target(arguments)
         app: App | None = None
         if arguments.get("new") is not True:
-            app = await self._user.connections.open_already(target, arguments)
+            app = await self._user.connections.find_open(target, arguments)
+
         is_new = app is None
         if app is None:
             app = await connect(None)
             kept_arguments = {name: value for name, value in arguments.items() if name != "new"}
             await self._user.connections.keep(app, kept_arguments)
-        state, hint = ("Connected", "") if is_new else ("Already connected", "; `new`: true opens it once more")
+
+        session = f"{app_name(app)} (session {app.key}, {app.session.transport.name})"
+        if is_new:
+            connected = f"Connected: {session}"
+        else:
+            connected = f"Already connected: {session}; `new`: true opens it once more"
         lines = _capability_lines(app)
-        more = len(app.session.capabilities) - len(lines)
-        others = f" and {more} more" if more else ""
-        return self._text_result(
-            f"{state}: {app_name(app)} (session {app.key}, {app.session.transport.name}){hint}\n"
-            f"Capabilities: {', '.join(lines)}{others}\n"
-            "Each is a tool now; abp_call calls any of them.",
-            new=is_new,
-            **_app_document(app),
-        )
+        capabilities = f"Capabilities: {', '.join(lines)}"
+        unlisted = len(app.session.capabilities) - len(lines)
+        if unlisted:
+            capabilities += f" and {unlisted} more"
+        text = f"{connected}\n{capabilities}\nEach is a tool now; abp_call calls any of them."
+        return self._text_result(text, new=is_new, **_app_document(app))
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer `abp_status`: describe a capability, an app, or all apps with the newest calls."""
         key = arguments.get("session")
         name = arguments.get("capability")
         if name is not None:
-            app = await self._user.connections.select(key, self._reopen, name)
-            capability = find_capability(app.session.info.name, name, app.session.capabilities)
-            return self._text_result(
-                f"{plain_line(capability.name)}: {capability.description}",
-                session=app.key,
-                capability=plain_tree(capability.model_dump(by_alias=True)),
-            )
-        closed = [connection.session for connection in await self._user.connections.closed()]
+            return await self._capability_status(key, name)
+
+        closed = [connection.session for connection in await self._user.connections.list_closed()]
         apps = list(self._user.apps.values())
         if key:
             apps = [await self._user.connections.select(key, self._reopen)]
+
         lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
         lines += [f"  {', '.join(_capability_lines(app))}" for app in apps[:1]]
         lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
         if not lines:
             lines.append("No app is connected; call abp_connect with the address of one.")
+
         sessions: list[dict[str, object]] = [_app_document(app) for app in apps]
         if not key:
             sessions += [{"session": session, "connected": False} for session in closed]
+
         calls = await self._detached.documents()
         lines += [f"call {call['call']}: {call['capability']} {call['status']}" for call in calls]
         document: dict[str, object] = {"sessions": sessions, "calls": calls}
+
         named_apps = sorted(self._user.named)
         if named_apps:
             document["apps"] = named_apps
@@ -351,11 +376,23 @@ class Tools:
         if retention:
             document["retention"] = f"each artifact is {retention}"
             lines.append(f"Each artifact is {retention}.")
+
         return self._text_result("\n".join(lines), **document)
 
+    async def _capability_status(self, key: object, name: str) -> CallToolResult:
+        app = await self._user.connections.select(key, self._reopen, name)
+        capability = find_capability(app.session.info.name, name, app.session.capabilities)
+        return self._text_result(
+            f"{plain_line(capability.name)}: {capability.description}",
+            session=app.key,
+            capability=plain_tree(capability.model_dump(by_alias=True)),
+        )
+
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Answer `abp_disconnect`: disconnect an app, or forget a connection that is not open."""
         key = arguments.get("session")
-        if key in [connection.session for connection in await self._user.connections.closed()]:
+        closed = [connection.session for connection in await self._user.connections.list_closed()]
+        if key in closed:
             self._user.connections.forget(key)
             return self._text_result(
                 f"Disconnected session {key}, which was not open; its artifacts are kept.", session=key
@@ -378,8 +415,8 @@ def _capability_lines(app: App) -> list[str]:
 
 
 def _app_document(app: App) -> dict[str, object]:
-    """Return an app as JSON: session, name or address, transport, warnings and capabilities; of a view, what it asked
-    of its host."""
+    """Describe an app as JSON: its session, name or address, transport, warnings and capabilities, and for a view, its
+    requests to its host."""
     session = app.session
     features = [name for name, is_supported in session.features.items() if is_supported]
     document: dict[str, object] = {
@@ -393,20 +430,22 @@ def _app_document(app: App) -> dict[str, object]:
     }
     if app.view is not None:
         document["view"] = _view_document(app)
-    capabilities: list[dict[str, object]] = []
-    for capability in (session.capabilities[name] for name in islice(session.capabilities, 300)):
-        fields: dict[str, object] = {
-            "name": plain_line(capability.name),
-            "description": plain_line(capability.description, 200),
-            "available": capability.available,
-        }
-        parameters = parameters_line(capability)
-        if parameters:
-            fields["parameters"] = parameters
-        if capability.view:
-            fields["view"] = plain_line(capability.view, _MAX_NAME)
-        capabilities.append(fields)
-    document["capabilities"] = capabilities
+    names = islice(session.capabilities, 300)
+    document["capabilities"] = [_capability_document(session.capabilities[name]) for name in names]
+    return document
+
+
+def _capability_document(capability: Capability) -> dict[str, object]:
+    document: dict[str, object] = {
+        "name": plain_line(capability.name),
+        "description": plain_line(capability.description, 200),
+        "available": capability.available,
+    }
+    parameters = parameters_line(capability)
+    if parameters:
+        document["parameters"] = parameters
+    if capability.view:
+        document["view"] = plain_line(capability.view, _MAX_NAME)
     return document
 
 
@@ -423,72 +462,77 @@ async def open_view(
     picture: bool,
 ) -> tuple[Result, App | None]:
     """Call a capability of ``opener`` and open its view, with these options of
-    :meth:`~transports.Session.open_view`. Return the result with the files of the view, and with ``picture`` its
-    picture, and the view.
+    :meth:`~transports.Session.open_view`.
 
-    If the capability was called and its view cannot be shown, the result has a warning, and there is no view. Raises
-    the errors of the call, and :class:`~transports.errors.UsageError` for a capability without a view and at the limit
-    of apps."""
+    Return the result and the view. The result has the files of the view, and with ``picture`` a picture of it. If the
+    call succeeds and its view cannot be shown, return the result with a warning, and ``None``. Raises the errors of the
+    call, and :class:`~transports.errors.UsageError` for a capability without a view and at the limit of apps."""
     view = opener.session.open_view(capability, params, **options)
     uri = opener.session.capabilities[capability].view or capability
     try:
         app = await apps.open_view(opener, view, uri)
     except ABPError as error:
         result: Result | None = None
-        with suppress(UsageError):  # the call itself has failed
+        # There is no result if the call itself has failed.
+        with suppress(UsageError):
             result = view.result
         if result is None:
             raise
         reason = f"the view is not shown: {error.message}"
         return replace(result, warnings=(*result.warnings, reason)), None
+
     result = view.result
     files = {f"view.files.{number}": ref for number, ref in enumerate(view.files)}
     warnings = list(result.warnings)
     if picture:
         try:
-            files["view.picture"] = await _picture_of(view)
+            files["view.picture"] = await _picture_at_rest(view)
         except ABPError as error:
             warnings.append(f"the view cannot be pictured: {error.message}")
-    return replace(result, artifacts={**result.artifacts, **files}, warnings=tuple(warnings)), app
+    result = replace(result, artifacts={**result.artifacts, **files}, warnings=tuple(warnings))
+    return result, app
 
 
-async def _picture_of(view: View) -> ArtifactRef:
-    """Return a picture of a view that rests: two looks at it are the same, or it moves on and on for three seconds."""
+async def _picture_at_rest(view: View) -> ArtifactRef:
+    """Return a picture of a view once two pictures in a row are the same, or after three seconds."""
     request = Message("page/screenshot", {"type": "png"})
-    last: object = None
+    previous: object = None
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
         picture = (await view.transport.request(request, timeout=10)).payload
-        if picture == last:
+        if picture == previous:
             break
-        last = picture
+        previous = picture
         await asyncio.sleep(0.15)
     return (await view.screenshot(timeout=10)).artifact()
 
 
-def _opened_view(app: App) -> tuple[str, Mapping[str, object]]:
-    """Return a view that was opened just now as text and as JSON."""
+def _describe_opened_view(app: App) -> tuple[str, Mapping[str, object]]:
+    """Describe a new view as text and as JSON."""
     view = app.view
     assert view is not None
     names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]
     tools = ", ".join(names) or "none"
-    more = len(view.capabilities) - len(names)
-    if more:
-        tools += f" and {more} more"
+    unlisted = len(view.capabilities) - len(names)
+    if unlisted:
+        tools += f" and {unlisted} more"
     lines = [
         f"View opened: {plain_line(view.info.name, _MAX_LINE)} (session {app.key}).",
         f"Its tools: {tools}",
     ]
+
     warnings = [*view.warnings, *(f"not allowed by the view's policy: {report}" for report in view.violations)]
-    lines += [f"Warning: {plain_line(warning, _MAX_LINE)}" for warning in warnings[:5]]
-    if len(warnings) > 5:
-        lines.append(f"{len(warnings) - 5} more warnings: abp_status with this session")
+    max_warnings = 5
+    lines += [f"Warning: {plain_line(warning, _MAX_LINE)}" for warning in warnings[:max_warnings]]
+    if len(warnings) > max_warnings:
+        lines.append(f"{len(warnings) - max_warnings} more warnings: abp_status with this session")
+
     return "\n".join(lines), {"session": app.key, "tools": names, **_view_document(app)}
 
 
 def _view_document(app: App) -> dict[str, object]:
-    """Return a view as JSON: its address, the session of its app, the newest 20 of its requests to its host (each the
-    kind and, if it was refused, that), what it gave the model last, warnings, reports of its policy, and files."""
+    """Describe a view as JSON: its address, the session of its app, its newest 20 requests to its host (with
+    ``refused`` if the host refused), its latest context for the model, warnings, policy violations, and files."""
     view = app.view
     assert view is not None and app.opened_by is not None
     requests: list[dict[str, object]] = []
@@ -505,6 +549,7 @@ def _view_document(app: App) -> dict[str, object]:
         if isinstance(url, str):
             fields["url"] = plain_line(url, _MAX_LINE)
         requests.append(fields)
+
     return {
         "uri": app.shown_target,
         "opened_by": app.opened_by.key,

@@ -79,13 +79,15 @@ _CHOICES: Mapping[str, object] = {
 }
 
 
-def _compared(target: str) -> str:
-    """Return a target for comparison: of an address, scheme and host in small letters, and a path."""
+def _comparable_target(target: str) -> str:
+    """Return a target for comparison: an address with its scheme and host in lower case and a path, or any other target
+    as it is."""
     if not is_address(target) or origin_of(target) is None:
         return target
-    parts = urlsplit(target)  # which has the scheme in small letters
-    user, separator, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=user + separator + host.lower(), path=parts.path or "/").geturl()
+    # This puts the scheme in lower case.
+    parts = urlsplit(target)
+    credentials, separator, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=credentials + separator + host.lower(), path=parts.path or "/").geturl()
 
 
 class Connections:
@@ -104,7 +106,8 @@ class Connections:
         self._writing: set[asyncio.Task[None]] = set()
         self._loading = asyncio.Lock()
 
-    async def _in_ledger(self) -> dict[str, KeptConnection]:
+    async def _kept_connections(self) -> dict[str, KeptConnection]:
+        """Return the kept connections by session, read from the ledger once."""
         async with self._loading:
             if self._kept is None:
                 connections = await self._ledger.connections(self._scope)
@@ -113,21 +116,27 @@ class Connections:
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
         """Keep the connection of ``app``, made with these arguments of `abp_connect`, in the ledger."""
-        connections = await self._in_ledger()
+        connections = await self._kept_connections()
         connections[app.key] = KeptConnection(app.key, dict(arguments))
+
+        # Above the limit, the oldest closed connections are forgotten.
+        excess = max(len(connections) - MAX_CONNECTIONS, 0)
         closed = [key for key in connections if key not in self._apps]
-        for key in closed[: max(len(connections) - MAX_CONNECTIONS, 0)]:
+        for key in closed[:excess]:
             del connections[key]
         await self._ledger.keep_connection(self._scope, connections[app.key])
 
-    async def open_already(self, target: str, arguments: Mapping[str, object]) -> App | None:
-        """Return the oldest open app of a target that was connected with the same ``transport``, ``browser``,
-        ``headless`` and ``abpPage`` in the arguments of `abp_connect`; ``None`` without one."""
-        connections = await self._in_ledger()
+    async def find_open(self, target: str, arguments: Mapping[str, object]) -> App | None:
+        """Return the oldest open app with this target, ``transport``, ``browser``, ``headless`` and ``abpPage`` of
+        `abp_connect`, or ``None``."""
+        connections = await self._kept_connections()
         choices = {name: arguments.get(name, default) for name, default in _CHOICES.items()}
         transport = choices.pop("transport")
+
         for key, app in self._apps.items():
-            if _compared(app.target) != _compared(target) or transport not in ("auto", app.session.transport.name):
+            has_target = _comparable_target(app.target) == _comparable_target(target)
+            has_transport = transport in ("auto", app.session.transport.name)
+            if not has_target or not has_transport:
                 continue
             connected_with: Mapping[str, object] = {}
             if key in connections:
@@ -141,21 +150,21 @@ class Connections:
             self._kept.pop(key, None)
         spawn(self._ledger.forget_connection(self._scope, key), self._writing)
 
-    async def configured(self, target: str, connect: Callable[[str | None], Awaitable[App]]) -> App:
+    async def connect_configured(self, target: str, connect: Callable[[str | None], Awaitable[App]]) -> App:
         """Connect a target of the bridge's settings, under its previous session name if it had one."""
         arguments = {_CONFIGURED: target}
-        previous = None
-        for connection in (await self._in_ledger()).values():
+        previous_session = None
+        for connection in (await self._kept_connections()).values():
             if connection.arguments == arguments and connection.session not in self._apps:
-                previous = connection.session
+                previous_session = connection.session
                 break
-        app = await connect(previous)
+        app = await connect(previous_session)
         await self.keep(app, arguments)
         return app
 
-    async def closed(self) -> list[KeptConnection]:
+    async def list_closed(self) -> list[KeptConnection]:
         """Return the kept connections that are not open, except those of the bridge's settings."""
-        connections = (await self._in_ledger()).values()
+        connections = (await self._kept_connections()).values()
         return [
             connection
             for connection in connections
@@ -163,30 +172,33 @@ class Connections:
         ]
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
-        """Select an app with :meth:`.Apps.select`, after opening it again if it was closed. Propagates the errors of
-        both."""
+        """Select an app with :meth:`.Apps.select`, after opening it again with ``open_app`` if it was closed. Several
+        calls that select the same closed app open it once. Propagates the errors of both."""
         if key in self._apps or (key is None and self._apps):
             return self._apps.select(key, capability)
-        closed = {connection.session: connection for connection in await self.closed()}
+
+        closed = {connection.session: connection for connection in await self.list_closed()}
         if key is None and closed:
             if len(closed) > 1:
                 raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed)}")
             key = next(iter(closed))
+
         if isinstance(key, str) and key in closed:
             if key not in self._opening:
                 opening = self._opening[key] = asyncio.ensure_future(open_app(closed[key].arguments, key))
-                opening.add_done_callback(partial(self._opened, key))
+                opening.add_done_callback(partial(self._on_opened, key))
             await asyncio.shield(self._opening[key])
             self._reopened.add(key)
         return self._apps.select(key, capability)
 
-    def _opened(self, key: str, opening: asyncio.Future[App]) -> None:
+    def _on_opened(self, key: str, opening: asyncio.Future[App]) -> None:
         del self._opening[key]
         if not opening.cancelled():
-            opening.exception()  # marks it as retrieved: the waiting request may be gone
+            # Mark the exception as retrieved, since the waiting request may be gone.
+            opening.exception()
 
     def with_note(self, app: App, result: Result) -> Result:
-        """Return a result, with a warning if it is the first since the app was opened again."""
+        """Return a result with a warning if it is the first since the app was opened again."""
         if app.key not in self._reopened:
             return result
         self._reopened.discard(app.key)
@@ -213,21 +225,25 @@ class _ServerSubscriptions:
 
     async def update(self, uris: Set[str]) -> None:
         """Subscribe to exactly these URIs, each at the first server that accepts it. A URI that no server accepts is
-        tried again with the next update, such as after an app was connected."""
+        tried again with the next update, for example after another app was connected."""
         async with self._lock:
             for uri, app in list(self._subscribed.items()):
                 is_open = self._apps.get(app.key) is app
                 if uri not in uris or not is_open:
                     del self._subscribed[uri]
                     if is_open:
-                        await self._request(app, uri, subscribe=False)
+                        await self._change_subscription(app, uri, subscribe=False)
+
             for uri in uris - self._subscribed.keys():
                 for app in tuple(self._apps.values()):
-                    if app.session.resources.available and await self._request(app, uri, subscribe=True):
+                    if not app.session.resources.available:
+                        continue
+                    if await self._change_subscription(app, uri, subscribe=True):
                         self._subscribed[uri] = app
                         break
 
-    async def _request(self, app: App, uri: str, *, subscribe: bool) -> bool:
+    async def _change_subscription(self, app: App, uri: str, *, subscribe: bool) -> bool:
+        """Subscribe to a URI at a server, or unsubscribe. Return whether the server accepts it; an error is logged."""
         resources = app.session.resources
         try:
             if subscribe:
@@ -287,17 +303,18 @@ class Subscribers:
         await self._watcher.aclose()
 
     @property
-    def empty(self) -> bool:
-        return not self._open_streams and not self._uris()
+    def is_empty(self) -> bool:
+        return not self._open_streams and not self._subscribed_uris()
 
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def register(self, ctx: Context) -> None:
         """Register the client of this request for notifications. Newer clients call :meth:`listen` instead."""
         if not is_modern(ctx):
-            self._connection(ctx)
+            self._connection_of(ctx)
 
-    def _connection(self, ctx: Context) -> _Connection:
+    def _connection_of(self, ctx: Context) -> _Connection:
+        """Return the connection of an older client, a new one with its first request."""
         key = connection_key(ctx)
         if key not in self._connections:
             self._connections[key] = _Connection(ctx.session)
@@ -308,6 +325,7 @@ class Subscribers:
         return self._connections[key]
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Send notifications to a newer client until it ends the request."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
         self._stream_uris.update(uris)
         self._open_streams += 1
@@ -317,24 +335,25 @@ class Subscribers:
         finally:
             self._open_streams -= 1
             self._stream_uris.subtract(uris)
-            self._stream_uris += Counter()  # drops URIs with a count of zero
+            # Drop the URIs whose count is zero now.
+            self._stream_uris += Counter()
             spawn(self.watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
         """Subscribe an older client to one resource. Raises :class:`MCPError` above 1,000 resources."""
-        uris = self._connection(ctx).uris
+        uris = self._connection_of(ctx).uris
         if len(uris) >= _MAX_URIS and uri not in uris:
             raise MCPError(INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
         uris.add(uri)
         await self.watch_or_stop()
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
-        self._connection(ctx).uris.discard(uri)
+        self._connection_of(ctx).uris.discard(uri)
         await self.watch_or_stop()
 
     def set_level(self, ctx: Context, level: LoggingLevel) -> None:
         """Set the lowest log level sent to an older client; the default is ``info``."""
-        self._connection(ctx).level = level
+        self._connection_of(ctx).level = level
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -351,8 +370,9 @@ class Subscribers:
         removed or stored (again)."""
         changed = {ref.id for ref in (*change.stored, *change.updated)}
         changed.update(artifact_id for artifact_id, _ in change.removed)
-        for uri in self._uris():
-            if uri.removeprefix(_ARTIFACT).partition("?")[0] in changed:
+        for uri in self._subscribed_uris():
+            artifact_id = uri.removeprefix(_ARTIFACT).partition("?")[0]
+            if artifact_id in changed:
                 self.resource_updated(uri)
         self.resources_changed()
 
@@ -361,19 +381,21 @@ class Subscribers:
         self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
     async def log(self, level: LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
-        """Send an app's ``data`` as a log message: to the client that made the request ``ctx``, without one to all
-        older clients. Newer clients are sent log messages only during a request, and only if it asks for them."""
+        """Send an app's ``data`` as a log message to the client of the request ``ctx``, or without a request to all
+        older clients. Newer clients get log messages only during a request, and only if it asks for them."""
         message = LoggingMessageNotification(
             params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
         )
         if ctx is not None:
-            if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(connection_key(ctx), level):
+            is_allowed = level in allowed_log_levels(ctx.protocol_version, ctx.meta)
+            if is_allowed and self._wants_level(connection_key(ctx), level):
                 await ctx.session.send_notification(message, ctx.request_id)
             return
-        for key in [key for key in self._connections if self._wants(key, level)]:
-            await self._send(key, lambda session: session.send_notification(message))
 
-    def _wants(self, key: str, level: LoggingLevel) -> bool:
+        for key in [key for key in self._connections if self._wants_level(key, level)]:
+            await self._notify(key, lambda session: session.send_notification(message))
+
+    def _wants_level(self, key: str, level: LoggingLevel) -> bool:
         connection = self._connections.get(key)
         return connection is None or _LOG_LEVELS.index(level) >= _LOG_LEVELS.index(connection.level)
 
@@ -385,17 +407,19 @@ class Subscribers:
         async def publish(keys: list[str]) -> None:
             await self._bus.publish(event)
             for key in keys:
-                await self._send(key, send)
+                await self._notify(key, send)
 
         spawn(publish(list(keys)), self._tasks)
 
-    async def _send(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
+    async def _notify(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
+        """Call ``send`` with the connection of an older client. Drop a client that cannot be reached."""
         connection = self._connections.get(key)
         if connection is None:
             return
         try:
             await send(connection.session)
-        except Exception as error:  # the other clients must still be notified
+        except Exception as error:
+            # The other clients must still be notified.
             if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
                 logger.exception("a client could not be notified")
             self._connections.pop(key, None)
@@ -403,18 +427,19 @@ class Subscribers:
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
-    def _uris(self) -> set[str]:
-        return {*self._stream_uris, *(uri for connection in self._connections.values() for uri in connection.uris)}
+    def _subscribed_uris(self) -> set[str]:
+        """Return the URIs that any client is subscribed to."""
+        return set(self._stream_uris).union(*(connection.uris for connection in self._connections.values()))
 
     async def watch_or_stop(self) -> None:
-        """Watch the store exactly while there are subscriptions to artifacts, and update the subscriptions at servers,
-        including newly connected ones. No change is missed after this returns."""
+        """Watch the store if there are subscriptions to artifacts, otherwise stop watching it. Update the subscriptions
+        at servers, including newly connected ones. No change is missed after this returns."""
         async with self._watcher_lock:
-            if any(uri.startswith(_ARTIFACT) for uri in self._uris()):
+            if any(uri.startswith(_ARTIFACT) for uri in self._subscribed_uris()):
                 await self._watcher.start()
             else:
                 await self._watcher.aclose()
-        await self._update_servers({uri for uri in self._uris() if not uri.startswith(_ARTIFACT)})
+        await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
 
 
 def connection_key(ctx: Context) -> str:
@@ -461,7 +486,9 @@ class User:
         self._suspended: dict[str, ToolCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: dict[str, asyncio.Task[App]] = {}
-        self._dormant, self._closing = True, False
+        #: True until the first request, and after :meth:`retire`.
+        self._dormant = True
+        self._closing = False
         self._last_used = time.monotonic()
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -494,8 +521,8 @@ class User:
             spawn(self.subscribers.watch_or_stop(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
-        """Announce the removal of the app's tools. The connection stays in the ledger if the user is retired or closed,
-        but not if it was disconnected on request."""
+        """Announce the removal of the app's tools. If the app was disconnected on request, and not because the user is
+        retired or closed, forget its connection."""
         if not self._dormant and not self._closing:
             self.connections.forget(app.key)
         if self._activity:
@@ -513,13 +540,14 @@ class User:
             case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
                 self.subscribers.resource_updated(uri)
             case Notification():
-                spawn(self._log(app, event.event, event.data), self._tasks)
+                spawn(self._forward_log(app, event.event, event.data), self._tasks)
             case ConnectionChanged():
                 name = "connection/restored" if event.connected else "connection/lost"
-                spawn(self._log(app, name, {"reason": event.reason}), self._tasks)
+                spawn(self._forward_log(app, name, {"reason": event.reason}), self._tasks)
 
-    async def _log(self, app: App, event: str, data: object) -> None:
-        """Send a log message to the client of the app's latest call, or to all clients if no client waits for it."""
+    async def _forward_log(self, app: App, event: str, data: object) -> None:
+        """Send an app's event as a log message to the client of the app's latest call, or to all clients if no client
+        waits for that call."""
         ctx: Context | None = None
         if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
             ctx = app.pending_calls[-1].ctx
@@ -532,11 +560,12 @@ class User:
         await self.subscribers.log(level, f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:
-        """Wait at most ``timeout`` seconds until the apps of the options are connected. Return the failed targets with
-        the reasons, or ``None``."""
+        """Wait at most ``timeout`` seconds until the apps of the options are connected. Return a text with the targets
+        that failed and the reasons, or ``None``."""
         if not self._connecting:
             return None
         await asyncio.wait(self._connecting.values(), timeout=timeout)
+
         failures = []
         for target, task in self._connecting.items():
             if not task.done() or task.cancelled():
@@ -583,11 +612,12 @@ class User:
     # --- activity of the user -----------------------------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Record the time of a request's begin or end. The first request connects the apps of the options in the
-        background."""
+        """Record the time of a request, at its beginning and at its end. The first request connects the apps of the
+        options in the background."""
         self._last_used = time.monotonic()
         if not self._dormant:
             return
+
         self._dormant = False
         self._connecting = {}
         for target in self._options.apps:
@@ -597,7 +627,7 @@ class User:
             if self._options.adapter is not None:
                 options["adapter"] = self._options.adapter
             connect = partial(self.connect, target, options)
-            self._connecting[target] = asyncio.ensure_future(self.connections.configured(target, connect))
+            self._connecting[target] = asyncio.ensure_future(self.connections.connect_configured(target, connect))
 
     def idle_seconds(self) -> float:
         """Return the seconds since the last request; 0 while a call is running or an app is being connected."""
@@ -634,17 +664,17 @@ class Users:
         """Return the user of the current request's token, or with ``isolate_sessions``, of this session."""
         name, session = key = self._key(connection)
         if key not in self._users:
-            # the client's session is the tenant here, since the scope's session belongs to an app
+            # The client's session is the tenant, since the session of a scope is that of an app.
             store = self.store.scoped(Scope(tenant=session, user=name))
             named = {app: entry for app, entry in self.named.items() if entry.is_for(name)}
             self._make_room(name)
-            self._users[key] = User(
-                store, self.connect, self.options, self.calls, self.activity, named, partial(self._connected, name)
-            )
+            count_apps = partial(self._count_apps, name)
+            self._users[key] = User(store, self.connect, self.options, self.calls, self.activity, named, count_apps)
         self._users[key].touch()
         return self._users[key]
 
-    def _connected(self, name: str) -> int:
+    def _count_apps(self, name: str) -> int:
+        """Return the number of connected apps of a user in all sessions."""
         return sum(user.apps.count for (owner, _), user in self._users.items() if owner == name)
 
     def _make_room(self, name: str) -> None:
@@ -681,9 +711,10 @@ class Users:
             await asyncio.sleep(min(limit / 4, 30))
             for key, user in list(self._users.items()):
                 if user.idle_seconds() > limit and self._users.get(key) is user:
-                    if user.subscribers.empty:
+                    if user.subscribers.is_empty:
                         del self._users[key]
                     try:
                         await user.retire()
-                    except Exception:  # the other users are still retired
+                    except Exception:
+                        # The other users must still be retired.
                         logger.exception("the apps of an idle user could not be disconnected")

@@ -106,7 +106,7 @@ class Duplex:
         await cancel_and_wait(self._working.values())
 
     async def _pass_request(self, message: Message) -> None:
-        if self._exchange.is_ours(message):
+        if self._exchange.is_for_proxy(message):
             self._begin_work(message, self._answer_request)
             return
         files = self._exchange.files_in(message)

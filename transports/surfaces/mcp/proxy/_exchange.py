@@ -201,7 +201,7 @@ class Exchange:
         if key in self._open:
             self._open[key].is_cancelled = True
 
-    def is_ours(self, message: Message) -> bool:
+    def is_for_proxy(self, message: Message) -> bool:
         """Return whether the proxy answers a request itself: for artifacts, and for lists of resources if the server
         has no resources."""
         if message.method == "resources/read":
@@ -209,7 +209,7 @@ class Exchange:
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def answer(self, message: Message) -> bytes:
-        """Answer a request for which :meth:`is_ours` is true."""
+        """Answer a request for which :meth:`is_for_proxy` is true."""
         view = self._rewriter.view
         raw_id = bytes(message.envelope.id)
         params = message.params
@@ -237,7 +237,7 @@ class Exchange:
         tool = self._tool_of(message)
         if tool is None:
             return {}
-        return tool.files.named_in(message)
+        return tool.files.find_named_in(message)
 
     async def with_files(self, message: Message, files: Mapping[Place, str], ask: Ask) -> Message:
         """Return a call with the content of the files that it names; ``ask`` sends a question to the client.
@@ -249,7 +249,7 @@ class Exchange:
         if any(not text.startswith("artifact:") for text in files.values()):
             folders = await self.roots.folders(ask)
         async with self._shared.reading:
-            raw = await tool.files.filled(message, files, self._store, folders)
+            raw = await tool.files.fill_in(message, files, self._store, folders)
         return await read_message(raw)
 
     def _tool_of(self, message: Message) -> _ToolFacts | None:
@@ -289,7 +289,7 @@ class Exchange:
             return Passed(line, self._related_request(message))
         return Passed(line, message.key, answers=message.is_answer)
 
-    def answered(self, key: Key) -> None:
+    def forget_request(self, key: Key) -> None:
         """Forget a request that has its answer, or needs none."""
         request = self._open.pop(key, None)
         if request is not None and request.progress is not None:
@@ -315,7 +315,7 @@ class Exchange:
             return Passed(line)
         if key in self.unsent:
             return self._drop(line)
-        self.answered(key)
+        self.forget_request(key)
         return Passed(line, key, answers=True)
 
     def _drop(self, line: bytes) -> Passed | None:
@@ -340,7 +340,7 @@ class Exchange:
         if key is None or key not in self._open:
             raise ProtocolError(f"an answer of the server cannot be read, and its request is unknown: {error.message}")
 
-        self.answered(key)
+        self.forget_request(key)
         raw_id = ends.identity
         if key_or_none(raw_id) != key:
             raw_id = encode_json(key)
@@ -425,7 +425,7 @@ class Exchange:
             pass  # these fields have another form; the proxy can do without them
         else:
             self.facts.version = described.protocol_version
-            self._shared.stats.name(described.info.name)
+            self._shared.stats.rename_server(described.info.name)
 
         capabilities: dict[str, msgspec.Raw] = {}
         if "capabilities" in fields:
@@ -460,6 +460,7 @@ def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
 
 
 def _tools_of(result: msgspec.Raw) -> dict[str, _ToolFacts]:
+    """Return the facts about the tools that a result lists; tools of another form are left out."""
     tools: dict[str, _ToolFacts] = {}
     for raw in msgspec.json.decode(result, type=_Tools).tools:
         try:

@@ -159,7 +159,7 @@ class FileParams:
                 texts[schema_place] = _MAX_BYTES
         return cls(urls, texts)
 
-    def named_in(self, message: Message) -> dict[Place, str]:
+    def find_named_in(self, message: Message) -> dict[Place, str]:
         """Return the artifacts and paths that a call names, by their places in its arguments."""
         if not (self.urls or self.texts):
             return {}
@@ -175,7 +175,7 @@ class FileParams:
             return {}
         return files
 
-    async def filled(
+    async def fill_in(
         self, message: Message, files: Mapping[Place, str], store: ArtifactStore, folders: Sequence[Path]
     ) -> bytes:
         """Return a call with the content of its files in place of their names. A path outside ``folders`` stays as it

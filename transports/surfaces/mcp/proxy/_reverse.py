@@ -99,7 +99,7 @@ class ReverseProxy:
                 exchange.roots.forget()
 
         if message is not None and message.is_request:
-            if exchange.is_ours(message):
+            if exchange.is_for_proxy(message):
                 return stream_response(_answer_event(exchange, message))
             files = exchange.files_in(message)
             if files:
@@ -127,12 +127,13 @@ class ReverseProxy:
     async def _forward(
         self, request: Request, body: bytes, user: str, exchange: Exchange, message: Message | None
     ) -> Response:
+        """Send a request to the server and return its response; 502 if the server cannot be reached."""
         try:
             response = await self._send_upstream(request, body)
             return await self._pass_response(response, request, user, exchange, message)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             if message is not None and message.key is not None:
-                exchange.answered(message.key)
+                exchange.forget_request(message.key)
             reason = unreachable(self._server, error).message
             return _json_response(error_message(_raw_id_of(message), UNAVAILABLE, reason), 502)
 
@@ -180,7 +181,7 @@ class ReverseProxy:
             status = response.status_code
             if status >= 300:
                 if message is not None and message.key is not None:
-                    exchange.answered(message.key)
+                    exchange.forget_request(message.key)
                 is_about_client = 400 <= status < 600 and status not in (401, 407)
                 if not is_about_client:
                     status = 502
@@ -374,6 +375,7 @@ def stream_response(
 
 
 async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield events, and a comment after each 15 seconds of silence, so that no one closes the connection as idle."""
     async with aclosing(events):
         next_event = asyncio.ensure_future(anext(events, None))
         try:

@@ -153,21 +153,24 @@ class _Sessions:
                     spawn(session.aclose(), self._closing)
 
     async def serve(self, request: Request, user: str) -> Response:
-        is_modern = request.headers.get(VERSION) in STATELESS_VERSIONS
+        """Answer a request: GET listens, DELETE ends a session, and POST sends a message."""
+        has_handshake = request.headers.get(VERSION) not in STATELESS_VERSIONS
         name = request.headers.get(SESSION, "")
         session = self._sessions.get((user, name))
         if session is not None and not session.is_alive:
             spawn(self._sessions.pop((user, name)).aclose(), self._closing)
             session = None
 
-        if is_modern and request.method != "POST":
+        if not has_handshake and request.method != "POST":
             return refusal(405, "only POST")
-        if name and session is None and not is_modern:
+        if has_handshake and name and session is None:
             return refusal(404, "this session has ended; initialize again")
+
         if request.method == "DELETE":
             if session is not None:
                 spawn(self._sessions.pop((user, name)).aclose(), self._closing)
             return Response(status_code=200)
+
         if request.method == "GET":
             if session is None:
                 return refusal(400, "initialize first")
@@ -184,9 +187,9 @@ class _Sessions:
             return refusal(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
 
         try:
-            if is_modern:
-                return await self._post_without_session(message, user)
-            return await self._post_in_session(message, user, session)
+            if has_handshake:
+                return await self._post_in_session(message, user, session)
+            return await self._post_without_session(message, user)
         except ConnectFailed as error:
             return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
 
@@ -368,7 +371,7 @@ class Session:
 
     async def _cancel_request(self, message: Message) -> None:
         assert message.key is not None
-        self._exchange.answered(message.key)
+        self._exchange.forget_request(message.key)
         cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}'
         await self._duplex.from_client(cancelled % bytes(message.envelope.id))
 

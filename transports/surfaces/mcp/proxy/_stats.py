@@ -127,8 +127,8 @@ class Stats:
         self._log = log
         self._unwritten: list[tuple[float, str, str, Size, Size, int]] = []
 
-    def name(self, server: str) -> None:
-        """Call the server by its own name, if it has one."""
+    def rename_server(self, server: str) -> None:
+        """Use the name that the server gives itself, if it has one."""
         self.server = plain_line(server, _MAX_NAME) or self.server
 
     def count(self, tool: str, received: Size, sent: Size, files: int) -> None:

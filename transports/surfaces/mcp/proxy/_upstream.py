@@ -125,7 +125,8 @@ class ProcessServer:
         code = self._process.returncode
         if code is None:
             return 1
-        if code < 0:  # ended by a signal
+        if code < 0:
+            # A signal has ended it.
             return 128 - code
         return code
 
@@ -146,6 +147,7 @@ class ProcessServer:
 
 
 def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
+    """Start the shell that ends a process group if this process dies; ``None`` on Windows."""
     if os.name == "nt":
         return None
     return subprocess.Popen(
