@@ -7,6 +7,7 @@ import os
 import socket
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
@@ -73,7 +74,8 @@ class Ledger:
 
         try:
             values = await self._transactions.run(read_values, write=False)
-            if self._existing and not any(name.startswith(INPUT) for name in values):
+            has_input = any(name.startswith(INPUT) for name in values)
+            if self._existing and not has_input:
                 fault, advice = "the run has no jobs", ""
                 if self._run:
                     fault, advice = f"the run {self._run!r} has no jobs", "correct run=, or "
@@ -115,7 +117,8 @@ class Ledger:
             await self._transactions.run(adding.stage, adding.cancelled.set, write=False)
 
         def work(cursor: Cursor) -> Added:
-            self._database.lock(cursor, f"{self._run} input")  # not the run's own lock: workers go on meanwhile
+            # This is not the run's own lock, so that workers can go on meanwhile.
+            self._database.lock(cursor, f"{self._run} input")
             added = adding.add(cursor, staged=staged)
             self._keep_cancelled(cursor)
             return added
@@ -146,10 +149,12 @@ class Ledger:
 
         See :meth:`settle` and :meth:`lease`. Return the number of settled jobs that this worker held, and the newly
         leased jobs."""
-        lease, attempts = uuid.uuid4().hex, itertools.count()
+        lease = uuid.uuid4().hex
+        attempts = itertools.count()
 
         def work(cursor: Cursor) -> tuple[int, list[Leased]]:
             self._database.begin_work(self.worker)
+            # The transaction runs again after a lost connection, and may have been committed before.
             again = next(attempts) > 0
             held = self._settle(cursor, settlements)
             request = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._turns, again)
@@ -187,37 +192,45 @@ class Ledger:
         """End expired leases and the leases of lost workers. Return the numbers of jobs that are queued again, and of
         ``unknown`` jobs."""
 
-        def work(cursor: Cursor) -> tuple[int, int]:
-            others: list[str] = []
-            if self._database.sees_workers:
-                cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
-                others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
-            again = unknown = 0
-            error = (
-                "its worker was lost while it had the job, which may have run; look at the app before sending it again"
-            )
-            may_run_again = "(idempotent = 1 AND attempts < ?)"  # in both statements: a lease may expire between them
-            for ended, values in (
-                (f"lease_until < (SELECT {self._database.now})", ()),  # evaluated once, so that the index can be used
-                *(("worker = ?", (worker,)) for worker in self._database.lost_workers(others)),
-            ):
-                cursor.execute(
-                    "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
-                    f"WHERE run = ? AND {LEASED} AND {ended} AND {may_run_again}",
-                    (State.QUEUED.value, self._run, *values, _MAX_LOST),
-                )
-                again += cursor.rowcount
-                cursor.execute(
-                    f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
-                    f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {ended} AND NOT {may_run_again}",
-                    (State.UNKNOWN.value, "LEASE_EXPIRED", error, self._run, *values, _MAX_LOST),
-                )
-                unknown += cursor.rowcount
-            if again:
-                self._keep_cancelled(cursor)
-            return again, unknown
+        return await self._transactions.run(self._expire)
 
-        return await self._transactions.run(work)
+    def _expire(self, cursor: Cursor) -> tuple[int, int]:
+        others: list[str] = []
+        if self._database.sees_workers:
+            cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
+            others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
+
+        # The time is selected, so that it is evaluated once and the index can be used.
+        queued, unknown = self._end_leases(cursor, f"lease_until < (SELECT {self._database.now})")
+        for worker in self._database.lost_workers(others):
+            queued_of_worker, unknown_of_worker = self._end_leases(cursor, "worker = ?", worker)
+            queued += queued_of_worker
+            unknown += unknown_of_worker
+
+        if queued:
+            self._keep_cancelled(cursor)
+        return queued, unknown
+
+    def _end_leases(self, cursor: Cursor, condition: str, *values: Value) -> tuple[int, int]:
+        """End the leases that fulfil an SQL condition. Queue idempotent jobs again, and make the others ``unknown``.
+
+        Return the numbers of both."""
+        # Both statements have this condition, since a lease may expire between them.
+        may_run_again = "(idempotent = 1 AND attempts < ?)"
+        cursor.execute(
+            "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
+            f"WHERE run = ? AND {LEASED} AND {condition} AND {may_run_again}",
+            (State.QUEUED.value, self._run, *values, _MAX_LOST),
+        )
+        queued = cursor.rowcount
+
+        error = "its worker was lost while it had the job, which may have run; look at the app before sending it again"
+        cursor.execute(
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
+            f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {condition} AND NOT {may_run_again}",
+            (State.UNKNOWN.value, "LEASE_EXPIRED", error, self._run, *values, _MAX_LOST),
+        )
+        return queued, cursor.rowcount
 
     async def cancel(self) -> int:
         """Cancel all queued jobs, and jobs added or queued again later. Running jobs go on. Return the number of
@@ -280,35 +293,36 @@ class Ledger:
 
         The lines are read in pages, not in one snapshot: a job that changes meanwhile may appear in its old or new
         state."""
-        chosen = [state.value for state in states or tuple(State)]
-        in_states = f"state IN ({', '.join('?' * len(chosen))})"
         after: tuple[int, str] = (0, "")
         while True:
-
-            def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
-                is_later = "position >= ? AND (position > ? OR key > ?)"
-                values: Sequence[Value] = (self._run, after[0], *after, *chosen, _PAGE)
-                cursor.execute(
-                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {is_later} AND {in_states} "
-                    "ORDER BY position, key LIMIT ?",
-                    values,
-                )
-                rows = [row_from(*cells) for cells in cursor.fetchall()]
-                cursor.execute(
-                    f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
-                    f"AND {is_later}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {in_states} "
-                    "ORDER BY c.position, c.key LIMIT ?",
-                    values,
-                )
-                rows += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
-                return sorted(rows, key=lambda line: (line.position, line.key))[:_PAGE]
-
-            page = await self._transactions.run(work, write=False)
+            read_page = partial(self._read_page, states=states or tuple(State), after=after)
+            page = await self._transactions.run(read_page, write=False)
             for row in page:
                 yield row
             if len(page) < _PAGE:
                 return
             after = page[-1].position, page[-1].key
+
+    def _read_page(self, cursor: Cursor, *, states: Sequence[State], after: tuple[int, str]) -> list[Row]:
+        """Return the next lines after a position and key: those with jobs of their own, and copies."""
+        is_later = "position >= ? AND (position > ? OR key > ?)"
+        in_states = f"state IN ({', '.join('?' * len(states))})"
+        values: Sequence[Value] = (self._run, after[0], *after, *(state.value for state in states), _PAGE)
+        cursor.execute(
+            f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {is_later} AND {in_states} "
+            "ORDER BY position, key LIMIT ?",
+            values,
+        )
+        rows = [row_from(*cells) for cells in cursor.fetchall()]
+
+        cursor.execute(
+            f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
+            f"AND {is_later}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {in_states} "
+            "ORDER BY c.position, c.key LIMIT ?",
+            values,
+        )
+        rows += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
+        return sorted(rows, key=lambda line: (line.position, line.key))[:_PAGE]
 
     async def replaced(self) -> int:
         """Return the number of failed lines with a corrected replacement."""

@@ -87,11 +87,13 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     order = f"ORDER BY {place} DESC, position DESC" if ended else f"ORDER BY {place}, position"
     beyond, within = ("<", ">=") if ended else (">", "<=")
     where = f"run = ? AND state = ? AND {place} IS NOT NULL"
-    values = _position(query.after, ended=ended)
+    values = _parse_position(query.after, ended=ended)
     if values:
         where += f" AND ({place}, position) {beyond} (?, ?)"
     copies = _keys_of_copies(cursor, run, query.text)
-    condition, bounds = _condition(query, copies)
+    condition, bounds = _filter_condition(query, copies)
+
+    # A filter may match few jobs. So only a window of the jobs is searched for one page, up to ``end``.
     end: _Position | None = None
     if condition:
         furthest = max if ended else min
@@ -105,6 +107,8 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
         if end is not None:
             where += f" AND ({place}, position) {within} (?, ?)"
             values = (*values, *end)
+
+    # One row more than the page has shows whether there is a next page.
     rows: list[tuple[Value, ...]] = []
     for state in query.states:
         cursor.execute(
@@ -113,12 +117,14 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
         )
         rows += cursor.fetchall()
     rows.sort(key=lambda row: cast(_Position, row[:2]), reverse=ended)
+
     last = rows[query.limit - 1][:2] if len(rows) > query.limit else end
     page = tuple(row_from(*row[1:]) for row in rows[: query.limit])
     return JobPage(page, None if last is None else encoded(last), frozenset(copies))
 
 
 def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
+    """Return the keys of the jobs that have a copy with the id ``text``."""
     if not text:
         return []
     cursor.execute(
@@ -129,7 +135,7 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
     return [str(key) for (key,) in cursor.fetchall()]
 
 
-def _condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the SQL condition for the filters of a query, and its values."""
     condition = ""
     values: tuple[str, ...] = ()
@@ -146,10 +152,12 @@ def _condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, 
     return condition, values
 
 
-def _position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
+def _parse_position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
+    """Return the sort key in ``after``; empty without one. ``ended`` is true if it has a time, not a host."""
     if not after:
         return ()
-    positions = range(-(2**63), 2**63)  # that a database accepts
+    # Databases accept integers of 64 bits.
+    positions = range(-(2**63), 2**63)
     try:
         match decode_json(after):
             case [float() | int() as place, int(position)] if ended and position in positions:
@@ -214,8 +222,9 @@ class _Ended:
                 self.began = self._first_end(cursor, run)
             while (cast(float, last) - self.began) / self.step >= LIMITS.points:
                 self._double_step()
+
             times = self.succeeded if state is State.SUCCEEDED else self.others
-            # round() of x - 0.5 instead of a cast, since databases differ in their casts
+            # round(x - 0.5) rounds down. Databases differ in their casts.
             cursor.execute(
                 f"SELECT round((finished - ?) / ? - 0.5), count(*) {where} GROUP BY 1",
                 (self.began, self.step, *range_),
@@ -227,6 +236,7 @@ class _Ended:
                 self._add_codes(cursor, where, range_)
 
     def _add_codes(self, cursor: Cursor, where: str, range_: tuple[str | float, ...]) -> None:
+        """Count the error codes of the jobs in a query's range."""
         cursor.execute(
             f"SELECT substr(coalesce(code, ''), 1, {LIMITS.code_chars}), count(*) FROM (SELECT error_code AS code "
             f"{where} ORDER BY finished DESC LIMIT {LIMITS.coded}) AS latest GROUP BY 1 ORDER BY 2 DESC "
@@ -243,13 +253,14 @@ class _Ended:
         return min(end for end in ends if end)
 
     def _double_step(self) -> None:
+        """Merge each two intervals into one of twice the length."""
         self.step *= 2
         for times in (self.succeeded, self.others):
-            halved = Counter[int]()
+            merged = Counter[int]()
             for part, count in times.items():
-                halved[part // 2] += count
+                merged[part // 2] += count
             times.clear()
-            times.update(halved)
+            times.update(merged)
 
 
 class Tally:
@@ -277,21 +288,28 @@ class Tally:
             self._ended = _Ended()
             self._until = 0.0
             self._total = int(number_from(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
+
+        # Older ends are counted for good.
         until = now - LIMITS.settling
         if until > self._until:
             self._ended.add(cursor, self._run, self._until, until)
             self._until = until
+
+        # Recent ends are counted anew each time: transactions with earlier ends may still be committed.
         ended = self._ended.copy()
-        before = ended.states.total()
+        settled = ended.states.total()
         ended.add(cursor, self._run, self._until, now + LIMITS.settling)
+
         in_state = "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ?"
         leased = int(number_from(cursor, in_state, self._run, State.LEASED.value))
         queued = self._total - leased - ended.states.total()
+        were_queued_again = queued < 0
         if recounting:
-            cost = number_from(cursor, f"SELECT {database.now}") - now
-            self._recount_at = now + max(LIMITS.recount, cost * LIMITS.recount_factor)
-        elif queued < 0:  # jobs were queued again
+            seconds = number_from(cursor, f"SELECT {database.now}") - now
+            self._recount_at = now + max(LIMITS.recount, seconds * LIMITS.recount_factor)
+        elif were_queued_again:
             self._recount_at = 0.0
+
         parts = range(max([*ended.succeeded, *ended.others], default=-1) + 1)
         return Overview(
             states={**{s: ended.states[s] for s in State}, State.LEASED: leased, State.QUEUED: max(queued, 0)},
@@ -301,7 +319,7 @@ class Tally:
             step=ended.step,
             succeeded=tuple(ended.succeeded[part] for part in parts),
             others=tuple(ended.others[part] for part in parts),
-            recent=ended.states.total() - before,
+            recent=ended.states.total() - settled,
             now=now,
         )
 

@@ -195,8 +195,10 @@ class SqliteDatabase(SqliteConnection):
         super().close()
         lock, self._own_lock = self._own_lock, None
         if lock is not None:
-            os.close(lock[0])  # first: an open file cannot be removed on Windows
-            _remove(lock[1])
+            handle, path = lock
+            # Close it first: an open file cannot be removed on Windows.
+            os.close(handle)
+            _remove(path)
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel releases the lock at any end of the process."""
@@ -205,22 +207,30 @@ class SqliteDatabase(SqliteConnection):
         path = self._locks / worker
         try:
             self._locks.mkdir(exist_ok=True)
-            self.lost_workers([file.name for file in self._locks.iterdir()])  # removes files of ended workers
-            while True:
-                handle = open_file(path, os.O_RDWR | os.O_CREAT)
-                while not try_lock(handle):  # another worker tests the lock at this moment
-                    time.sleep(0.01)
-                with contextlib.suppress(FileNotFoundError):  # another worker removed the file before it was locked
-                    if os.path.samestat(os.fstat(handle), path.stat()):
-                        break
-                os.close(handle)
+            # This removes the files of ended workers.
+            self.lost_workers([file.name for file in self._locks.iterdir()])
+            self._own_lock = _create_lock(path), path
         except OSError as error:
             raise self._failed(error) from error
-        self._own_lock = handle, path
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return the workers whose lock is free, and remove their files."""
         return [worker for worker in workers if self._locks and _has_ended(self._locks / worker)]
+
+
+def _create_lock(path: Path) -> int:
+    """Create and lock a worker's file, and return its handle."""
+    while True:
+        handle = open_file(path, os.O_RDWR | os.O_CREAT)
+        # Another worker may be testing the lock at this moment.
+        while not try_lock(handle):
+            time.sleep(0.01)
+
+        # Another worker may have removed the file before it was locked. Then the lock is worthless: try again.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)
 
 
 def _has_ended(lock: Path) -> bool:

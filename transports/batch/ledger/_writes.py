@@ -87,47 +87,58 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
+    """Lease the requested jobs, first from the cached hosts, then from others, and return them."""
     database.lock(cursor, request.run)
     jobs: list[tuple[Value, ...]] = []
-    if request.again:  # only then, since this query scans all leases
+    # Only a repeated request looks for its jobs, since this query scans all leases.
+    if request.again:
         cursor.execute(
             "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
             (request.run, State.LEASED.value, request.lease),
         )
         jobs += cursor.fetchall()
     if not jobs:
-        jobs += _from_hosts(database, cursor, request, request.turns.cached(), request.count)
+        jobs += _lease_from_hosts(database, cursor, request, request.turns.cached(), request.count)
         if len(jobs) < request.count:
-            others = _hosts(database, cursor, request.run, request.turns.after)
-            hosts = [*islice(others, _HOSTS)]
-            jobs += _from_hosts(database, cursor, request, chain(hosts, others), request.count - len(jobs))
-            request.turns.keep(hosts if len(hosts) < _HOSTS and len(jobs) == request.count else ())
+            remaining_hosts = _hosts_with_jobs(database, cursor, request.run, request.turns.after)
+            first_hosts = [*islice(remaining_hosts, _HOSTS)]
+            hosts = chain(first_hosts, remaining_hosts)
+            jobs += _lease_from_hosts(database, cursor, request, hosts, request.count - len(jobs))
+
+            # Cache the hosts if these are all of them, and some of them may have more jobs.
+            are_all_hosts = len(first_hosts) < _HOSTS
+            is_request_met = len(jobs) == request.count
+            request.turns.keep(first_hosts if are_all_hosts and is_request_met else ())
     return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in jobs]
 
 
-def _from_hosts(
+def _lease_from_hosts(
     database: Database, cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int
 ) -> list[tuple[Value, ...]]:
-    """Lease up to ``count`` jobs of the hosts, in turn."""
+    """Lease up to ``count`` jobs of the hosts, in turn, an equal share of each as long as it has jobs.
+
+    Return the key, the job and the attempts of each."""
     jobs: list[tuple[Value, ...]] = []
-    room = _room(cursor, request, hosts, count)
+    room = _room_by_host(cursor, request, hosts, count)
     while room and len(jobs) < count:
         share = max(1, (count - len(jobs)) // len(room))
         for host, free in [*room.items()]:
             limit = min(share, free, count - len(jobs))
-            rows = _from_host(database, cursor, request, host, limit)
+            rows = _lease_from_host(database, cursor, request, host, limit)
             jobs += rows
             if rows:
                 request.turns.after = host
+
             room[host] -= len(rows)
-            if len(rows) < limit or not room[host]:
+            has_no_more_jobs = len(rows) < limit
+            if has_no_more_jobs or not room[host]:
                 del room[host]
             if len(jobs) >= count:
                 break
     return jobs
 
 
-def _room(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
+def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
     """Return the number of jobs that may be leased for each host; at most ``count`` hosts."""
     room: dict[str, int] = {}
     for host in hosts:
@@ -144,7 +155,7 @@ def _room(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: in
     return room
 
 
-def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
+def _hosts_with_jobs(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
     """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index lookup,
     independent of its number of jobs."""
     queued = (run, State.QUEUED.value)
@@ -165,10 +176,11 @@ def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator
             start = hosts[-1]
 
 
-def _from_host(
+def _lease_from_host(
     database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int
 ) -> list[tuple[Value, ...]]:
-    # MATERIALIZED: PostgreSQL may run a plain subquery again for each row, and lock more rows
+    """Lease up to ``count`` jobs of a host in the order of the input. Return their keys, jobs and attempts."""
+    # Without MATERIALIZED, PostgreSQL may run the subquery again for each row, and lock more rows.
     cursor.execute(
         "WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? "
         f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}) "
@@ -187,6 +199,8 @@ def _from_host(
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
     """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
     held = 0
+
+    # Jobs that ended and jobs to be retried need different statements.
     for ended in (True, False):
         rows = [
             _settled_row(run, worker, settlement)
@@ -204,6 +218,8 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
                 rows,
             )
             held += cursor.rowcount
+
+    # Jobs that were not begun return to the queue, as if they had not been leased.
     returned = [(State.QUEUED.value, run, settlement.key, worker) for settlement in settlements if not settlement.begun]
     if returned:
         cursor.executemany(
@@ -216,6 +232,7 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
 
 
 def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
+    """Return the values of the statement in :func:`settle_jobs`, in its order."""
     outcome = settlement.outcome
     state = outcome.state if settlement.again_after is None else State.QUEUED
     return (
@@ -240,13 +257,17 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
     Replaced lines are kept beside the run. A failed job stays while another line has it. If an id has more failed jobs
     than the addition (``abp_input``) has new lines, all of them stay, since it is unclear which one is corrected. Lines
     that the addition repeats unchanged do not count."""
-    database.lock(cursor, run)  # these jobs must not be queued again meanwhile
+    # The jobs must not be queued again meanwhile.
+    database.lock(cursor, run)
     cursor.execute("CREATE TEMP TABLE abp_added (id TEXT PRIMARY KEY, lines BIGINT)")
     cursor.execute(_FIND_ADDED, (run, last, run, last))
     cursor.execute("CREATE TEMP TABLE abp_wrong (id TEXT, key TEXT, PRIMARY KEY (id, key))")
     cursor.execute(_FIND_WRONG, (run, State.FAILED.value, last) * 2)
     keep = "INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts) "
-    wrong, values = "run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)", (run, last)
+    wrong = "run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)"
+    values = (run, last)
+
+    # Move the replaced copies, then the replaced lines with jobs of their own.
     cursor.execute(
         f"{keep}SELECT c.run, c.position, c.job, j.error_code, j.error, '[]' FROM (SELECT * FROM abp_copies "
         f"WHERE {wrong}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key",
@@ -256,6 +277,8 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
     cursor.execute(f"DELETE FROM abp_copies WHERE {wrong}", values)
     cursor.execute(f"{keep}SELECT run, position, job, error_code, error, artifacts FROM abp_jobs WHERE {wrong}", values)
     replaced += cursor.rowcount
+
+    # Delete the jobs without another line. For the other jobs, their first copy becomes their line.
     cursor.execute(
         f"DELETE FROM abp_jobs WHERE {wrong} AND key NOT IN (SELECT key FROM abp_copies WHERE run = ?)", (*values, run)
     )
@@ -269,6 +292,7 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
         "WHERE j.run = abp_copies.run AND j.key = abp_copies.key AND j.position = abp_copies.position)",
         (run,),
     )
+
     cursor.execute("DROP TABLE abp_added")
     cursor.execute("DROP TABLE abp_wrong")
     return replaced
@@ -320,12 +344,13 @@ class Addition:
             return added_before
         if not staged:
             self.stage(cursor)
+
         last = max(
             int(number_from(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run))
             for table in ("abp_jobs", "abp_copies")
         )
         lines = int(number_from(cursor, "SELECT count(*) FROM abp_input"))
-        jobs = before = 0
+        jobs = existing = 0
         for first in range(0, lines, _CHUNK):
             cursor.execute(
                 "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
@@ -334,14 +359,16 @@ class Addition:
                 (self.run, last, first, first + _CHUNK),
             )
             jobs += cursor.rowcount
-            if cursor.rowcount < min(_CHUNK, lines - first):
-                before += self._add_copies(cursor, last, first)
+            lines_of_chunk = min(_CHUNK, lines - first)
+            if cursor.rowcount < lines_of_chunk:
+                existing += self._add_copies(cursor, last, first)
+
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
         replaced = 0
         if last:
             replaced = replace_failed(self.database, cursor, self.run, last)
         cursor.execute("DROP TABLE abp_input")
-        return Added(lines, jobs, lines - jobs - before, replaced)
+        return Added(lines, jobs, copies=lines - jobs - existing, replaced=replaced)
 
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
         """Add the lines after ``first`` whose job exists already, and return the number of lines whose job came from an

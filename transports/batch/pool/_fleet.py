@@ -379,7 +379,7 @@ class Slots:
     async def acquire(self, target: str) -> Slot:
         """Lease and return a slot: with a warm session for ``target``, otherwise empty, otherwise the least recently
         used one, whose session the caller closes. Waits for a free slot."""
-        slot = None if self._waiters else self._find(target)
+        slot = None if self._waiters else self._find_slot(target)
         if slot is not None:
             slot.member.lease(slot)
             self._on_demand()
@@ -390,6 +390,7 @@ class Slots:
         try:
             return await waiter.granted
         except BaseException:
+            # The slot may have been granted at the moment of the cancellation.
             granted = waiter.granted
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.release(granted.result())
@@ -412,6 +413,7 @@ class Slots:
             self.members.remove(member)
 
     def fail(self, error: Callable[[], ABPError]) -> None:
+        """Raise a new error in each waiting call."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():
@@ -420,8 +422,8 @@ class Slots:
     def grant(self) -> None:
         """Grant free slots to waiting calls, the oldest first except for warm sessions."""
         while self._waiters:
-            waiter = self._next()
-            slot = self._find(waiter.target)
+            waiter = self._next_waiter()
+            slot = self._find_slot(waiter.target)
             if slot is None:
                 return
             self._waiters.remove(waiter)
@@ -429,24 +431,26 @@ class Slots:
                 slot.member.lease(slot)
                 waiter.granted.set_result(slot)
 
-    def _next(self) -> _Waiter:
+    def _next_waiter(self) -> _Waiter:
+        """Return the call that gets the next slot: the oldest, or shortly a newer one with a warm session."""
         if self.waited < TIMES.max_overtaken:
-            warm = {slot.held.target for slot in self._free() if slot.held}
+            warm_targets = {slot.held.target for slot in self._free_slots() if slot.held}
+            # Only the oldest calls are searched, since this runs for each released slot.
             for waiter in islice(self._waiters, 64):
-                if waiter.target in warm:
+                if waiter.target in warm_targets:
                     return waiter
         return self._waiters[0]
 
-    def _free(self) -> list[Slot]:
+    def _free_slots(self) -> list[Slot]:
         return [slot for member in self.members for slot in member.slots if not slot.leased]
 
-    def _find(self, target: str) -> Slot | None:
+    def _find_slot(self, target: str) -> Slot | None:
         """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
         recently used one.
 
         Of slots that cost the same it is the one used last: its browser has the most in its caches, and the sessions
         that go unused become the least recently used ones, which are closed first."""
-        free = self._free()
+        free = self._free_slots()
         usable = [slot for slot in free if slot.held and slot.held.target == target]
         if len(usable) < len(free) and self._may_open():
             usable += [slot for slot in free if slot.held is None]
@@ -454,7 +458,8 @@ class Slots:
             return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)
 
         def cost(slot: Slot) -> tuple[float, float]:
-            opening = 0 if slot.held else 0.5  # as much as half a running call
+            # Opening a session costs as much as half a running call.
+            opening = 0 if slot.held else 0.5
             return slot.member.load + opening, -slot.released
 
         return min(usable, key=cost)
@@ -526,45 +531,54 @@ class Fleet:
         """Start browsers in the background if there are more calls than browsers."""
         if not self._growing and not self._closed and self._wants_more():
             self._growing = True
-            spawn(self._grow(), self._tasks)
+            spawn(self._start_browsers(), self._tasks)
 
     def _wants_more(self) -> bool:
-        serving = len(self.slots.members)
-        return serving < self.slots.leased + self.slots.waiting and any(map(self._room, self._sources))
+        """Return whether there are more calls than browsers, and a source that can start another browser."""
+        calls = self.slots.leased + self.slots.waiting
+        return len(self.slots.members) < calls and any(map(self._browsers_left, self._sources))
 
-    def _room(self, source: Source) -> int:
+    def _browsers_left(self, source: Source) -> int:
         """Return the number of browsers left for a source to start."""
         return max(source.count - sum(member.source is source for member in self.slots.members), 0)
 
-    async def _grow(self) -> None:
+    async def _start_browsers(self) -> None:
+        """Start browsers one after the other, as long as there are more calls than browsers."""
         try:
             while self._wants_more() and not self._closed:
                 if not await self._wait_for_memory():
                     return
-                source = min(filter(self._room, self._sources), key=self._order)
-                pause, _ = self._order(source)
+
+                source = min(filter(self._browsers_left, self._sources), key=self._start_order)
+                pause, _ = self._start_order(source)
                 if pause > 0:
+                    # Other browsers serve meanwhile, and the next check tries again.
                     if self.slots.members:
-                        return  # they serve; the next check tries again
+                        return
                     await asyncio.sleep(pause)
+
                 async with self._launching:
-                    try:
-                        await self._add(source)
-                    except ABPError as error:
-                        logger.warning("a browser of the pool did not start: %s", error.message)
-                        all_failed = all(attempts.failures for attempts in self._sources.values())
-                        if all_failed and not self.slots.members:
-                            self.slots.fail(partial(_unsent, error))
+                    await self._try_to_start(source)
         except Exception as error:
             self._fail_waiting(error)
             raise
         finally:
             self._growing = False
 
-    def _order(self, source: Source) -> tuple[float, float]:
+    async def _try_to_start(self, source: Source) -> None:
+        """Start a browser. If it fails and there is no other browser or source, all waiting calls fail."""
+        try:
+            await self._start_browser(source)
+        except ABPError as error:
+            logger.warning("a browser of the pool did not start: %s", error.message)
+            all_failed = all(attempts.failures for attempts in self._sources.values())
+            if all_failed and not self.slots.members:
+                self.slots.fail(partial(_unsent, error))
+
+    def _start_order(self, source: Source) -> tuple[float, float]:
         """Return the sort key of a source: seconds until its next attempt, and its browsers divided by its weight."""
         pause = self._sources[source].not_before - time.monotonic()
-        return max(pause, 0.0), (source.count - self._room(source)) / source.weight
+        return max(pause, 0.0), (source.count - self._browsers_left(source)) / source.weight
 
     async def _wait_for_memory(self) -> bool:
         """Return whether a browser may be started. Only the first browser waits for memory; more are not urgent."""
@@ -578,11 +592,12 @@ class Fleet:
             await asyncio.sleep(TIMES.tick)
         return True
 
-    async def _add(self, source: Source) -> None:
+    async def _start_browser(self, source: Source) -> None:
         """Start a browser of ``source``. The caller holds the lock, so that browsers start one after the other.
 
         Raises the errors of opening; errors of other libraries become :class:`~transports.errors.ConnectFailed`."""
-        attempts, browser = self._sources[source], source.make()
+        attempts = self._sources[source]
+        browser = source.make()
         try:
             await browser.__aenter__()
         except Exception as error:
@@ -591,6 +606,7 @@ class Fleet:
             if isinstance(error, ABPError):
                 raise
             raise ConnectFailed(f"a browser of the pool did not start: {first_line(error)}") from error
+
         attempts.failures = 0
         self._started += 1
         member = Member(self._started, source, browser)
@@ -604,8 +620,8 @@ class Fleet:
         if not member.serving or self._closed:
             return
         logger.info("browser %d of the pool is ended: %s", member.number, reason)
-        self._drain(member, reason)
-        spawn(self._end(member), self._endings)
+        self._stop_serving(member, reason)
+        spawn(self._close_member(member), self._endings)
         self.grow()
 
     def check(self, member: Member) -> None:
@@ -613,34 +629,38 @@ class Fleet:
         reason = self._limits.exceeded(member)
         if reason and member.serving and not member.due and time.monotonic() >= member.not_before:
             member.due = reason
-            spawn(self._replace(member), self._tasks)
+            spawn(self._replace_browser(member), self._tasks)
 
-    async def _replace(self, member: Member) -> None:
+    async def _replace_browser(self, member: Member) -> None:
+        """Start the successor of a browser that is ``due``, drain the browser, then close it."""
         async with self._launching:
             if not member.serving:
                 return
             try:
-                if self.may_open():  # otherwise the old browser is drained first, which frees memory
-                    await self._add(member.source)
+                # Without free memory, the old browser is drained first, which frees some.
+                if self.may_open():
+                    await self._start_browser(member.source)
             except Exception as error:  # noqa: BLE001 - the old browser goes on, whatever the reason
                 logger.warning("the successor of browser %d did not start: %s", member.number, first_line(error))
                 member.due = ""
                 member.not_before = time.monotonic() + TIMES.retry
                 return
             logger.info("browser %d of the pool is replaced: %s", member.number, member.due)
-            self._drain(member, member.due)
+            self._stop_serving(member, member.due)
+
         await member.drained()
-        # not awaited here: aclose() cancels this task, but waits for endings
-        spawn(self._end(member), self._endings)
+        # Not awaited here, because aclose() cancels this task, but waits for the endings.
+        spawn(self._close_member(member), self._endings)
         self.grow()
 
-    def _drain(self, member: Member, reason: str) -> None:
+    def _stop_serving(self, member: Member, reason: str) -> None:
+        """Give a browser no more calls, and count it as recycled for ``reason``."""
         self.recycled[reason] += 1
         record(BROWSER_RESTARTS, 1, {"reason": reason})
         self.slots.remove(member)
         self.draining.append(member)
 
-    async def _end(self, member: Member) -> None:
+    async def _close_member(self, member: Member) -> None:
         try:
             await member.aclose()
         finally:

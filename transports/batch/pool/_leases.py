@@ -85,7 +85,7 @@ class Leases:
 
         Raises the errors of opening, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser
         has room for another session within the time for opening."""
-        slot, browser = await self._borrow()
+        slot, browser = await self._borrow_browser()
         slot.member.calls += 1
         try:
             yield browser
@@ -93,7 +93,7 @@ class Leases:
             self._fleet.slots.release(slot)
             self._fleet.check(slot.member)
 
-    async def _borrow(self) -> tuple[Slot, Browser]:
+    async def _borrow_browser(self) -> tuple[Slot, Browser]:
         """Return a slot without a session, and its responsive browser."""
         try:
             async with asyncio.timeout(self._open_timeout + GRACE):
@@ -139,14 +139,19 @@ class Leases:
             return task.result()
         finally:
             try:
-                if not task.done():  # shielded: a second cancellation of the call must not keep its slot leased
+                if not task.done():
+                    # Shielded, since a second cancellation of the call must not keep its slot leased.
                     await finished(asyncio.ensure_future(cancel_and_wait((task,))))
             finally:
-                self._give_back(slot, healthy=healthy, hangs=not task.done())
+                self._end_lease(slot, healthy=healthy, hangs=not task.done())
 
-    def _give_back(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
-        member, slots = slot.member, self._slots_of(slot)
-        if hangs:  # the work cannot be stopped, so its slot is abandoned and its browser is replaced
+    def _end_lease(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
+        """Release a slot after its work, for reuse if its session is ``healthy``.
+
+        If the work ``hangs``, it cannot be stopped: the slot is abandoned and its browser is replaced."""
+        member = slot.member
+        slots = self._slots_of(slot)
+        if hangs:
             member.replace(slot)
             spawn(slot.empty(), self._clearing)
             if member.browser is not None:
@@ -155,17 +160,19 @@ class Leases:
         elif healthy and self._reuse == "session" and member.serving:
             slots.release(slot)
         else:
-            spawn(self._clear(slot, slots, healthy=healthy), self._clearing)
+            spawn(self._clear_slot(slot, slots, healthy=healthy), self._clearing)
         if member.browser is not None:
             self._fleet.check(member)
 
-    async def _clear(self, slot: Slot, slots: Slots, *, healthy: bool) -> None:
+    async def _clear_slot(self, slot: Slot, slots: Slots, *, healthy: bool) -> None:
         """Close the session of a slot, clear or close its context, then release the slot."""
         try:
-            keep = healthy and self._reuse == "context" and slot.member.serving and slot.context is not None
-            await slot.empty(keep_context=keep)
-            if keep and slot.context is not None and not await clear_context(slot.context):
-                slot.context = None
+            may_reuse_context = healthy and self._reuse == "context" and slot.member.serving
+            await slot.empty(keep_context=may_reuse_context)
+            if may_reuse_context and slot.context is not None:
+                is_clean = await clear_context(slot.context)
+                if not is_clean:
+                    slot.context = None
         finally:
             slots.release(slot)
 
@@ -182,13 +189,14 @@ class Leases:
         for is_last in (False, False, True):
             slot = await slots.acquire(target)
             try:
-                if not slot.member.serving:  # its browser has ended since the slot was granted
+                # The browser may have ended since the slot was granted.
+                if not slot.member.serving:
                     raise Disconnected("the browser of the pool has ended; call again")
                 if slot.held is not None and slot.held.target == target:
                     return slot
                 await self._open_session(slot, target)
             except BaseException as error:
-                spawn(self._clear(slot, slots, healthy=False), self._clearing)
+                spawn(self._clear_slot(slot, slots, healthy=False), self._clearing)
                 if not isinstance(error, ABPError):
                     raise
                 if isinstance(error, BrowserCrashed):
@@ -201,18 +209,22 @@ class Leases:
         raise AssertionError("unreachable")
 
     async def _open_session(self, slot: Slot, target: str) -> None:
+        """Open a session for ``target`` in a leased slot, in place of another one."""
         browser = slot.member.browser
         options = self.options
         await slot.empty(keep_context=True)
+
         if browser is not None and self._reuse == "context":
             if slot.context is None:
                 slot.context = await open_context(browser)
             options = {**options, "context": slot.context}
         elif browser is not None:
             options = {**options, "browser": browser}
+
         slot.held = held = HeldSession(target, self._connect(target, **options))
         await held.opened(self._open_timeout + GRACE)
-        if slot.held is not held:  # its browser was ended meanwhile, and the slot emptied
+        # If the browser was ended meanwhile, the slot has been emptied.
+        if slot.held is not held:
             raise Disconnected("the browser of the pool has ended; call again")
 
 

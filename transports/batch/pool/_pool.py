@@ -48,20 +48,20 @@ async def run_all(
     """Run jobs, ``count`` at a time, and yield each outcome as its job ends.
 
     Errors of ``jobs`` and ``run`` are raised after the outcomes of earlier jobs."""
-    waiting = _reading(jobs)
+    remaining_jobs = _iterate_jobs(jobs)
     reading = asyncio.Lock()
-    ended = 0
+    # Each worker puts outcomes, and at its end an error or None.
     outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
 
     async def work() -> None:
         try:
             while True:
                 async with reading:
-                    job = await anext(waiting, None)
+                    job = await anext(remaining_jobs, None)
                 if job is None:
                     break
                 await outcomes.put(await run(job))
-        except Exception as error:  # noqa: BLE001 - of the jobs' source, raised below
+        except Exception as error:  # noqa: BLE001 - any error of the jobs' source is raised below
             await outcomes.put(error)
         else:
             await outcomes.put(None)
@@ -72,14 +72,16 @@ async def run_all(
     workers: set[asyncio.Task[None]] = set()
     for _ in range(count):
         spawn(work(), workers, fail)
+
+    running_workers = count
     failure: BaseException | None = None
     try:
-        while ended < count:
+        while running_workers:
             outcome = await outcomes.get()
             if isinstance(outcome, Outcome):
                 yield outcome
             else:
-                ended += 1
+                running_workers -= 1
                 failure = failure or outcome
         if failure is not None:
             raise failure
@@ -87,7 +89,7 @@ async def run_all(
         await cancel_and_wait(workers)
 
 
-async def _reading(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
+async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
     if isinstance(jobs, AsyncIterable):
         async for job in jobs:
             yield job
@@ -111,10 +113,14 @@ def free_memory() -> int:
 
 
 def _free_in_group(folder: str, limit: str, used: str, cache: str) -> float:
-    with contextlib.suppress(OSError, ValueError):  # no container, no limit ("max"), or another operating system
-        allowed = int(Path(folder, limit).read_text())
-        stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-        return allowed - int(Path(folder, used).read_text()) + int(stat.get(cache, 0))
+    """Return the free bytes of a control group; infinity without one or without a limit."""
+    # Without a limit the file holds the text "max". Other operating systems have no such files.
+    with contextlib.suppress(OSError, ValueError):
+        limit_bytes = int(Path(folder, limit).read_text())
+        used_bytes = int(Path(folder, used).read_text())
+        statistics = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+        reclaimable_bytes = int(statistics.get(cache, 0))
+        return limit_bytes - used_bytes + reclaimable_bytes
     return math.inf
 
 
@@ -275,9 +281,11 @@ class Pool(OpenedHere):
         return await self._run(job, once=True)
 
     async def _run(self, job: Job, *, once: bool) -> Outcome:
+        """Run a job. Unless ``once``, its call is sent again as :meth:`Session.call <transports.Session.call>` does."""
         self._require_open()
         if job.target is None:
             raise UsageError("the job has no target; give Job(target=…)")
+
         started = time.perf_counter()
         sent = False
 
@@ -301,8 +309,10 @@ class Pool(OpenedHere):
                 raise
             raise asyncio.CancelledError(NOT_SENT) from None
         except Exception as error:  # noqa: BLE001 - any error is the outcome of this job
-            return Outcome.of_error(job, error, sent=sent, milliseconds=(time.perf_counter() - started) * 1000)
-        return Outcome.of_result(job, result, milliseconds=(time.perf_counter() - started) * 1000)
+            milliseconds = (time.perf_counter() - started) * 1000
+            return Outcome.of_error(job, error, sent=sent, milliseconds=milliseconds)
+        milliseconds = (time.perf_counter() - started) * 1000
+        return Outcome.of_result(job, result, milliseconds=milliseconds)
 
     async def map(
         self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
