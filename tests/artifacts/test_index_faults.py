@@ -119,7 +119,7 @@ async def test_two_machines_that_change_one_artifact_at_once_leave_the_truth(
 async def test_an_index_that_is_down_holds_up_no_artifact(
     tmp_path: Path, open_indexed: OpenIndexed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts._base._INTERVAL", -1.0)  # each put looks for what has expired
+    monkeypatch.setattr("transports.artifacts._base._SEARCH_INTERVAL", -1.0)  # each put looks for what has expired
     place = tmp_path / "place"
     place.write_text("in the way of a folder")
     store = open_indexed(f"sqlite://{place}/index.sqlite", retention=Retention.only(ttl_seconds=1000))

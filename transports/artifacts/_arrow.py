@@ -98,21 +98,25 @@ def _tsv(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 
 def _json(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    """Read a list of rows, a single row, or lines of JSON that were sent with the type of JSON."""
     content = file.read()
-    if content.lstrip()[:1] == b"[":  # an element stays text until its turn
-        return _of_texts(map(memoryview, msgspec.json.decode(content, type=list[msgspec.Raw])), ref)
+    if content.lstrip()[:1] == b"[":
+        # Each row stays undecoded until its turn, so that memory holds only some decoded rows.
+        rows = msgspec.json.decode(content, type=list[msgspec.Raw])
+        return _table_of_rows(map(memoryview, rows), ref)
     try:
-        return _of_texts([memoryview(msgspec.json.decode(content, type=msgspec.Raw))], ref)
-    except msgspec.DecodeError:  # several values: lines of JSON with the type of JSON
+        single_row = msgspec.json.decode(content, type=msgspec.Raw)
+        return _table_of_rows([memoryview(single_row)], ref)
+    except msgspec.DecodeError:
         file.seek(0)
         return _json_lines(file, ref)
 
 
 def _json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
-    return _of_texts(_lines(file, ref), ref)
+    return _table_of_rows(_nonempty_lines(file, ref), ref)
 
 
-def _lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
+def _nonempty_lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
     while line := file.readline(LIMITS.line_bytes + 1):
         if len(line) > LIMITS.line_bytes:
             raise _too_large(ref, f"a line has more than {LIMITS.line_bytes:,} bytes", LIMITS.line_bytes)
@@ -129,24 +133,30 @@ def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
     return _ROW.decode(text)
 
 
-def _of_texts(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:
-    """Return the table of JSON objects; a field that a row does not have is null there."""
+def _table_of_rows(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:
+    """Return the table of rows, each the text of a JSON object. A field that a row does not have is null there."""
     texts = iter(texts)
-    names: dict[str, None] = {}
+    column_names: dict[str, None] = {}
     tables: list[pyarrow.Table] = []
-    rows = size = 0
-    while some := [_decode_row(text) for text in islice(texts, LIMITS.rows_at_once)]:
-        for row in some:
-            names.update(dict.fromkeys(row))
-        rows += len(some)
-        _check_shape(ref, rows, len(names))
-        tables.append(_of_rows(some, list(names)))
-        size += tables[-1].nbytes
+    row_count = 0
+    size = 0
+    while rows := [_decode_row(text) for text in islice(texts, LIMITS.rows_at_once)]:
+        for row in rows:
+            column_names.update(dict.fromkeys(row))
+        row_count += len(rows)
+        _check_shape(ref, row_count, len(column_names))
+
+        table = _table_of_dicts(rows, list(column_names))
+        tables.append(table)
+        size += table.nbytes
         _check_memory(ref, size)
-    return pyarrow.concat_tables(tables, promote_options="permissive") if tables else pyarrow.table({})
+
+    if not tables:
+        return pyarrow.table({})
+    return pyarrow.concat_tables(tables, promote_options="permissive")
 
 
-def _of_rows(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyarrow.Table:
+def _table_of_dicts(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyarrow.Table:
     arrays = []
     for name in names:
         try:
@@ -160,19 +170,30 @@ def _of_rows(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyar
 
 
 def _parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    """Read a Parquet file. Its metadata may be wrong, so what is decoded is counted again."""
     with parquet.ParquetFile(file) as opened:
-        _check_shape(ref, opened.metadata.num_rows, opened.metadata.num_columns)
-        groups = range(opened.metadata.num_row_groups)
-        _check_memory(ref, sum(opened.metadata.row_group(number).total_byte_size for number in groups))
-        schema, tables, rows, size = opened.schema_arrow, [], 0, 0
+        metadata = opened.metadata
+        _check_shape(ref, metadata.num_rows, metadata.num_columns)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        _check_memory(ref, sum(group.total_byte_size for group in groups))
+
+        schema = opened.schema_arrow
+        tables: list[pyarrow.Table] = []
+        row_count = 0
+        size = 0
         batches = opened.iter_batches(batch_size=LIMITS.batch_rows)
-        while some := [*islice(batches, LIMITS.rows_at_once // LIMITS.batch_rows)]:
-            table = pyarrow.Table.from_batches(some, schema=schema).combine_chunks()
+        batches_at_once = LIMITS.rows_at_once // LIMITS.batch_rows
+        while some_batches := list(islice(batches, batches_at_once)):
+            table = pyarrow.Table.from_batches(some_batches, schema=schema).combine_chunks()
             tables.append(table)
-            rows, size = rows + table.num_rows, size + table.nbytes
-            _check_shape(ref, rows, table.num_columns)
+            row_count += table.num_rows
+            size += table.nbytes
+            _check_shape(ref, row_count, table.num_columns)
             _check_memory(ref, size)
-        return pyarrow.concat_tables(tables) if tables else schema.empty_table()
+
+        if not tables:
+            return schema.empty_table()
+        return pyarrow.concat_tables(tables)
 
 
 _READERS: Mapping[str, Callable[[BufferedReader, ArtifactRef], pyarrow.Table]] = {

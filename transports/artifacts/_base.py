@@ -85,9 +85,10 @@ class StagedFile(Staged):
         self._store = store
         self._committed = False
         self._refused: ABPError | None = None
-        self._start()
+        self._reset_state()
 
-    def _start(self) -> None:
+    def _reset_state(self) -> None:
+        """Set the attributes of a staged file without content."""
         self._meter = Meter(self._store.max_bytes)
         self._written = False
         self._usable = True
@@ -100,20 +101,26 @@ class StagedFile(Staged):
         return self._meter.size
 
     async def write(self, chunk: bytes | memoryview) -> None:
-        self._check()
+        self._require_uncommitted()
+        self._require_usable()
         content = as_bytes(chunk)
-        self._usable = False  # until the whole chunk is written: half of it must never be committed
-        await self._add(content)
-        self._written = self._usable = True
+
+        # Unusable until the whole chunk is written: half of it must never be committed.
+        self._usable = False
+        await self._append_chunk(content)
+        self._written = True
+        self._usable = True
 
     async def reset(self) -> None:
-        self._check(usable=False)
+        self._require_uncommitted()
         await self.aclose()
-        self._start()
+        self._reset_state()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
-        self._check()
+        self._require_uncommitted()
+        self._require_usable()
         store = self._store
+
         try:
             with span("abp.verify", {}):
                 meter = await self._measure(options.get("size"))
@@ -126,6 +133,7 @@ class StagedFile(Staged):
         except ABPError as error:
             self.refuse(error)
             raise
+
         self._committed = True
         record(ARTIFACT_BYTES, ref.size_bytes)
         store._write_audit("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
@@ -137,21 +145,24 @@ class StagedFile(Staged):
             self._refused = error
             self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
 
-    def _check(self, *, usable: bool = True) -> None:
+    def _require_uncommitted(self) -> None:
         if self._committed:
             raise UsageError("this staged file is already committed; stage another one")
-        if usable and not self._usable:
+
+    def _require_usable(self) -> None:
+        if not self._usable:
             raise UsageError("a write to this staged file failed; reset() it first")
 
     async def _measure(self, declared: int | None) -> Meter:
         """Return the measured content. Raises :class:`~transports.errors.StoreError` if there is none, unless
         ``declared`` is 0."""
-        if not self._written and not await self._measure_external_file() and declared != 0:
+        has_content = self._written or await self._measure_external_file()
+        if not has_content and declared != 0:
             raise nothing_written()
         return self._meter
 
     @abstractmethod
-    async def _add(self, chunk: memoryview) -> None:
+    async def _append_chunk(self, chunk: memoryview) -> None:
         """Measure a chunk and store it. It must be copied: the caller may change its buffer afterwards."""
 
     @abstractmethod
@@ -168,7 +179,8 @@ class StagedFile(Staged):
         """Remove uncommitted content."""
 
 
-_INTERVAL = 60.0  # seconds between two searches for expired artifacts
+#: Seconds between two searches for expired artifacts.
+_SEARCH_INTERVAL = 60.0
 
 
 class Evictor:
@@ -195,9 +207,10 @@ class Evictor:
         return [ref for ref in refs if ref.id not in expired]
 
     def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
+        """Return the removals by ``policy``, with each time of storing corrected for a clock that was set back."""
         time_now = now()
-        aged = [entry._replace(stored=time_now - self._ages.of(entry.id, entry.stored)) for entry in entries]
-        return policy.plan(aged, time_now, incoming)
+        corrected = [entry._replace(stored=time_now - self._ages.of(entry.id, entry.stored)) for entry in entries]
+        return policy.plan(corrected, time_now, incoming)
 
     async def make_room(self, store: ArtifactStore, key: str, size: int) -> None:
         """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
@@ -208,27 +221,37 @@ class Evictor:
         policy = store.retention
         if policy is None:
             return
-        if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
+
+        search_is_due = time.monotonic() - self._last_search > _SEARCH_INTERVAL
+        if policy.ttl_seconds is not None and search_is_due:
             self._last_search = time.monotonic()
-            with suppress(StoreUnavailable):  # the next search is a minute later
-                entries = await store._list_candidates(Scope(), policy.expiry)
-                expired = self.expired(policy, entries) - {key}
-                plan = [
-                    Removal("artifact", entry.id, entry.size, "expired") for entry in entries if entry.id in expired
-                ]
-                await self._evict(store, plan, entries)
+            # An unreachable store does not refuse the new artifact: the search is repeated a minute later.
+            with suppress(StoreUnavailable):
+                await self._evict_expired(store, policy, except_id=key)
+
         if policy.counts and (store.scope.session or store.scope.trace):
             session = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             entries = await store._list_entries(session)
-            await self._evict(store, self._plan(policy, entries, Incoming(key, size, store.scope)), entries)
+            plan = self._plan(policy, entries, Incoming(key, size, store.scope))
+            await self._evict(store, plan, entries)
+
+    async def _evict_expired(self, store: ArtifactStore, policy: Retention, *, except_id: str) -> None:
+        """Evict the expired artifacts of all scopes, except the one that is about to be stored again."""
+        entries = await store._list_candidates(Scope(), policy.expiry)
+        expired = self.expired(policy, entries) - {except_id}
+        plan = [Removal("artifact", entry.id, entry.size, "expired") for entry in entries if entry.id in expired]
+        await self._evict(store, plan, entries)
 
     async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
         """Evict the artifacts of the view that are expired or over a limit; ``dry_run`` only returns them."""
         if store.retention is None:
             return []
+
         entries = await store._list_candidates(store.scope, store.retention)
         plan = self._plan(store.retention, entries)
-        return plan if dry_run else await self._evict(store, plan, entries)
+        if dry_run:
+            return plan
+        return await self._evict(store, plan, entries)
 
     async def remove_all(self, store: ArtifactStore, reason: str) -> Sequence[Removal]:
         entries = await store._list_entries(store.scope)
@@ -240,18 +263,28 @@ class Evictor:
     ) -> Sequence[Removal]:
         """Remove the planned artifacts, except those that were stored again since ``entries`` was read, and return the
         removed ones."""
-        stored = {entry.id: entry.stored for entry in entries}
+        stored_times = {entry.id: entry.stored for entry in entries}
         removed = []
         for removal in plan:
-            if await store._delete_artifact(removal.id, stored[removal.id]):
-                store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
-                removed.append(removal)
-                if store.retention and store.retention.on_removal:
-                    try:
-                        store.retention.on_removal(removal)
-                    except Exception:
-                        logger.exception("the on_removal of a retention failed for %s", removal.id)
+            if not await store._delete_artifact(removal.id, stored_times[removal.id]):
+                continue
+
+            store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
+            removed.append(removal)
+            if store.retention:
+                _notify_of_removal(store.retention, removal)
+
         return removed
+
+
+def _notify_of_removal(policy: Retention, removal: Removal) -> None:
+    """Call ``on_removal`` of a retention. An error of this code of the user is logged and stops nothing."""
+    if policy.on_removal is None:
+        return
+    try:
+        policy.on_removal(removal)
+    except Exception:
+        logger.exception("the on_removal of a retention failed for %s", removal.id)
 
 
 #: Default of the largest artifact, in bytes: 1 GiB.
@@ -397,23 +430,27 @@ class ArtifactStore(ABC):
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
             self.audit.check()
+
         ref = await self._require_visible(artifact_id, "read")
         if self.retention and self.retention.cleanup_strategy == "lru":
             await self._record_use(artifact_id)
+
         end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
-        count = 0
-        code = "CANCELLED"
+        start = min(offset, end)
+        bytes_read = 0
+        # This code remains after a cancellation, and if the caller closes the stream before its end.
+        code: str | None = "CANCELLED"
         try:
-            async with aclosing(self._read_range(ref, min(offset, end), end, chunk_size)) as chunks:
+            async with aclosing(self._read_range(ref, start, end, chunk_size)) as chunks:
                 async for chunk in chunks:
-                    count += len(chunk)
+                    bytes_read += len(chunk)
                     yield chunk
-            code = ""
+            code = None
         except ABPError as error:
             code = error.code
             raise
         finally:
-            self._write_audit("read", id=artifact_id, bytes=count, code=code or None)
+            self._write_audit("read", id=artifact_id, bytes=bytes_read, code=code)
 
     @overload
     async def get(self, artifact: ArtifactRef, *, offset: int = 0, length: int | None = None) -> bytes: ...
@@ -462,11 +499,13 @@ class ArtifactStore(ABC):
         """Remove an artifact. Return ``False`` if this view has no artifact of that id."""
         if self.audit:
             self.audit.check()
-        try:
-            if self.scope:
+
+        if self.scope:
+            try:
                 await self._require_visible(artifact_id, "delete")
-        except ArtifactNotFound:
-            return False
+            except ArtifactNotFound:
+                return False
+
         removed = await self._delete_artifact(artifact_id)
         if removed:
             self._write_audit("delete", id=artifact_id)
@@ -521,8 +560,10 @@ class ArtifactStore(ABC):
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
     async def _require_visible(self, artifact_id: str, action: str) -> ArtifactRef:
-        """Return the reference of an id that this view sees. Raises :class:`~transports.errors.ArtifactNotFound`; the
-        audit log says for which ``action``."""
+        """Return the reference of an id that this view sees.
+
+        Raises :class:`~transports.errors.ArtifactNotFound`. The audit log records the refused ``action`` and the
+        reason. The caller does not learn the reason: to the caller, an id of another scope is unknown."""
         reason = None
         try:
             ref, stored = await self._stat_artifact(artifact_id)
@@ -533,7 +574,6 @@ class ArtifactStore(ABC):
             if reason:
                 raise not_found(artifact_id)
         except ABPError as error:
-            # the reason is for the audit log alone: to the caller, all of these ids are unknown
             self._write_audit("refuse", wanted=action, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref

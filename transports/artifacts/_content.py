@@ -94,37 +94,42 @@ class Meter:
 
 
 def read_more(fd: int, meter: Meter, size: int, stopping: Event | None = None) -> bool:
-    """Add the bytes of a file after those that ``meter`` has counted, until the end of the file or until ``stopping``
-    is set.
+    """Continue to measure a file where ``meter`` stopped, until the end of the file or until ``stopping`` is set.
 
-    ``size`` is the size of the file now. Returns ``False`` if there was nothing to add. Raises
+    ``size`` is the present size of the file in bytes. Returns ``False`` if there was nothing to add. Raises
     :class:`~transports.errors.TooLarge`.
     """
-    before = meter.size
-    buffer = memoryview(bytearray(min(PIECE, max(size - before, 0) + 1)))
+    start = meter.size
+    # One byte more than is expected, so that growth of the file is noticed.
+    expected = max(size - start, 0)
+    buffer = memoryview(bytearray(min(PIECE, expected + 1)))
+
     while stopping is None or not stopping.is_set():
         count = read_into(fd, buffer, meter.size)
         if not count:
             break
         meter.add(buffer[:count])
-    return meter.size > before
+
+    return meter.size > start
 
 
-def measure_file(fd: int, limit: int, begun: Meter | None = None) -> Meter:
-    """Measure a whole file that another program wrote. ``begun`` is a meter of its beginning.
+def measure_file(fd: int, limit: int, partial_meter: Meter | None = None) -> Meter:
+    """Measure a whole file that another program wrote. ``partial_meter`` has measured its beginning already.
 
     Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
     :class:`~transports.errors.TooLarge`.
     """
-    before = os.fstat(fd)
-    if not stat.S_ISREG(before.st_mode):
+    first_status = os.fstat(fd)
+    if not stat.S_ISREG(first_status.st_mode):
         raise StoreError("the staged file is not a regular file; nothing was stored")
-    if before.st_size > limit:
+    if first_status.st_size > limit:
         raise too_large(limit)
-    meter = begun or Meter(limit)
-    read_more(fd, meter, before.st_size)
-    after = os.fstat(fd)
-    if (after.st_size, after.st_mtime_ns) != (meter.size, before.st_mtime_ns):
+
+    meter = partial_meter or Meter(limit)
+    read_more(fd, meter, first_status.st_size)
+
+    last_status = os.fstat(fd)
+    if last_status.st_size != meter.size or last_status.st_mtime_ns != first_status.st_mtime_ns:
         raise StoreError("the staged file changed while it was read; commit it when its writer has finished")
     return meter
 
@@ -171,27 +176,37 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     in ``source["warnings"]``. Without both, the extension of the name says which type a text has. Raises
     :class:`~transports.errors.SizeMismatch`, and :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
     """
-    size = options.get("size")
-    verify_size(size, meter.size)
-    now = time.time() if now is None else now
+    declared_size = options.get("size")
+    verify_size(declared_size, meter.size)
+    if now is None:
+        now = time.time()
+
     filename = options.get("filename")
     decision = _decide_type(meter, options.get("mime_type"), filename)
     mime_type = decision.mime_type
+
     source = readable_copy(options.get("meta")) | {
         "created": iso_utc(now),
         "declared_mime_type": decision.declared,
         "sniffed_mime_type": decision.sniffed,
-        "verified": size is not None,
+        "verified": declared_size is not None,
     }
     if decision.warning:
-        earlier = source.get("warnings")
-        source["warnings"] = [*(earlier if isinstance(earlier, list) else ()), decision.warning]
+        warnings = source.get("warnings")
+        if not isinstance(warnings, list):
+            warnings = []
+        source["warnings"] = [*warnings, decision.warning]
+
     namespace = clean_namespace(options.get("namespace") or NO_NAMESPACE)
-    stem = f"{namespace}_{int(now * 1000)}"
-    name = stem + extension_for(mime_type)
+    milliseconds = int(now * 1000)
+    generated_stem = f"{namespace}_{milliseconds}"
     if filename:
-        name = safe_filename(filename, fallback=stem, mime_type=mime_type)
-    suggested = name.rpartition(".")[0] != stem
+        name = safe_filename(filename, fallback=generated_stem, mime_type=mime_type)
+    else:
+        name = generated_stem + extension_for(mime_type)
+    # A suggested name of which nothing is safe was replaced by the generated one.
+    suggested = name.rpartition(".")[0] != generated_stem
+
     return Description(namespace, mime_type, name, suggested, source, options.get("durability", "disk"))
 
 
@@ -205,13 +220,17 @@ class _Decision(NamedTuple):
 
 
 def _decide_type(meter: Meter, stated: str | None, filename: str | None) -> _Decision:
+    """Choose the type that the first bytes prove, else the declared one, else the type of text that the file name
+    suggests."""
     declared = normalise_mime(stated)
     sniffed = sniff(meter.head)
     if declared and sniffed and contradicts(declared, sniffed):
         warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
         return _Decision(sniffed, declared, sniffed, warning)
-    whole = meter.size == len(meter.head)
-    mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=whole) or OCTET_STREAM
+
+    head_is_whole = meter.size == len(meter.head)
+    mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=head_is_whole) or OCTET_STREAM
+
     warning = ""
     if stated and declared is None:
         warning = f"declared as {stated[:60]!r}, which is not a MIME type; stored as {mime_type}"
@@ -223,29 +242,33 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
     if not meta:
         return {}
     try:
-        copy = _shortened(REDACTOR.tree(decode_json(encode_json(dict(meta)))))
+        values = decode_json(encode_json(dict(meta)))
+        copy = _shorten_texts(REDACTOR.tree(values))
         size = len(encode_json(copy))
     except (TypeError, ValueError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error
+
     assert isinstance(copy, dict)
-    if size > 32 << 10:
+    max_bytes = 32 << 10
+    if size > max_bytes:
         return {"warnings": [f"meta had {size:,} bytes of JSON and was left out"]}
     return copy
 
 
-def _shortened(value: object) -> object:
+def _shorten_texts(value: object) -> object:
+    """Return a copy of a JSON value in which every text is shortened."""
     match value:
         case dict():
-            return {key: _shortened(inner) for key, inner in value.items()}
+            return {key: _shorten_texts(inner) for key, inner in value.items()}
         case list():
-            return [_shortened(inner) for inner in value]
+            return [_shorten_texts(inner) for inner in value]
         case str():
-            return _short_text(value)
+            return _shorten_text(value)
     return value
 
 
-def _short_text(text: str) -> str:
-    """Return a text without base64, tokens and the queries of URLs: enough for words, not for content."""
+def _shorten_text(text: str) -> str:
+    """Return a text cut at 1,000 characters, without base64, tokens and the queries of URLs."""
     if "://" in text[:40] or text[:5].lower() == "data:":
         text = redact_url(text)
     text = re.sub(r"[A-Za-z0-9+/=_-]{100,}", "…", text)
@@ -275,51 +298,70 @@ class Follower:
         self._thread.start()
 
     def _follow(self) -> None:
-        wait = 0.001  # seconds between two looks at the file; longer while it does not grow
+        """Measure new bytes of the file until :meth:`stop`. The wait between two reads doubles, up to 10 ms, while the
+        file does not grow."""
+        shortest_wait, longest_wait = 0.001, 0.01
+        wait = shortest_wait
         try:
             while not self._stopping.wait(wait):
-                wait = 0.001 if self._read_new() else min(2 * wait, 0.01)
-                self._sync_often()
+                if self._read_new_bytes():
+                    wait = shortest_wait
+                else:
+                    wait = min(2 * wait, longest_wait)
+                self._sync_if_due()
         except (ABPError, OSError):
-            pass  # measure_file reports what is wrong with the file
+            # measure_file() reads the file again, and reports what is wrong with it.
+            pass
         except Exception:
             logger.exception("a file could not be measured while it was written; it is read again")
-            self._meter = Meter(self._limit)  # the old one may have counted half of a piece
+            # The old meter may have counted half of a piece.
+            self._meter = Meter(self._limit)
 
-    def _read_new(self) -> bool:
+    def _read_new_bytes(self) -> bool:
+        """Measure what was appended since the last call. Return ``False`` if there was nothing."""
         if self._fd < 0:
             self._fd = self._open_file()
             if self._fd < 0:
                 return False
+
         status = os.fstat(self._fd)
-        if status.st_size < self._meter.size:
-            self._meter, self._synced = Meter(self._limit), 0
+        has_shrunk = status.st_size < self._meter.size
+        if has_shrunk:
+            self._meter = Meter(self._limit)
+            self._synced = 0
+
         if not stat.S_ISREG(status.st_mode) or status.st_size == self._meter.size:
             return False
         return read_more(self._fd, self._meter, status.st_size, self._stopping)
 
-    def _sync_often(self) -> None:
-        if self._meter.size - self._synced >= _SYNC_EVERY:
-            self._synced = self._meter.size
-            try:
-                sync_data(self._fd)
-            except OSError as error:
-                self._sync_error = error
-                raise
+    def _sync_if_due(self) -> None:
+        if self._meter.size - self._synced < _SYNC_EVERY:
+            return
+        self._synced = self._meter.size
+        try:
+            sync_data(self._fd)
+        except OSError as error:
+            # The system reports a failed sync only once, so stop() must raise it.
+            self._sync_error = error
+            raise
 
     def stop(self, fd: int = -1) -> Meter | None:
         """End the thread, and return its meter if it read the file that is open at ``fd`` and the file did not shrink
-        since; ``None`` otherwise. Raises the :class:`OSError` of a failed sync, which the system reports only once."""
+        since; ``None`` otherwise. Raises the :class:`OSError` of a failed sync."""
         self._stopping.set()
         self._thread.join()
         if self._fd < 0:
             return None
+
         try:
-            if fd < 0 or not os.path.samestat(os.fstat(self._fd), os.fstat(fd)):
+            is_same_file = fd >= 0 and os.path.samestat(os.fstat(self._fd), os.fstat(fd))
+            if not is_same_file:
                 return None
             if self._sync_error is not None:
                 raise self._sync_error
-            return self._meter if os.fstat(fd).st_size >= self._meter.size else None
+
+            has_shrunk = os.fstat(fd).st_size < self._meter.size
+            return None if has_shrunk else self._meter
         finally:
             os.close(self._fd)
             self._fd = -1

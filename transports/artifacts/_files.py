@@ -66,11 +66,14 @@ def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Ite
 
 
 def _advice_on_owner(folder: Path, other: str) -> str | None:
-    """Return advice on a folder without access that belongs to another user."""
+    """Return advice on a folder without access if it belongs to another user, else ``None``."""
+    # The folder itself may be open to all users, while the store in it belongs to one of them.
     owner = foreign_owner(folder / ".abp")
-    if owner is not None:  # in a folder that was opened to all
+    if owner is not None:
         return f"the store in it belongs to {owner}, who alone can use it; share it with `abp serve`, or {other}"
-    reachable = next((path for path in (folder, *folder.parents) if os.access(path.parent, os.X_OK)), folder)
+
+    paths = (folder, *folder.parents)
+    reachable = next((path for path in paths if os.access(path.parent, os.X_OK)), folder)
     owner = foreign_owner(reachable)
     if owner is None:
         return None
@@ -254,18 +257,21 @@ class Replacement:
         removes the leftovers of killed processes there."""
         _remove_left_once(path.parent.absolute())
         self._path = path
+
+        # Another process may remove a new file as a leftover before it is locked. Then another one is made.
         while True:
             self._temporary = temporary_path(path)
             self.fd = open_file(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            if self._lock_new():
+            if self._lock_new_file():
                 return
-            os.close(self.fd)  # another process is removing it as a leftover
+            os.close(self.fd)
 
-    def _lock_new(self) -> bool:
+    def _lock_new_file(self) -> bool:
+        """Lock the file. Return ``False`` if another process is removing it, or has removed it."""
         try:
-            # another process may remove the file as a leftover between its creation and the lock
             return try_lock(self.fd) and os.fstat(self.fd).st_nlink > 0
-        except OSError:  # no locks on this file system, so no process removes leftovers there either
+        except OSError:
+            # The file system has no locks, so no process removes leftovers there.
             return True
 
     def commit(self) -> None:
@@ -319,17 +325,22 @@ _remove_left_once = lru_cache(1000)(remove_left)
 
 
 def _remove_unlocked(path: Path) -> None:
+    """Remove a half-written file unless its writer, which may still run, has locked it."""
     fd = open_file(path, os.O_RDWR)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or not try_lock(fd):
             return
         if OPEN_FILES_MOVE:
-            path.unlink()  # while locked: a writer that cannot lock its new file makes another one
+            # Removed while locked: a writer that cannot lock its new file makes another one.
+            path.unlink()
             return
     finally:
         os.close(fd)
-    if time.time() - status.st_mtime > 60:  # on Windows a writer closes its file before it renames it
+
+    # Windows removes no open file, and a writer there closes its file just before it renames it.
+    seconds_since_write = time.time() - status.st_mtime
+    if seconds_since_write > 60:
         path.unlink()
 
 

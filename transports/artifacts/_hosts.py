@@ -147,11 +147,13 @@ class HostScope:
     trace_id: str | None = None
 
 
-def scope_class(of: Callable[..., object]) -> Callable[..., object]:
-    """Return the class in the annotation of the parameter or field ``scope``, or :class:`HostScope` without one."""
+def scope_class(annotated: Callable[..., object]) -> Callable[..., object]:
+    """Return the class in the annotation of the parameter or field ``scope`` of a function or class, or
+    :class:`HostScope` without such an annotation."""
     try:
-        hint = typing.get_type_hints(of).get("scope")
-    except (NameError, TypeError, AttributeError):  # an annotation for type checkers only, or not a Python function
+        hint = typing.get_type_hints(annotated).get("scope")
+    except (NameError, TypeError, AttributeError):
+        # The annotation is for type checkers only, or this is not a Python function.
         hint = None
     for candidate in typing.get_args(hint) or (hint,):
         if isinstance(candidate, type) and candidate not in (NoneType, object):
@@ -161,7 +163,9 @@ def scope_class(of: Callable[..., object]) -> Callable[..., object]:
 
 def scope_to_host(scope: Scope, make: Callable[..., object]) -> object | None:
     """Return ``scope`` as the host's class; ``None`` if no field is set."""
-    return make(**{f"{name}_id": value for name, value in scope.items()}) if scope else None
+    if not scope:
+        return None
+    return make(**{f"{name}_id": value for name, value in scope.items()})
 
 
 def scope_from_host(scope: object) -> Scope:
@@ -296,14 +300,17 @@ class HostedStore(ArtifactStore):
         return _Staged(self)
 
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        # The host does not report when an artifact was stored last, so the time is always 0.
         ref = next(self._remembered_refs(artifact_id, self.scope), None)
         if ref:
             if await self._still_exists(artifact_id):
                 return ref, 0.0
             raise not_found(artifact_id)
+
         get_ref = getattr(self._host, "get_ref", None)
         if get_ref is None:
             return await self._to_ours(artifact_id, None), 0.0
+
         host_ref = await self._call_host(get_ref(artifact_id))
         if host_ref is None:
             raise not_found(artifact_id)
@@ -318,10 +325,12 @@ class HostedStore(ArtifactStore):
                 ref = await self._to_ours(id_of(host_ref), host_ref)
                 if scope.covers(ref.scope):
                     refs[ref.id] = ref
+
         for artifact_id in list(self._remembered):
             remembered = next(self._remembered_refs(artifact_id, scope), None)
             if remembered and artifact_id not in refs and await self._still_exists(artifact_id):
                 refs[artifact_id] = remembered
+
         return sorted(refs.values(), key=age_key)
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
@@ -332,11 +341,13 @@ class HostedStore(ArtifactStore):
             yield data[position : min(position + chunk_size, end)]
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        owners = self._remembered.get(artifact_id, {})
+        refs_by_scope = self._remembered.get(artifact_id, {})
         for ref in list(self._remembered_refs(artifact_id, self.scope)):
-            del owners[ref.scope]
-        if owners:
-            return True  # the host has one copy for several scopes, and another scope still needs it
+            del refs_by_scope[ref.scope]
+        if refs_by_scope:
+            # The host has one copy for several scopes, and another scope still needs it.
+            return True
+
         self._remembered.pop(artifact_id, None)
         return bool(await self._call_host(self._host.delete(artifact_id)))
 
@@ -356,19 +367,18 @@ class HostedStore(ArtifactStore):
         if self.scope and not self._takes_scope:
             meta["scope"] = dict(self.scope.items())
             namespace = _namespace_of_scope(namespace, self.scope)
-        host_ref = await self._put(content, description, namespace, meta, options)
+
+        host_ref = await self._put_in_host(content, description, namespace, meta, options)
         if scope and scope_of(host_ref) not in (None, scope):
-            # the host merged equal content and returned an artifact of another scope, which this view may not see
+            # The host merged equal content and returned an artifact of another scope, which this view may not see.
             namespace = _namespace_of_scope(namespace, scope)
-            host_ref = await self._put(content, description, namespace, meta, options)
-        if text_of(host_ref, "sha256") not in (None, meter.sha256) or size_of(host_ref) not in (None, meter.size):
-            raise StoreError(
-                f"the store of the host ({self.url}) returned a reference to different content: "
-                f"{size_of(host_ref)} bytes instead of {meter.size}, or another hash; check the limits of that store"
-            )
+            host_ref = await self._put_in_host(content, description, namespace, meta, options)
+        self._require_same_content(host_ref, meter)
+
+        artifact_id = id_of(host_ref)
         ref = ArtifactRef(
-            id=id_of(host_ref),
-            uri=f"artifact://{id_of(host_ref)}",
+            id=artifact_id,
+            uri=f"artifact://{artifact_id}",
             local_path=None,
             filename=description.name,
             mime_type=description.mime_type,
@@ -377,10 +387,21 @@ class HostedStore(ArtifactStore):
             source=description.source | source_of(host_ref),
             scope=self.scope or scope,
         )
-        self._remember(ref)
+        self._remember_ref(ref)
         return ref
 
-    async def _put(
+    def _require_same_content(self, host_ref: object, meter: Meter) -> None:
+        """Raise :class:`~transports.errors.StoreError` if a host's reference has another size or hash than the content
+        that was given to the host."""
+        size = size_of(host_ref)
+        same_hash = text_of(host_ref, "sha256") in (None, meter.sha256)
+        if not same_hash or size not in (None, meter.size):
+            raise StoreError(
+                f"the store of the host ({self.url}) returned a reference to different content: "
+                f"{size} bytes instead of {meter.size}, or another hash; check the limits of that store"
+            )
+
+    async def _put_in_host(
         self,
         content: bytes | str,
         description: Description,
@@ -388,17 +409,17 @@ class HostedStore(ArtifactStore):
         meta: dict[str, object],
         options: dict[str, object],
     ) -> object:
+        """Store content with the host's method for its type, and return the host's reference."""
         put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
-        return await self._call_host(
-            put(
-                content,
-                mime_type=description.mime_type,
-                filename=description.name,
-                namespace=namespace,
-                meta=meta,
-                **options,
-            )
+        call = put(
+            content,
+            mime_type=description.mime_type,
+            filename=description.name,
+            namespace=namespace,
+            meta=meta,
+            **options,
         )
+        return await self._call_host(call)
 
     async def _call_host(self, call: Awaitable[T]) -> T:
         """Await a call of the host, and map its errors to :class:`~transports.errors.StoreError`."""
@@ -428,6 +449,7 @@ class HostedStore(ArtifactStore):
             mime_type = describe(meter, mime_type=mime_type, namespace=artifact_id).mime_type
             size = meter.size
             sha256 = meter.sha256
+
         mime_type = normalise_mime(mime_type) or OCTET_STREAM
         filename = text_of(host_ref, "filename") or artifact_id + extension_for(mime_type)
         return ArtifactRef(
@@ -444,10 +466,13 @@ class HostedStore(ArtifactStore):
 
     # --- references of this process -----------------------------------------------------------------------------------
 
-    def _remember(self, ref: ArtifactRef) -> None:
+    def _remember_ref(self, ref: ArtifactRef) -> None:
+        """Keep a reference for :meth:`stat` and :meth:`list`: many hosts can neither describe nor list artifacts."""
         self._remembered.setdefault(ref.id, {})[ref.scope] = ref
         self._remembered.move_to_end(ref.id)
-        while len(self._remembered) > 10_000:  # many hosts can neither list nor describe their artifacts
+
+        max_ids = 10_000
+        while len(self._remembered) > max_ids:
             self._remembered.popitem(last=False)
 
     def _remembered_refs(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
@@ -515,8 +540,9 @@ class StoreForHost(Generic[Ref]):
     ) -> Ref:
         """Store bytes in a scope. The reference's ``source`` is ``meta``, without credentials and content, and the
         findings of the store (``sniffed_mime_type``, ``created``, ``warnings`` …)."""
-        options = _options(mime_type, filename, namespace, meta)
-        return self._to_host(await self._view(scope).put_bytes(data, **options))
+        options = _put_options(mime_type, filename, namespace, meta)
+        ref = await self._view_of(scope).put_bytes(data, **options)
+        return self._to_host(ref)
 
     async def put_text(
         self,
@@ -529,8 +555,9 @@ class StoreForHost(Generic[Ref]):
         meta: Mapping[str, object] | None = None,
     ) -> Ref:
         """Store text as UTF-8, otherwise as :meth:`put_bytes` does."""
-        options = _options(mime_type, filename, namespace, meta)
-        return self._to_host(await self._view(scope).put_text(text, **options))
+        options = _put_options(mime_type, filename, namespace, meta)
+        ref = await self._view_of(scope).put_text(text, **options)
+        return self._to_host(ref)
 
     async def get(self, artifact_id: str) -> bytes | None:
         """Return the content, verified by its hash; ``None`` for an unknown id. Raises
@@ -554,15 +581,18 @@ class StoreForHost(Generic[Ref]):
 
     async def list(self, *, scope: object = None) -> list_[Ref]:
         """Return the references of all artifacts of ``scope``, oldest first; of the whole store without a scope."""
-        return [self._to_host(ref) for ref in await self._view(scope).list()]
+        return [self._to_host(ref) for ref in await self._view_of(scope).list()]
 
-    def _view(self, scope: object) -> ArtifactStore:
+    def _view_of(self, scope: object) -> ArtifactStore:
         return self.store if scope is None else self.store.scoped(scope_from_host(scope))
 
     def _to_host(self, ref: ArtifactRef) -> Ref:
+        """Return a reference as the host's class. Values for which the class has no field go into its ``source``."""
         source = dict(ref.source)
-        head = ref.id.rpartition("_")[0]
-        namespace = source.pop(_NAMESPACE, None if head in (NO_NAMESPACE, "truncated") else head)
+        id_head = ref.id.rpartition("_")[0]
+        default_namespace = None if id_head in (NO_NAMESPACE, "truncated") else id_head
+        namespace = source.pop(_NAMESPACE, default_namespace)
+
         fields: dict[str, object] = {
             "id": ref.id,
             "mime_type": ref.mime_type,
@@ -575,21 +605,25 @@ class StoreForHost(Generic[Ref]):
         source.setdefault("uri", ref.uri)
         if ref.local_path is not None:
             source.setdefault("path", ref.local_path)
+
         if self._fields is not None:
             for name in fields.keys() - self._fields:
                 value = fields.pop(name)
                 if name == "scope":
+                    # ``source`` holds JSON values, so not the host's class for scopes.
                     value = dict(ref.scope.items()) or None
                 if value is not None:
                     source.setdefault(name, value)
+
         if self._fields is None or "source" in self._fields:
             fields["source"] = source
         return self._make_ref(**fields)
 
 
-def _options(
+def _put_options(
     mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
 ) -> PutOptions:
+    """Return the arguments of a host's ``put_…`` call as those of a store. ``meta`` keeps the exact namespace."""
     meta = dict(meta or {})
     if namespace is not None:
         meta[_NAMESPACE] = namespace

@@ -54,12 +54,15 @@ class MemoryStore(ArtifactStore):
         return _MemoryFile(self)
 
     def _publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
+        """Store content in the shared state, and return its reference."""
         contents = self._contents
         digest = meter.sha256
+        # Other content may already have the shortest id, if its hash begins with the same digits.
         for key in candidate_ids(description.namespace, digest, scope):
             old = contents.metadata.get(key)
             if old is None or old.sha256 == digest:
                 break
+
         metadata = Metadata.new(key, meter, description, scope, old=old)
         contents.blobs.setdefault(digest, data)
         contents.metadata[key] = metadata
@@ -102,9 +105,11 @@ class MemoryStore(ArtifactStore):
         removed = contents.metadata.get(artifact_id)
         if removed is None or stored not in (None, removed.stored):
             return False
+
         del contents.metadata[artifact_id]
         contents.used.pop(artifact_id)
-        if not any(other.sha256 == removed.sha256 for other in contents.metadata.values()):
+        is_still_used = any(other.sha256 == removed.sha256 for other in contents.metadata.values())
+        if not is_still_used:
             del contents.blobs[removed.sha256]
         return True
 
@@ -163,7 +168,7 @@ class NoneStore(ArtifactStore):
             meter = Meter(self.max_bytes)
             meter.add(as_bytes(data))
             description = describe(meter, now=now, **options)
-        return self._reference(meter, description)
+        return self._reference_to_dropped(meter, description)
 
     async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store bytes as :meth:`.ArtifactStore.put_bytes` does. Small content is described without a staged file."""
@@ -175,7 +180,8 @@ class NoneStore(ArtifactStore):
         record(ARTIFACT_BYTES, ref.size_bytes)
         return ref
 
-    def _reference(self, meter: Meter, description: Description) -> ArtifactRef:
+    def _reference_to_dropped(self, meter: Meter, description: Description) -> ArtifactRef:
+        """Return the reference of content that is not kept, with a preview if it is text."""
         digest = meter.sha256
         key = artifact_id("truncated", digest)
         notes: dict[str, object] = {
@@ -184,7 +190,7 @@ class NoneStore(ArtifactStore):
             "original_size": meter.size,
         }
         if not is_binary_mime(description.mime_type):
-            preview = _beginning(meter.head, self._max_inline_preview)
+            preview = _first_characters(meter.head, self._max_inline_preview)
             if preview:
                 notes["preview"] = preview
         return ArtifactRef(
@@ -210,7 +216,8 @@ class NoneStore(ArtifactStore):
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         raise _not_kept(ref.id)
-        yield b""  # makes this a generator, so that the error comes at the first step
+        # The unreachable `yield` makes this a generator, so that the error comes at the first step.
+        yield b""
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         return False
@@ -223,10 +230,12 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
     )
 
 
-def _beginning(head: bytes, chars: int) -> str:
+def _first_characters(head: bytes, chars: int) -> str:
     """Return the first characters of UTF-8 text; empty if it is not UTF-8. ``head`` may end inside a character."""
     try:
-        return codecs.utf_8_decode(head[: 4 * chars])[0][:chars]  # a character has 4 bytes at most
+        # A character has 4 bytes at most. The decoder leaves out one that is cut off at the end.
+        text, _ = codecs.utf_8_decode(head[: 4 * chars])
+        return text[:chars]
     except UnicodeDecodeError:
         return ""
 
@@ -239,4 +248,4 @@ class _DroppedFile(SpooledFile):
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
         self._store.warn_once()
-        return self._store._reference(meter, description)
+        return self._store._reference_to_dropped(meter, description)

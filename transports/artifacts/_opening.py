@@ -58,10 +58,11 @@ def open_store(
         from .objects._index import split_index
         from .objects._store import ObjectStore  # needs an extra
 
-        bucket, index = split_index(url)
-        return ObjectStore(_bucket(bucket), max_bytes=max_bytes, retention=retention, audit=log, index=index)
+        bucket_url, index = split_index(url)
+        _check_bucket_url(bucket_url)
+        return ObjectStore(bucket_url, max_bytes=max_bytes, retention=retention, audit=log, index=index)
     return LocalStore(
-        _folder(url),
+        _folder_of(url),
         max_bytes=max_bytes,
         retention=retention,
         audit=log,
@@ -70,41 +71,57 @@ def open_store(
     )
 
 
-def _folder(url: str | Path | None) -> Path | None:
+def _folder_of(url: str | Path | None) -> Path | None:
+    """Return the folder of a local store, ``None`` for the default one. Raises :class:`~transports.errors.UsageError`
+    for a URL of another kind."""
     if url is None:
         return None
     if isinstance(url, str) and url[:5].lower() == "file:":
-        return _path(url)
+        return _path_of_file_url(url)
     if not str(url) or "\0" in str(url):
         raise _unsupported(str(url))
-    if isinstance(url, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) and not Path(url).drive:
-        raise _unsupported(url)
+    if isinstance(url, str):
+        has_scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) is not None
+        is_windows_path = bool(Path(url).drive)
+        if has_scheme and not is_windows_path:
+            raise _unsupported(url)
     return Path(url)
 
 
-def _bucket(url: str) -> str:
-    """Return the URL if it has nothing but a bucket and a prefix: credentials come from the environment."""
+def _check_bucket_url(url: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a URL with more than a bucket and a prefix: credentials come
+    from the environment."""
     try:
         parts = urlsplit(url)
     except ValueError:
         raise _unsupported(url) from None
-    container = parts.scheme.lower().startswith("abfs") and parts.password is None  # abfs://container@account…
-    odd = (parts.username is not None and not container) or parts.query or parts.fragment or "\0" in url
-    if odd or not parts.hostname or ".." in parts.path.split("/"):
+
+    # abfs://container@account has a container in the place of a user.
+    names_container = parts.scheme.lower().startswith("abfs") and parts.password is None
+    has_credentials = parts.username is not None and not names_container
+    has_extras = parts.query or parts.fragment or "\0" in url
+    leaves_bucket = ".." in parts.path.split("/")
+    if has_credentials or has_extras or leaves_bucket or not parts.hostname:
         raise _unsupported(url)
-    return url
 
 
-def _path(url: str) -> Path:
+def _path_of_file_url(url: str) -> Path:
+    """Return the path of an absolute ``file:`` URL of this machine. Raises :class:`~transports.errors.UsageError` for
+    any other."""
     try:
         parts = urlsplit(url)
     except ValueError:
         raise _unsupported(url) from None
+
     path = unquote(parts.path, errors="surrogateescape")
-    extra = parts.query or parts.fragment or parts.netloc.lower() not in ("", "localhost")
-    if extra or not path.startswith("/") or "\0" in path:
+    is_on_this_machine = parts.netloc.lower() in ("", "localhost")
+    has_extras = parts.query or parts.fragment or "\0" in path
+    if has_extras or not is_on_this_machine or not path.startswith("/"):
         raise _unsupported(url)
-    return Path(path[1:] if Path(path[1:]).drive else path)  # file:///C:/folder
+
+    # The path of file:///C:/folder is /C:/folder.
+    without_slash = Path(path[1:])
+    return without_slash if without_slash.drive else Path(path)
 
 
 def _unsupported(url: str) -> UsageError:
@@ -130,7 +147,9 @@ def discover_store(host: object, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Artif
     for candidate in (getattr(host, "artifact_store", None), getattr(host, "artifacts", None), host):
         if isinstance(candidate, StoreForHost):
             return candidate.store
-        if isinstance(candidate, ArtifactStore) or all(callable(getattr(candidate, name, None)) for name in _CONTRACT):
+
+        has_store_methods = all(callable(getattr(candidate, name, None)) for name in _CONTRACT)
+        if has_store_methods or isinstance(candidate, ArtifactStore):
             return cast(ArtifactStore, candidate)
         if is_host_store(candidate):
             return HostedStore(cast(HostStore, candidate), max_bytes=max_bytes)
@@ -156,24 +175,27 @@ async def sweeping(
 
 
 async def _sweep_forever(store: ArtifactStore, sleep: Callable[[float], Awaitable[object]]) -> None:
-    sweeps = 0
-    failing = False
+    sweep_number = 0
+    last_sweep_failed = False
     while True:
         try:
-            if sweeps % 60 == 0:
-                removed = await store.gc()  # looks for leftovers, too, which takes longer
+            # Once an hour the sweep also looks for leftovers, which takes longer.
+            if sweep_number % 60 == 0:
+                removed = await store.gc()
             else:
                 removed = await store.enforce_retention()
             if removed:
                 size = sum(removal.size_bytes for removal in removed)
                 logger.info("the retention removed %d artifacts of %d bytes from %s", len(removed), size, store.url)
-            failing = False
+            last_sweep_failed = False
         except Exception as error:
-            if not failing:  # once, not with every sweep
+            # A store that stays unreachable is reported once, not every minute.
+            if not last_sweep_failed:
                 traceback = None if isinstance(error, ABPError) else error
                 logger.warning("%s cannot be swept: %s", store.url, error, exc_info=traceback)
-            failing = True
-        sweeps += 1
+            last_sweep_failed = True
+
+        sweep_number += 1
         await sleep(60.0)
 
 

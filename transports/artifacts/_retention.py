@@ -150,25 +150,29 @@ class Retention:
         remaining: list[Entry] = []
         removals: list[Removal] = []
         for entry in entries:
-            if self.expired(entry.stored, now, entry.scope) and not (incoming and incoming.id == entry.id):
+            is_stored_again = incoming is not None and incoming.id == entry.id
+            if self.expired(entry.stored, now, entry.scope) and not is_stored_again:
                 removals.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 remaining.append(entry)
-        for level in ("trace", "session"):  # removals for a trace limit make room in its session, too
+
+        # Traces come first: what is removed for the limit of a trace makes room in its session, too.
+        for level in ("trace", "session"):
             evicted = self._choose_evicted(remaining, level, incoming)
             removals += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
             remaining = [entry for entry in remaining if entry not in evicted]
         return removals
 
     def _choose_evicted(self, entries: list[Entry], level: str, incoming: Incoming | None) -> set[Entry]:
-        """Return the entries that exceed the limits of their session or trace, which is the ``level``."""
+        """Return the entries to evict, so that each session or each trace (the ``level``) is within its limits."""
         groups: dict[object, list[Entry]] = defaultdict(list)
         for entry in entries:
             if getattr(entry.scope, level) is not None:
-                groups[_group(entry.scope, level)].append(entry)
+                groups[_group_key(entry.scope, level)].append(entry)
+
         evicted: set[Entry] = set()
         if incoming and getattr(incoming.scope, level) is not None:
-            members = groups.pop(_group(incoming.scope, level), [])
+            members = groups.pop(_group_key(incoming.scope, level), [])
             evicted.update(self._shrink_group(members, level, incoming))
         for members in groups.values():
             evicted.update(self._shrink_group(members, level, None))
@@ -177,37 +181,45 @@ class Retention:
     def _shrink_group(self, members: list[Entry], level: str, incoming: Incoming | None) -> Iterator[Entry]:
         """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
         max_bytes, max_count = self.limits(level)
-        total = count = 0
         if incoming:
+            # Storing an artifact again replaces it, so its old entry needs no room.
             members = [entry for entry in members if entry.id != incoming.id]
-            total, count = incoming.size, 1
-            if max_bytes is not None and total > max_bytes:
+            if max_bytes is not None and incoming.size > max_bytes:
                 raise TooLarge(
-                    f"the content has {total:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
+                    f"the content has {incoming.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
                     f"raise max_{level}_bytes of the retention",
-                    details={"limit": max_bytes, "size": total},
+                    details={"limit": max_bytes, "size": incoming.size},
                 )
-        total += sum(entry.size for entry in members)
-        count += len(members)
 
-        def is_over() -> bool:
-            return (max_bytes is not None and total > max_bytes) or (max_count is not None and count > max_count)
+        total_bytes = sum(entry.size for entry in members)
+        count = len(members)
+        if incoming:
+            total_bytes += incoming.size
+            count += 1
+
+        def is_over_limit() -> bool:
+            over_bytes = max_bytes is not None and total_bytes > max_bytes
+            over_count = max_count is not None and count > max_count
+            return over_bytes or over_count
 
         if self.cleanup_strategy == "none":
-            if incoming and is_over():
+            if incoming and is_over_limit():
+                setting = " (ABP_MAX_SESSION_BYTES)" if level == "session" else ""
                 raise StoreFull(
-                    f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit"
-                    + (" (ABP_MAX_SESSION_BYTES)" if level == "session" else "")
+                    f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit{setting}"
                 )
             return
-        time_of = attrgetter("used" if self.cleanup_strategy == "lru" else "stored")
-        for oldest in sorted(members, key=time_of):
-            if not is_over():
+
+        age_field = "used" if self.cleanup_strategy == "lru" else "stored"
+        for oldest in sorted(members, key=attrgetter(age_field)):
+            if not is_over_limit():
                 return
             yield oldest
-            total -= oldest.size
+            total_bytes -= oldest.size
             count -= 1
 
 
-def _group(scope: Scope, level: str) -> object:
-    return scope.tenant, scope.user, scope.session, scope.trace if level == "trace" else None
+def _group_key(scope: Scope, level: str) -> object:
+    """Return what all artifacts of one session, or of one trace, have in common."""
+    trace = scope.trace if level == "trace" else None
+    return scope.tenant, scope.user, scope.session, trace

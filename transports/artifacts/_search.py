@@ -69,17 +69,19 @@ async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
     searched = words_of(words)
     if not searched:
         raise UsageError("search for at least one word of letters or digits")
+
     refs = [ref for ref in await store.list() if not is_binary_mime(ref.mime_type)]
     if isinstance(store, LocalStore) and store.search_index:
         matching = await _search_index(store, searched)
         return [ref for ref in refs if ref.id in matching]
-    return [ref for ref in refs if _contains(await _read_text(store, ref), searched)]
+    return [ref for ref in refs if _contains_words(await _read_text(store, ref), searched)]
 
 
-def _contains(text: str, searched: list[str]) -> bool:
-    *whole, beginning = searched
+def _contains_words(text: str, searched: list[str]) -> bool:
+    """Return whether a text has all of the words; the last one may be the beginning of a word."""
+    *whole_words, beginning = searched
     words = set(words_of(text))
-    return words.issuperset(whole) and any(word.startswith(beginning) for word in words)
+    return words.issuperset(whole_words) and any(word.startswith(beginning) for word in words)
 
 
 async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
@@ -87,8 +89,9 @@ async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
 
     These reads are not in the audit log, which records reads of content for a caller only.
     """
+    end = min(ref.size_bytes, _MAX_BYTES)
     try:
-        async with aclosing(store._read_range(ref, 0, min(ref.size_bytes, _MAX_BYTES), _MAX_BYTES)) as chunks:
+        async with aclosing(store._read_range(ref, 0, end, _MAX_BYTES)) as chunks:
             data = b"".join([chunk async for chunk in chunks])
     except (ArtifactNotFound, Corrupt):
         return ""
@@ -151,32 +154,37 @@ class TextIndex:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction. A damaged file is replaced."""
+        """Open the file for one transaction."""
         try:
-            try:
-                db = self._connect()
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:
-                remove_files(self._tree, [self._FILE, f"{self._FILE}-wal", f"{self._FILE}-shm"])
-                db = self._connect()
-            with closing(db), sqlite_transaction(db):
+            with closing(self._connect_or_replace()) as db, sqlite_transaction(db):
                 yield db
         except sqlite3.DatabaseError as error:
             path = self._tree.root / ".abp" / self._FILE
             raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
 
+    def _connect_or_replace(self) -> sqlite3.Connection:
+        """Open the file, after replacing it with an empty index if it is damaged."""
+        try:
+            return self._connect()
+        except sqlite3.OperationalError:
+            # The file is not damaged, but busy or not accessible.
+            raise
+        except sqlite3.DatabaseError:
+            remove_files(self._tree, [self._FILE, f"{self._FILE}-wal", f"{self._FILE}-shm"])
+            return self._connect()
+
     def _connect(self) -> sqlite3.Connection:
         with self._tree.folder(".abp", create=True) as folder:
+            # SQLite would create the file with another mode, and through a symlink.
             with suppress(FileExistsError):
-                # made here, with our mode and never through a symlink
                 os.close(folder.create(self._FILE))
             if not folder.file_status(self._FILE):
                 raise sqlite3.OperationalError(f"{self._FILE} is not a regular file")
         db = open_sqlite(self._tree.root / ".abp" / self._FILE, wait=10.0)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file
+            # No text of a removed artifact stays in the file.
+            db.execute("PRAGMA secure_delete=ON").fetchone()
             db.executescript(self._SCHEMA)
         except BaseException:
             db.close()

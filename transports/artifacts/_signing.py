@@ -71,17 +71,23 @@ class Signer:
         return self._read_signed(self._cookies, cookie)
 
     def _read_signed(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
-        if not signed.isascii():  # loads() would raise another error for header bytes that are not text
+        """Return the subject and the time of expiry of a signed value; ``None`` if the signature is not valid. Raises
+        :class:`Expired`."""
+        # loads() raises another error for header bytes that are not text.
+        if not signed.isascii():
             return None
         try:
             content = serializer.loads(signed)
         except BadData:
             return None
+
         match content:
             case [str(subject), int(expires_at)]:
-                # the clock may have been set back by a day since; a value with a later end was signed by a clock that
-                # was wrong, and would be valid almost forever
-                if not 0 < expires_at - self.clock() <= MAX_SECONDS + 86400:
+                # The clock may have been set back since, which is allowed up to a day. A value that is valid for longer
+                # was signed while the clock was wrong, and would be valid almost forever.
+                tolerance = 86400
+                remaining_seconds = expires_at - self.clock()
+                if not 0 < remaining_seconds <= MAX_SECONDS + tolerance:
                     raise Expired("it has expired; request a new one")
                 return subject, expires_at
         return None
@@ -93,21 +99,8 @@ def signing_key() -> str:
     Raises :class:`~transports.errors.StoreError` if it can be neither read nor created, or if others can read it."""
     try:
         path = state_folder() / "serve.key"
-        with suppress(FileExistsError):
-            temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-            fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            try:
-                with os.fdopen(fd, "w", encoding="ascii") as file:
-                    file.write(secrets.token_urlsafe(32))
-                os.link(temporary, path)  # atomic, and does not replace an existing key
-            finally:
-                temporary.unlink()
-        fd = open_file(path, os.O_RDONLY)
-        with os.fdopen(fd, encoding="ascii") as file:
-            status = os.fstat(fd)
-            if others_may_read(status) or not belongs_to_us(status):
-                raise StoreError(f"other users can read {path}; remove it, and a new key is created")
-            key = file.read().strip()
+        _create_key_file(path)
+        key = _read_key_file(path)
     except OSError as error:
         raise StoreError(
             f"cannot create or read a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY"
@@ -117,16 +110,44 @@ def signing_key() -> str:
     return key
 
 
+def _create_key_file(path: Path) -> None:
+    """Write a new key to ``path``, unless there is a file already."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32))
+
+        # A link appears at once with its whole content, and never replaces the key of another process.
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()
+
+
+def _read_key_file(path: Path) -> str:
+    """Return the key in a file. Raises :class:`~transports.errors.StoreError` if other users can read the file."""
+    fd = open_file(path, os.O_RDONLY)
+    with os.fdopen(fd, encoding="ascii") as file:
+        status = os.fstat(fd)
+        if others_may_read(status) or not belongs_to_us(status):
+            raise StoreError(f"other users can read {path}; remove it, and a new key is created")
+        return file.read().strip()
+
+
 @contextmanager
 def registered(url: str, store: str) -> Iterator[None]:
-    """Register a server of ``store`` at ``url`` for the length of the context, so that :func:`find_server` finds it in
-    other processes. Without a writable state folder the server stays unregistered."""
+    """Register a server of ``store`` at ``url`` while the context lasts, so that :func:`find_server` finds it in other
+    processes. Without a writable state folder the server stays unregistered."""
+    entry = json.dumps({"url": url, "store": store, "pid": os.getpid()})
     path: Path | None = None
     with suppress(OSError):
         path = state_folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+        # Other processes may read the folder at any time, and must not see half of an entry.
         temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps({"url": url, "store": store, "pid": os.getpid()}), encoding="utf-8")
+        temporary.write_text(entry, encoding="utf-8")
         temporary.replace(path)
+
     try:
         yield
     finally:
@@ -143,39 +164,51 @@ def find_server(store: str) -> str | None:
 def download_link(file: Path, artifact_id: str, seconds: float) -> str | None:
     """Return a URL that downloads the artifact in ``file`` for ``seconds``, from the newest running server of the store
     in a folder above it; ``None`` without a server."""
-    address = _newest_server(lambda served: _holds(served, file))
-    if address is None:
+    server_url = _newest_server(lambda served: _is_below_store(file, served))
+    if server_url is None:
         return None
+
     try:
         signer = Signer(os.environ.get("ABP_SERVE_KEY") or signing_key())
     except StoreError:
         return None
-    return f"{address.rstrip('/')}{signer.link_path(artifact_id, signer.clock() + seconds)}&download"
+
+    link = signer.link_path(artifact_id, signer.clock() + seconds)
+    return f"{server_url.rstrip('/')}{link}&download"
 
 
-def _holds(store: str, file: Path) -> bool:
+def _is_below_store(file: Path, store: str) -> bool:
     parts = urlsplit(store)
     return parts.scheme == "file" and file.is_relative_to(url2pathname(parts.path))
 
 
 def _newest_server(serves: Callable[[str], bool]) -> str | None:
-    """Return the URL of the newest running server whose store fits, and remove the files of dead servers."""
-    import psutil  # late: the import takes 20 ms
-
-    servers: list[tuple[float, str]] = []
+    """Return the URL of the newest running server for whose store ``serves`` is true, or ``None``. Remove the files of
+    dead servers."""
+    candidates: list[tuple[float, str]] = []
     with suppress(OSError):
         for path in state_folder(_SERVERS).glob("*.json"):
+            # A file that cannot be read, or has not the fields of an entry, is ignored.
             with suppress(OSError, ValueError, KeyError, TypeError):
                 entry = json.loads(path.read_text(encoding="utf-8"))
-                written = path.stat().st_mtime
-                try:
-                    running = (
-                        psutil.Process(entry["pid"]).create_time() <= written
-                    )  # a later process has reused the pid
-                except psutil.Error:
-                    running = False
-                if not running:
+                registered_at = path.stat().st_mtime
+                if not _is_running(entry["pid"], registered_at):
                     path.unlink()
                 elif serves(str(entry["store"])):
-                    servers.append((written, str(entry["url"])))
-    return max(servers)[1] if servers else None
+                    candidates.append((registered_at, str(entry["url"])))
+
+    if not candidates:
+        return None
+    _, newest_url = max(candidates)
+    return newest_url
+
+
+def _is_running(pid: int, registered_at: float) -> bool:
+    """Return whether the process that registered a server still runs. A process that started after ``registered_at``
+    (seconds since 1970) only reuses the id."""
+    import psutil  # late: the import takes 20 ms
+
+    try:
+        return bool(psutil.Process(pid).create_time() <= registered_at)
+    except psutil.Error:
+        return False

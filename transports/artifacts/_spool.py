@@ -29,24 +29,25 @@ class SpooledFile(StagedFile):
     :attr:`external_file`.
     """
 
-    def _start(self) -> None:
-        super()._start()
+    def _reset_state(self) -> None:
+        super()._reset_state()
         self._folder: Path | None = None
         #: File that another program wrote at ``path``, once it is measured.
         self.external_file: Path | None = None
 
     @property
     def path(self) -> Path:
-        return self._scratch() / "content"
+        return self._spool_folder() / "content"
 
-    def _scratch(self) -> Path:
+    def _spool_folder(self) -> Path:
+        """Return the temporary folder of this file, which is made at the first call."""
         if self._folder is None:
             with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
                 _remove_left_folders()
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder
 
-    async def _add(self, chunk: memoryview) -> None:
+    async def _append_chunk(self, chunk: memoryview) -> None:
         if len(chunk) <= HASHED_AT_ONCE:
             self._measure_chunk(chunk)
         else:
@@ -63,6 +64,7 @@ class SpooledFile(StagedFile):
         return self._folder is not None and await in_thread(self._read_external_file)
 
     def _read_external_file(self) -> bool:
+        """Measure the file at ``path``. Return ``False`` if there is none."""
         with map_os_errors("read the staged file", self.path.parent):
             try:
                 fd = open_file(self.path, os.O_RDONLY)
@@ -92,8 +94,8 @@ class SpooledFile(StagedFile):
 
 
 class BufferedFile(SpooledFile):
-    def _start(self) -> None:
-        super()._start()
+    def _reset_state(self) -> None:
+        super()._reset_state()
         self._chunks: list[bytes] = []
 
     def _store_chunk(self, chunk: memoryview) -> None:
@@ -114,10 +116,12 @@ def _remove_left_folders() -> None:
     """Remove the folders of killed processes, once per process."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
         writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
+        if writer is None:
+            continue
         with suppress(OSError):
             status = folder.lstat()
-            is_ours = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
-            if writer and is_ours and not may_be_running(int(writer[1]), status.st_mtime):
+            is_own_folder = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
+            if is_own_folder and not may_be_running(int(writer[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

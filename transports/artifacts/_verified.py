@@ -88,7 +88,8 @@ class VerifiedFile(io.RawIOBase):
         self._ref = ref
         self._pieces = pieces
         self._position = 0
-        self._held = -1, b""  # index and content of the last piece
+        #: Index and content of the piece that was read last.
+        self._last_piece = -1, b""
 
     def readable(self) -> bool:
         self._require_open()
@@ -108,7 +109,8 @@ class VerifiedFile(io.RawIOBase):
         any file does."""
         self._require_open()
         offset = operator.index(offset)
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ref.size_bytes}.get(whence)
+        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ref.size_bytes}
+        start = starts.get(whence)
         if start is None or start + offset < 0:
             raise OSError(errno.EINVAL, f"cannot seek to {offset} (whence {whence})")
         self._position = start + offset
@@ -120,8 +122,9 @@ class VerifiedFile(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         if self._position >= self._ref.size_bytes or not len(view):
             return 0
+
         index, offset = divmod(self._position, PIECE)
-        part = memoryview(self._piece(index))[offset : offset + len(view)]
+        part = memoryview(self._verified_piece(index))[offset : offset + len(view)]
         view[: len(part)] = part
         self._position += len(part)
         return len(part)
@@ -137,23 +140,27 @@ class VerifiedFile(io.RawIOBase):
         if self.closed:
             raise ValueError("I/O operation on closed file")
 
-    def _piece(self, index: int) -> bytes:
-        if self._held[0] != index:
-            with map_os_errors("read an artifact", Path(str(self._file.name)).parent):
-                piece = _read_whole(self._file.fileno(), index * PIECE)
-            if not self._pieces.has(index, piece):
-                raise _damaged(self._ref)
-            self._held = index, piece
-        return self._held[1]
+    def _verified_piece(self, index: int) -> bytes:
+        """Return the piece of this index, compared with its hash when it is read."""
+        last_index, last_piece = self._last_piece
+        if index == last_index:
+            return last_piece
+
+        with map_os_errors("read an artifact", Path(str(self._file.name)).parent):
+            piece = _read_piece(self._file.fileno(), index * PIECE)
+        if not self._pieces.has(index, piece):
+            raise _damaged(self._ref)
+        self._last_piece = index, piece
+        return piece
 
     def close(self) -> None:
-        self._held = -1, b""
+        self._last_piece = -1, b""
         self._file.close()
         super().close()
 
 
-def _read_whole(fd: int, start: int) -> bytes:
-    """Return a whole piece; less only at the end of the file. A single read may return less than was asked for."""
+def _read_piece(fd: int, start: int) -> bytes:
+    """Return the piece at ``start``, which is shorter only at the end of the file. It may take several reads."""
     parts = []
     position, end = start, start + PIECE
     while position < end and (part := read_at(fd, end - position, position)):
@@ -183,8 +190,9 @@ def open_verified(ref: Described, path: Path) -> BufferedReader:
         with map_os_errors("read an artifact", path.parent):
             while piece := read_at(file.fileno(), PIECE, pieces.size):
                 pieces.add(piece)
+                # A file that another program appends to might have no end.
                 if pieces.size > ref.size_bytes:
-                    break  # a file that grows for ever
+                    break
         pieces.finish(ref)
     except BaseException:
         file.close()
@@ -229,15 +237,20 @@ class ExportFile:
                 os.fchmod(self._new.fd, mode)
 
     def _existing_mode(self) -> int | None:
+        """Return the mode of the file at the destination, ``None`` if there is none. Raises
+        :class:`~transports.errors.UsageError` if it must not be replaced."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
             return None
+
         if not stat.S_ISREG(status.st_mode):
             kind = "a folder; name a file in it" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise UsageError(f"cannot save to {self._path}: it is {kind}")
+
         original = self._ref.path
-        if original is not None and original.exists() and original.samefile(self._path):
+        is_original = original is not None and original.exists() and original.samefile(self._path)
+        if is_original:
             raise UsageError(f"cannot save to {self._path}: it is the artifact's own file; choose another name")
         return stat.S_IMODE(status.st_mode)
 
@@ -284,7 +297,8 @@ class ExportFile:
 async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
     """Copy a stream to ``file`` and return the path. Nothing stays on the disk after an error or a cancellation."""
     async with aclosing(chunks):
-        chunk = await anext(chunks, b"")  # before the file is opened: a missing artifact must leave nothing on the disk
+        # The first read is before the file is opened: a missing artifact must leave nothing on the disk.
+        chunk = await anext(chunks, b"")
         try:
             await in_thread(file.open)
             while chunk:

@@ -49,8 +49,8 @@ class LocalStaged(StagedFile):
         self._name = temporary_name()
         self._follower: Follower | None = None
 
-    def _start(self) -> None:
-        super()._start()
+    def _reset_state(self) -> None:
+        super()._reset_state()
         self._file: FileIO | None = None
         self._made = False
         self._published = (0, "")  # size and SHA-256 of the file at a commit, which may close it
@@ -68,7 +68,7 @@ class LocalStaged(StagedFile):
             self._store._check_free()
         self._store._maintenance.sweep_once()
 
-    async def _add(self, chunk: memoryview) -> None:
+    async def _append_chunk(self, chunk: memoryview) -> None:
         if len(chunk) > _INLINE:
             await self._store._use_disk("write a file", self._write_large, chunk)
             return
@@ -108,7 +108,8 @@ class LocalStaged(StagedFile):
         return file
 
     def follow(self) -> None:
-        self._check()
+        self._require_uncommitted()
+        self._require_usable()
         if self._follower is None and not self._written:
             with suppress(RuntimeError):  # no thread can be started; the file is then read at the end
                 self._follower = Follower(self._open_path, self._store.max_bytes)

@@ -44,8 +44,8 @@ class ObjectStaged(SpooledFile):
 
     _store: ObjectStore
 
-    def _start(self) -> None:
-        super()._start()
+    def _reset_state(self) -> None:
+        super()._reset_state()
         self._chunks: list[bytes] = []
         self._in_memory = 0
         self._file: IO[bytes] | None = None
@@ -58,10 +58,10 @@ class ObjectStaged(SpooledFile):
             if self._in_memory <= 1 << 20:
                 return
             chunk = memoryview(b"".join(self._chunks))
-            with map_os_errors("make a temporary file", self._scratch()):
-                self._file = (self._scratch() / "written").open("xb", buffering=0)
+            with map_os_errors("make a temporary file", self._spool_folder()):
+                self._file = (self._spool_folder() / "written").open("xb", buffering=0)
             self._chunks = []
-        with map_os_errors("write a temporary file", self._scratch()):
+        with map_os_errors("write a temporary file", self._spool_folder()):
             write_all(self._file.fileno(), chunk)
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
@@ -69,7 +69,7 @@ class ObjectStaged(SpooledFile):
         if self.external_file:
             data = self.external_file
         elif self._file:
-            data = self._scratch() / "written"
+            data = self._spool_folder() / "written"
         blob = f"content/{meter.sha256}{self._suffix}"
         return await self._store.publish(meter, description, data, blob, self.check_external_file)
 
