@@ -141,20 +141,25 @@ def result_document(event: CallFinished) -> bytes:
     if event.result is None:
         error = event.error or ABPError("the call ended without a result")
         cancelled = error.code == "CANCELLED"
-        return _encoded({"success": False, "error": error.as_dict(), "cancelled": cancelled})
+        return _encode_outcome({"success": False, "error": error.as_dict(), "cancelled": cancelled})
+
     document = event.result.as_dict()
-    encoded = _encoded(document)
+    encoded = _encode_outcome(document)
     if len(encoded) > _LIMITS.result_bytes:
-        encoded = _encoded({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
+        omitted = {"omitted": f"{len(encoded)} bytes; the artifacts have it"}
+        encoded = _encode_outcome({**document, "data": omitted})
     return encoded
 
 
-def _encoded(document: object) -> bytes:
+def _encode_outcome(document: object) -> bytes:
+    """Return a document as JSON. If it cannot be encoded, return an error instead: the end of a call must be reported
+    in any case."""
     try:
         return encode_json(document)
-    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
+    except UnicodeEncodeError:
+        # A path may hold bytes that are not UTF-8.
         return json.dumps(document).encode()
-    except Exception as error:  # the end of the call must still be reported
+    except Exception as error:
         logger.exception("the outcome of a call cannot be shown")
         shown = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
         return encode_json({"success": False, "error": shown.as_dict(), "cancelled": False})
@@ -236,8 +241,9 @@ class Activity:
         self.apps.pop(app.key, None)
         running = [call for call in self.calls.values() if call.session == app.key and call.duration_ms is None]
         for record in running:
-            duration = (time.time() - record.started) * 1000
-            self._end_call(replace(record, status=CallStatus.CANCELLED, duration_ms=duration, question=None))
+            milliseconds = (time.time() - record.started) * 1000
+            cancelled = replace(record, status=CallStatus.CANCELLED, duration_ms=milliseconds, question=None)
+            self._end_call(cancelled)
         self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
 
     def on_event(self, app: App, event: Event) -> None:
@@ -298,10 +304,12 @@ class Activity:
         return self._results.get(call)
 
     def _call_progressed(self, record: CallRecord) -> None:
+        """Log the progress of a running call, or only note it in the record if the last entry is too recent."""
         if record.duration_ms is not None:
             return
         now = time.monotonic()
-        if now - self._progress_logged.get(record.id, -1.0) >= _LIMITS.progress_interval:
+        last_logged = self._progress_logged.get(record.id, -1.0)
+        if now - last_logged >= _LIMITS.progress_interval:
             self._progress_logged[record.id] = now
             self._log_call("call_progress", record)
         else:
@@ -312,6 +320,7 @@ class Activity:
         record = self.calls.get(event.call)
         if record is None or record.duration_ms is not None:
             return
+
         self._results[event.call] = result_document(event)
         if len(self._results) > _LIMITS.results:
             self._results.popitem(last=False)
@@ -365,11 +374,14 @@ class Activity:
                     await self._changed.wait()
         if not self.can_resume(entry_id):
             raise LogGap
-        start = len(self._log) - (self._last_id - entry_id)
+
+        unseen = self._last_id - entry_id
+        start = len(self._log) - unseen
         return list(islice(self._log, start, start + _LIMITS.batch))
 
     def _log_entry(self, kind: str, subject: Subject, scope: Scope) -> None:
         self._last_id += 1
         self._log.append(Entry(self._last_id, kind, subject, scope))
+        # Wakes those who wait now; later ones wait for the next entry.
         self._changed.set()
         self._changed = asyncio.Event()

@@ -125,19 +125,21 @@ class App:
         self.session = session
         self._task = asyncio.ensure_future(self._keep_open(on_event))
         await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
-        if not self._opened.done():
-            await self._task  # raises the error
+        failed = not self._opened.done()
+        if failed:
+            # Raises the error of opening.
+            await self._task
 
     async def _keep_open(self, on_event: Callable[[App, Event], object]) -> None:
         async with self.session as session, session.events() as events:
-            forwarding = begin(self._forward(events, on_event))
+            forwarding = begin(self._forward_events(events, on_event))
             self._opened.set_result(None)
             try:
                 await self._stop.wait()
             finally:
                 await cancel_and_wait((forwarding,))
 
-    async def _forward(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
+    async def _forward_events(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
         async for event in events:
             try:
                 on_event(self, event)
@@ -216,7 +218,7 @@ class Apps(dict[str, App]):
             on_elicitation=app.on_elicitation,
             **options,
         )
-        return await self._opened(app, session)
+        return await self._open_app(app, session)
 
     async def open_view(self, opener: App, view: View, uri: str) -> App:
         """Open a view of ``opener`` as an app of its own, which is disconnected with ``opener``. Its artifacts are
@@ -228,27 +230,32 @@ class Apps(dict[str, App]):
         app = App(new_session_key(), uri)
         app.opened_by = opener
         app.view = view
-        return await self._opened(app, view)
+        return await self._open_app(app, view)
 
     def _check_limit(self) -> None:
         if self._counted() >= self._limit:
             message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
             raise UsageError(message, code="LIMIT_REACHED")
 
-    async def _opened(self, app: App, session: Session) -> App:
+    async def _open_app(self, app: App, session: Session) -> App:
+        """Open the session of an app, add the app, and return it."""
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)
         except asyncio.CancelledError:
+            # The caller must not wait for a session to close. The app counts for the limit until it has closed.
             spawn(self._abandon(app), self._abandoned)
             raise
         except BaseException:
             self._opening.discard(app)
             raise
         self._opening.discard(app)
-        if app.opened_by is not None and app.opened_by.key not in self:
+
+        opener_is_gone = app.opened_by is not None and app.opened_by.key not in self
+        if opener_is_gone:
             await app.aclose()
             raise Disconnected("the app was disconnected while its view was opened")
+
         self[app.key] = app
         self._listener.on_connected(app, self)
         return app
@@ -259,17 +266,22 @@ class Apps(dict[str, App]):
 
     async def disconnect(self, app: App) -> None:
         """Remove one app and close its session, after its views. Idempotent."""
-        if self.pop(app.key, None) is not None:
-            self._listener.on_disconnected(app)
-            await asyncio.gather(*(self.disconnect(view) for view in tuple(self.values()) if view.opened_by is app))
-            await app.aclose()
+        if self.pop(app.key, None) is None:
+            return
+        self._listener.on_disconnected(app)
+        views = [view for view in self.values() if view.opened_by is app]
+        await asyncio.gather(*(self.disconnect(view) for view in views))
+        await app.aclose()
 
     async def disconnect_all(self) -> None:
-        await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values()) if app.opened_by is None))
+        # Each app disconnects its own views.
+        apps = [app for app in self.values() if app.opened_by is None]
+        await asyncio.gather(*(self.disconnect(app) for app in apps))
 
     async def aclose(self) -> None:
         """Cancel all calls, then close all apps."""
-        for call in [call for app in self.values() for call in app.pending_calls]:
+        pending_calls = [call for app in self.values() for call in app.pending_calls]
+        for call in pending_calls:
             await call.aclose()
         await self.disconnect_all()
         await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
@@ -281,18 +293,20 @@ class Apps(dict[str, App]):
         if isinstance(key, str):
             if key in self:
                 return self[key]
-            advice = f"use one of {self._listed()}" if self else "no app is connected"
+            advice = f"use one of {self._names()}" if self else "no app is connected"
             raise UsageError(f"unknown session {key!r}; {advice}", code="SESSION_INVALID")
-        able = [app for app in self.values() if capability is None or capability in app.session.capabilities]
-        if len(able) == 1:
-            return able[0]
+
+        candidates = [app for app in self.values() if capability is None or capability in app.session.capabilities]
+        if len(candidates) == 1:
+            return candidates[0]
+        # The only app is the right one even without the capability: its error names similar ones.
         if len(self) == 1:
             return next(iter(self.values()))
         if not self:
             raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
-        raise UsageError(f"several apps are connected; choose one with `session`: {self._listed()}")
+        raise UsageError(f"several apps are connected; choose one with `session`: {self._names()}")
 
-    def _listed(self) -> str:
+    def _names(self) -> str:
         return ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
 
 

@@ -75,8 +75,8 @@ class KeptCall:
     @classmethod
     def of_row(cls, *cells: Value) -> Self:
         """Return the call for the cells of :data:`COLUMNS`."""
-        call, tenant, user, session, app, capability, transport, started, status, duration, code, error, *rest = cells
-        files, answer, content = rest
+        call, tenant, user, session, app, capability, transport, started, status, duration, code, error = cells[:12]
+        files, answer, content = cells[12:]
         ids = cast("dict[str, Any]", decoded_object(files))
         record = CallRecord(
             id=str(call),
@@ -273,9 +273,10 @@ class CallLedger:
             cursor.execute(
                 f"SELECT {COLUMNS} FROM calls WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user = ?) "
                 "AND (? IS NULL OR session = ?) ORDER BY started DESC, rowid DESC LIMIT ?",
-                (*(value for name in ("tenant", "user", "session") for value in [getattr(scope, name)] * 2), limit),
+                (scope.tenant, scope.tenant, scope.user, scope.user, scope.session, scope.session, limit),
             )
-            return [KeptCall.of_row(*cells).record for cells in cursor.fetchall()][::-1]
+            newest_first = [KeptCall.of_row(*cells).record for cells in cursor.fetchall()]
+            return newest_first[::-1]
 
         return await self._in_transaction(work)
 
@@ -333,19 +334,23 @@ class CallLedger:
 
     async def _ensure_open(self) -> None:
         async with self._opening:
-            if not self._open:
-                if self._folder is not None:
-                    await asyncio.to_thread(make_private, self._folder)
-                await self._transactions.run(self._begin)
-                self._open = True
+            if self._open:
+                return
+            if self._folder is not None:
+                await asyncio.to_thread(make_private, self._folder)
+            await self._transactions.run(self._prepare_database)
+            self._open = True
 
-    def _begin(self, cursor: Cursor) -> None:
+    def _prepare_database(self, cursor: Cursor) -> None:
+        """Create the tables of a new file, and expire old answers. Raises :class:`~transports.errors.LedgerError` for a
+        file of another version."""
         self._database.begin_work(self._worker)
         cursor.execute("PRAGMA user_version")
         version = cast(int, cursor.fetchall()[0][0])
         if version not in (0, _VERSION):
             message = f"the ledger in {self._folder} has version {version} and not {_VERSION}"
             raise LedgerError(f"{message}; name another folder with --state")
+
         for statement in _SCHEMA:
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {_VERSION}")
@@ -417,9 +422,11 @@ class DetachedCalls:
         except BaseException as error:
             if asyncio.iscoroutine(work):
                 work.close()
-            if isinstance(error, asyncio.CancelledError):  # the transaction goes on, so close the record
-                await finished(asyncio.ensure_future(self._never_began(record)))
+            if isinstance(error, asyncio.CancelledError):
+                # The transaction of a cancelled request continues, so the record must get an end.
+                await finished(asyncio.ensure_future(self._save_never_started(record)))
             raise
+
         live = self._live[record.id] = LiveCall(record, pending)
         if self._activity is not None:
             self._activity.call_started(record)
@@ -427,6 +434,7 @@ class DetachedCalls:
         return live
 
     async def _run_call(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:
+        """Await the call, and save its outcome even if the task is cancelled."""
         started = time.perf_counter()
         result = None
         error = None
@@ -440,28 +448,27 @@ class DetachedCalls:
         except Exception as raised:
             logger.exception("the call of %s failed", capability)
             error = ABPError(f"this should not have happened ({type(raised).__name__}); the log has more")
-        duration = (time.perf_counter() - started) * 1000
-        event = CallFinished(live.record.id, capability, duration, result, error)
-        await finished(asyncio.ensure_future(self._keep(live, event, content)))
 
-    async def _keep(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
-        converted = None
+        milliseconds = (time.perf_counter() - started) * 1000
+        event = CallFinished(live.record.id, capability, milliseconds, result, error)
+        await finished(asyncio.ensure_future(self._end_call(live, event, content)))
+
+    async def _end_call(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
+        """Save the outcome of a call, then remove it from the running calls and report its end."""
         try:
-            try:
-                if content is not None:
-                    converted = await content(event)
-            except Exception:
-                logger.exception("the answer of call %s cannot be converted", event.call)
-            await self._finish(live.record, event, converted)
+            converted = await _convert_answer(event, content)
+            await self._save_outcome(live.record, event, converted)
         finally:
             del self._live[event.call]
-            if self._activity is not None:  # the session reports the end, too, unless it was closed before
+            # The session reports the end, too, unless it was closed before.
+            if self._activity is not None:
                 self._activity.call_finished(event)
 
-    async def _never_began(self, record: CallRecord) -> None:
-        await self._finish(record, CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability)))
+    async def _save_never_started(self, record: CallRecord) -> None:
+        event = CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability))
+        await self._save_outcome(record, event)
 
-    async def _finish(self, record: CallRecord, event: CallFinished, content: bytes | None = None) -> None:
+    async def _save_outcome(self, record: CallRecord, event: CallFinished, content: bytes | None = None) -> None:
         try:
             await self.ledger.finish(record.ended(event), result_document(event), content)
         except LedgerError as error:
@@ -495,14 +502,16 @@ class DetachedCalls:
             live = self.live(call, scope)
         if live is not None:
             return KeptCall(live.record)
-        while True:  # for a call that runs on another server with the same state folder
+
+        # The call has ended, or runs on another server with the same state folder.
+        while True:
             kept_call = await self.ledger.get(call, scope)
             if kept_call is None:
                 raise UsageError(f"no call has the id {call[:100]!r}; it may have expired", code="CALL_NOT_FOUND")
-            left = deadline - time.monotonic()
-            if kept_call.record.status.final or left <= 0:
+            seconds_left = deadline - time.monotonic()
+            if kept_call.record.status.final or seconds_left <= 0:
                 return kept_call
-            await asyncio.sleep(min(left, 1.0))
+            await asyncio.sleep(min(seconds_left, 1.0))
 
     async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
         """Return the newest calls that ``scope`` covers, oldest first."""
@@ -523,6 +532,17 @@ class DetachedCalls:
         if live is None and not kept_call.record.status.final:
             raise UsageError("another server runs this call; cancel it there", code="CALL_ELSEWHERE")
         return kept_call
+
+
+async def _convert_answer(event: CallFinished, content: MakeContent | None) -> bytes | None:
+    """Return the surface's representation of a call's end; ``None`` if there is none, or it cannot be made."""
+    if content is None:
+        return None
+    try:
+        return await content(event)
+    except Exception:
+        logger.exception("the answer of call %s cannot be converted", event.call)
+        return None
 
 
 def _cancelled(capability: str) -> CapabilityError:

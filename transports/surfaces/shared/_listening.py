@@ -34,10 +34,11 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
 
     Raises :class:`~transports.errors.UsageError` for another format, and for a host that is not this machine's loopback
     unless a proxy has a ``public_url``, since the kit's servers do not support TLS."""
-    host, colon, port = text.rpartition(":")
+    host, _, port = text.rpartition(":")
     host = host.strip("[]")
-    fits = bool(host and colon and port.isascii() and port.isdigit()) and int(port) < 1 << 16
-    if not fits or not (public_url or is_loopback(host)):
+    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    is_protected = bool(public_url) or is_loopback(host)
+    if not host or not is_port or not is_protected:
         raise UsageError(
             f"{option} {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
             "before it, and name its address as public_url (docs/team.md)"
@@ -99,10 +100,14 @@ class Connections:
                 self._wait_for_head(connection)
 
     def admit(self, connection: _Connection) -> bool:
+        """Add a new connection, at the limit in place of the longest waiting one. Return ``False`` if all connections
+        are serving requests."""
         if len(self._open) >= self._limit:
             if not self._waiting:
                 return False
-            self._abort(next(iter(self._waiting)))
+            longest_waiting = next(iter(self._waiting))
+            self._abort(longest_waiting)
+
         self._open.add(connection)
         self._wait_for_head(connection)
         return True
@@ -126,9 +131,11 @@ class Connections:
             deadline.cancel()
 
     def _end_waiting(self, connection: _Connection, unsent_before: int) -> None:
+        """Abort a connection at its deadline, unless its client is still reading a response."""
         del self._waiting[connection]
         unsent = connection.transport.get_write_buffer_size()
-        if unsent and unsent != unsent_before:  # the client is still reading a response
+        is_reading = unsent > 0 and unsent != unsent_before
+        if is_reading:
             self._wait_for_head(connection)
         else:
             self._abort(connection)
@@ -185,10 +192,11 @@ def _connection_limit() -> int:
         import resource  # not on Windows, where sockets are not counted with files
     except ImportError:
         return 4096
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return 4096
-    return max(16, min(4096, descriptors - max(64, descriptors // 4)))
+    kept_free = max(64, descriptors // 4)
+    return max(16, min(4096, descriptors - kept_free))
 
 
 async def in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

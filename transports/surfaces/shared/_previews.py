@@ -77,64 +77,81 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
     result = Pictures()
     if not images or not limits.each or not limits.total:
         return result
+
     chosen = images[: _LIMITS.images]
     max_side = _LIMITS.side if len(chosen) == 1 else _LIMITS.side_of_many
-    for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, limits), strict=True), 1):
-        picture = await _picture(ref, store, share, max_side)
+    byte_limits = _divide_bytes(chosen, limits)
+    for number, (ref, max_bytes) in enumerate(zip(chosen, byte_limits, strict=True), 1):
+        picture = await _read_picture(ref, store, max_bytes, max_side)
         if picture is None:
             continue
         label = ""
         if len(images) > 1:
             label = f"Image {number} of {len(images)}: {ref.filename}{picture.label}"
         result.shown.append(replace(picture, label=label))
-    shown = len(result.shown)
-    if shown < len(images):
-        result.note = f"Images: {shown} of {len(images)} shown; the others are behind their links"
-        if shown < len(chosen) and _has_pillow():
-            result.note += ", and those among the first four cannot be decoded or made small enough"
-        elif shown < len(chosen):
-            result.note += "; large ones and other formats need Pillow: pip install 'abp-transports[images]'"
+
+    result.note = _missing_note(len(result.shown), len(chosen), len(images))
     return result
 
 
-def _shares(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
-    """Return the size limit of each image in bytes. Small images leave their unused share to larger ones."""
-    shares = [0] * len(refs)
-    left = limits.total
+def _missing_note(shown: int, chosen: int, total: int) -> str:
+    """Return how many of ``total`` images are shown, and why some of the ``chosen`` ones are not; empty if all are."""
+    if shown == total:
+        return ""
+    note = f"Images: {shown} of {total} shown; the others are behind their links"
+    if shown == chosen:
+        return note
+    if _has_pillow():
+        return f"{note}, and those among the first four cannot be decoded or made small enough"
+    return f"{note}; large ones and other formats need Pillow: pip install 'abp-transports[images]'"
+
+
+def _divide_bytes(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
+    """Divide the total size among the images, and return the limit of each in bytes. Small images leave their unused
+    share to larger ones."""
+    byte_limits = [0] * len(refs)
+    bytes_left = limits.total
+
+    # The size of a converted image as PNG is not known yet, so such images come last and leave nothing.
     by_size = sorted(enumerate(refs), key=lambda item: (item[1].mime_type in _CONVERTED, item[1].size_bytes))
     for position, (index, ref) in enumerate(by_size):
-        shares[index] = min(limits.each, left // (len(refs) - position))
-        if ref.mime_type in _SHOWN:
-            left -= min(shares[index], ref.size_bytes)
-        else:  # its size as PNG is not known yet
-            left -= shares[index]
-    return shares
+        images_left = len(refs) - position
+        limit = min(limits.each, bytes_left // images_left)
+        byte_limits[index] = limit
+        bytes_left -= min(limit, ref.size_bytes) if ref.mime_type in _SHOWN else limit
+
+    return byte_limits
 
 
 def _has_pillow() -> bool:
     return importlib.util.find_spec("PIL") is not None
 
 
-async def _picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_side: int) -> Picture | None:
-    """Return an image, with its size and changes as its label; ``None`` if it cannot be shown."""
+async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_side: int) -> Picture | None:
+    """Read an image and make it smaller if necessary. Return it with its size and changes as its label; ``None`` if it
+    cannot be shown."""
     if ref.size_bytes > MAX_SOURCE:
         return None
     try:
         data = await store.get(ref)
-    except ABPError:  # removed meanwhile, or damaged: the result still has its reference
+    except ABPError:
+        # It was removed meanwhile, or is damaged. The result still has its reference.
         return None
+
     unchanged = f" ({ref.size_bytes:,} bytes)"
     if not _has_pillow():
         size = _picture_size(data, ref.mime_type)
         if size is None or max(size) > max_side or len(data) > max_bytes:
             return None
         return Picture(ref, data, ref.mime_type, label=unchanged)
+
     thumbnail = await run_reader("thumbnail", data, max_bytes, max_side)
     if thumbnail is None:
         return None
     about, smaller_data = thumbnail
     if not smaller_data:
         return Picture(ref, data, f"image/{about['kind'].lower()}", label=unchanged)
+
     mime_type = "image/png" if smaller_data.startswith(b"\x89PNG") else "image/jpeg"
     (width, height), (source_width, source_height) = about["size"], about["source"]
     is_smaller = (width, height) != (source_width, source_height)
@@ -156,10 +173,12 @@ async def _picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_s
 def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
     """Return the width and height in pixels of a PNG, JPEG, GIF or WebP; ``None`` if it is of another type than
     ``mime_type``, has no size or is cut off. Its pixels are not decoded."""
-    # the last chunk of a PNG, and the markers at the end of a JPEG and a GIF
+    # The last chunk of a PNG, and the markers at the end of a JPEG and a GIF.
     ends = {"image/png": b"IEND\xaeB`\x82", "image/jpeg": b"\xff\xd9", "image/gif": b";"}
-    if sniff(data[:64]) != mime_type or not data.rstrip(b"\0").endswith(ends.get(mime_type, b"")):
+    is_cut_off = not data.rstrip(b"\0").endswith(ends.get(mime_type, b""))
+    if is_cut_off or sniff(data[:64]) != mime_type:
         return None
+
     match mime_type:
         case "image/png":
             size = (_number(data, 16, 4, "big"), _number(data, 20, 4, "big"))
@@ -179,28 +198,40 @@ def _number(data: bytes, start: int, length: int, order: Literal["big", "little"
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    if _number(data, 4, 4, "little") + 8 > len(data):
+    """Return the width and height in the first chunk of a WebP (RFC 9649), which has one of three formats; zeros if the
+    file is cut off."""
+    size_of_file = 8 + _number(data, 4, 4, "little")
+    if size_of_file > len(data):
         return (0, 0)
-    if data[12:16] == b"VP8X":
+
+    lowest_14_bits = 0x3FFF
+    chunk_type = data[12:16]
+    if chunk_type == b"VP8X":
         return (_number(data, 24, 3, "little") + 1, _number(data, 27, 3, "little") + 1)
-    if data[12:16] == b"VP8L":
-        bits = _number(data, 21, 4, "little")
-        return ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-    return (_number(data, 26, 2, "little") & 0x3FFF, _number(data, 28, 2, "little") & 0x3FFF)
+    if chunk_type == b"VP8L":
+        both = _number(data, 21, 4, "little")
+        return ((both & lowest_14_bits) + 1, (both >> 14 & lowest_14_bits) + 1)
+    return (_number(data, 26, 2, "little") & lowest_14_bits, _number(data, 28, 2, "little") & lowest_14_bits)
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    # the markers "start of frame", but three that share their numbers
-    frames = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-    start = 2
-    while start + 9 <= len(data) and data[start] == 0xFF:
-        marker = data[start + 1]
-        if marker in frames:
-            return (_number(data, start + 7, 2, "big"), _number(data, start + 5, 2, "big"))
-        if marker == 0xFF:  # padding
-            start += 1
+    """Return the width and height in the first "start of frame" segment of a JPEG; zeros without one."""
+    # Three markers in this range begin other segments: tables and extensions.
+    start_of_frame = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+    position = 2
+    while position + 9 <= len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker in start_of_frame:
+            height = _number(data, position + 5, 2, "big")
+            width = _number(data, position + 7, 2, "big")
+            return (width, height)
+
+        is_padding = marker == 0xFF
+        if is_padding:
+            position += 1
         else:
-            start += 2 + _number(data, start + 2, 2, "big")
+            segment_length = _number(data, position + 2, 2, "big")
+            position += 2 + segment_length
     return (0, 0)
 
 
@@ -220,8 +251,10 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
                 text = await _text_beginning(ref, store, min(max_chars, _LIMITS.document_chars))
             else:
                 text = await _text_beginning(ref, store, min(max_chars, _LIMITS.text_chars))
-        except ABPError:  # removed meanwhile, or damaged: the result still has its reference
+        except ABPError:
+            # It was removed meanwhile, or is damaged. The result still has its reference.
             continue
+
         if text:
             texts.append(text)
             max_chars -= len(text)
@@ -285,17 +318,24 @@ def _unreadable(argument: str, ref: ArtifactRef) -> UsageError:
 
 
 async def _text_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
-    data = await store.get(ref, offset=0, length=4 * limit)  # a character has at most four bytes
+    """Return the first ``limit`` characters of a text file below a line with its name; empty if it is not UTF-8."""
+    # A character has at most four bytes.
+    data = await store.get(ref, offset=0, length=4 * limit)
+    is_whole_file = len(data) == ref.size_bytes
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == ref.size_bytes)
+        text = decoder.decode(data, final=is_whole_file)
     except UnicodeDecodeError:
         return ""
-    if len(text) <= limit and len(data) == ref.size_bytes:
+
+    if is_whole_file and len(text) <= limit:
         return f"{ref.filename}:\n{text}"
     return f"{ref.filename} begins:\n{text[:limit]}\n… (truncated; {ref.size_bytes:,} bytes in all)"
 
 
 async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
+    """Return the first ``limit`` characters of a PDF below a line with its name, or the reason why there is no text;
+    empty if it cannot be read."""
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
     if ref.size_bytes > MAX_SOURCE:
@@ -303,6 +343,7 @@ async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> 
     reading = await run_reader("pdf_text", await store.get(ref), limit)
     if reading is None:
         return ""
+
     about, data = reading
     text = data.decode()
     pages = about["pages"]

@@ -54,25 +54,31 @@ def question_of(request: ElicitationRequest) -> Question | None:
     field = _FIELDS.get(request.method)
     if field is None:
         return None
+
     params = request.params
-    message = question_text(params)[:2000] or "The app asks"
+    max_chars = 2000
+    message = question_text(params)[:max_chars] or "The app asks"
     schema = _mapping(params.get("schema"))
     is_destructive = bool(params.get("destructive") or schema.get("destructive"))
     if is_destructive:
         message += "\nDestructive: the app says that this may delete or overwrite something."
+
     properties = _mapping(schema.get("properties"))
     if field == "value" and properties:
         fields = {str(name): _field_schema(member) for name, member in properties.items()}
         required = schema.get("required")
         names = [name for name in required if name in fields] if isinstance(required, Sequence) else []
         return Question(message, _object_schema(fields, names), field, whole=True)
+
     if field == "confirmed":
         field_schema: dict[str, object] = {"type": "boolean"}
     elif field == "selected":
         field_schema = _choice_schema(params)
     else:
         field_schema = _field_schema(schema)
+
     default = params.get("default", schema.get("default"))
+    # An empty answer must not confirm a deletion.
     if is_destructive and field == "confirmed":
         default = False
     if isinstance(default, str | int | float | bool) and "items" not in field_schema:
@@ -88,34 +94,36 @@ def _field_schema(declared: object) -> dict[str, object]:
     """Return the schema of one field: a simple type, or a choice of one or several; text for any other declaration."""
     schema = _mapping(declared)
     kind = schema.get("type")
-    values = _values(_mapping(schema.get("items")), "anyOf")
-    if kind == "array" and values:
-        field: dict[str, object] = {
-            "type": "array",
-            "items": values if "anyOf" in values else {"type": "string", **values},
-        }
+    item_choices = _choice_values(_mapping(schema.get("items")), "anyOf")
+    if kind == "array" and item_choices:
+        items = item_choices if "anyOf" in item_choices else {"type": "string", **item_choices}
+        field: dict[str, object] = {"type": "array", "items": items}
     elif kind in ("number", "integer", "boolean"):
         field = {"type": kind}
     else:
-        field = {"type": "string", **_values(schema, "oneOf")}
+        field = {"type": "string", **_choice_values(schema, "oneOf")}
+
     for key in _KEYWORDS:
         value = schema.get(key)
         is_list_default = key == "default" and "items" in field and value is not None
         if isinstance(value, str | int | float | bool) or is_list_default:
             field[key] = value
+
     if field["type"] == "string" and schema.get("format") in ("email", "uri", "date", "date-time"):
         field["format"] = schema["format"]
     return field
 
 
-def _values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
+def _choice_values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
     """Return the values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
     declared = _sequence(schema.get("oneOf", schema.get("anyOf")))
     options = [option for option in declared if isinstance(option, Mapping)]
     titles = [(option.get("const"), option.get("title")) for option in options]
     if titles and all(isinstance(const, str) and isinstance(title, str) for const, title in titles):
         return {titled: [{"const": const, "title": title} for const, title in titles]}
-    values, names = _sequence(schema.get("enum")), _sequence(schema.get("enumNames"))
+
+    values = _sequence(schema.get("enum"))
+    names = _sequence(schema.get("enumNames"))
     if not values or not all(isinstance(value, str) for value in values):
         return {}
     choice: dict[str, object] = {"enum": list(values)}

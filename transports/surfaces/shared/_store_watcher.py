@@ -74,33 +74,39 @@ class StoreWatcher:
         self._check_wanted.set()
 
     async def _watch(self) -> None:
+        """Check the store after each pause, and at once after :meth:`check_now`."""
         pause = _INTERVAL
-        failing = False
+        last_check_failed = False
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._check_wanted.wait()
             self._check_wanted.clear()
+
             try:
-                pause = await self._check()
-                failing = False
+                pause = await self._check_store()
+                last_check_failed = False
             except Exception as error:
-                if not failing:  # log only the first of several failures
+                # Of several failures in a row only the first is logged.
+                if not last_check_failed:
                     logger.warning("cannot watch the store: %s", error, exc_info=not isinstance(error, ABPError))
                 pause = _RETRY_INTERVAL
-                failing = True
+                last_check_failed = True
 
-    async def _check(self) -> float:
+    async def _check_store(self) -> float:
         """Check for changes, and return the seconds until the next check."""
         token = await self._read_token()
         if token is not None and token == self._change_token:
             return _INTERVAL
+
         started = time.monotonic()
-        self._report(await self._store.list())
+        self._report_changes(await self._store.list())
         self._change_token = token
         elapsed = time.monotonic() - started
+
+        # Listing takes at most a tenth of the time.
         interval = _LISTING_INTERVAL if token is None else _INTERVAL
-        return max(interval, 10 * elapsed)  # a listing that takes long is not made all the time
+        return max(interval, 10 * elapsed)
 
     async def _read_token(self) -> object:
         """Return the change token, if any. With a retention there is none, since artifacts expire without a change."""
@@ -108,13 +114,15 @@ class StoreWatcher:
             return None
         return await self._store.change_token()
 
-    def _report(self, refs: list[ArtifactRef]) -> None:
-        before = self._seen
-        now = {ref.id: _seen(ref) for ref in refs}
-        self._seen = now
-        stored = tuple(ref for ref in refs if ref.id not in before)
-        updated = tuple(ref for ref in refs if before.get(ref.id, now[ref.id]) != now[ref.id])
-        removed = tuple((artifact_id, old.scope) for artifact_id, old in before.items() if artifact_id not in now)
+    def _report_changes(self, refs: list[ArtifactRef]) -> None:
+        """Compare the listed artifacts with those of the last check, and report the difference, if any."""
+        previous = self._seen
+        current = {ref.id: _seen(ref) for ref in refs}
+        self._seen = current
+
+        stored = tuple(ref for ref in refs if ref.id not in previous)
+        updated = tuple(ref for ref in refs if ref.id in previous and previous[ref.id] != current[ref.id])
+        removed = tuple((artifact_id, old.scope) for artifact_id, old in previous.items() if artifact_id not in current)
         if stored or updated or removed:
             self._on_change(StoreChange(stored, updated, removed))
 
