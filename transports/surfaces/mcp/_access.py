@@ -37,8 +37,10 @@ from ._users import User
 
 logger = logging.getLogger("transports")
 
-#: Seconds for an issuer's keys to be fetched.
+#: Seconds for an issuer's keys to be fetched, between two fetches, and after which fetched keys expire.
 _FETCH_TIMEOUT = 10.0
+_FETCH_INTERVAL = 5.0
+_KEYS_LIFETIME = 300.0
 #: Most bytes of an issuer's key set, and of a file with one key.
 _MAX_KEY_SET = 1 << 20
 #: Tools that act on an app, apart from the tools of its capabilities.
@@ -81,7 +83,9 @@ class JwtVerifier:
 
     async def verify(self, token: str) -> AccessToken | None:
         """Return the user of a token, or ``None`` for an invalid token; the reason is logged."""
-        if token.count(".") != 2 or len(token) > 16 * 1024:
+        max_token_chars = 16 * 1024
+        has_three_parts = token.count(".") == 2
+        if not has_three_parts or len(token) > max_token_chars:
             return None
         try:
             return await self._verify_token(token)
@@ -198,9 +202,9 @@ class _KeySet:
             async with asyncio.timeout(_FETCH_TIMEOUT):
                 body = await self._download_key_set()
             self._by_id = await asyncio.to_thread(_usable_keys, body)
-            self._expires_at = time.monotonic() + 300
+            self._expires_at = time.monotonic() + _KEYS_LIFETIME
         finally:
-            self._next_fetch = time.monotonic() + 5
+            self._next_fetch = time.monotonic() + _FETCH_INTERVAL
 
     async def _download_key_set(self) -> bytes:
         from aiohttp import ClientSession  # late: a bridge without signed tokens must not load it

@@ -336,21 +336,13 @@ class Bridge:
         by_prompt = _apps_by_prompt(user.apps)
         apps = list(by_prompt.values())
         if params.ref.type == "ref/prompt" and params.ref.name:
-            apps = [by_prompt[params.ref.name]] if params.ref.name in by_prompt else []
+            apps = [app for prompt, app in by_prompt.items() if prompt == params.ref.name]
 
-        candidates: Iterable[str] = ()
-        match params.argument.name:
-            case "capability":
-                candidates = [plain_line(name) for app in apps for name in app.session.capabilities]
-            case "parameter":
-                candidates = _parameters_of(apps, other_arguments.get("capability", ""))
-            case "value":
-                parameters = _parameters_of(apps, other_arguments.get("capability", ""))
-                candidates = _listed_values(parameters.get(other_arguments.get("parameter", "")))
-            case "session":
-                candidates = [app.key for app in apps]
-            case "artifact" | "id":
-                candidates = [ref.id for ref in reversed(await user.store.list())]
+        candidates: Iterable[str]
+        if params.argument.name in ("artifact", "id"):
+            candidates = [ref.id for ref in reversed(await user.store.list())]
+        else:
+            candidates = _argument_values(params.argument.name, other_arguments, apps)
 
         typed = params.argument.value.lower()
         values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
@@ -385,8 +377,10 @@ def _instructions(*, files: bool, retention: object) -> str:
 
 
 def _tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
-    """Return the page of 100 ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
+    """Return the page of 100 ``tools`` at ``cursor``, or the first page. Raises :class:`MCPError` for an invalid
+    cursor."""
+    is_valid = cursor is None or (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9)
+    if not is_valid:
         raise MCPError(INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
 
     start = int(cursor or 0)
@@ -459,6 +453,23 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 
 
 # --- completions ------------------------------------------------------------------------------------------------------
+
+
+def _argument_values(argument: str, other_arguments: Mapping[str, str], apps: Sequence[App]) -> Iterable[str]:
+    """Return the values that an argument of a prompt may have, given the arguments that have a value already."""
+    capability = other_arguments.get("capability", "")
+    match argument:
+        case "capability":
+            return [plain_line(name) for app in apps for name in app.session.capabilities]
+        case "parameter":
+            return _parameters_of(apps, capability)
+        case "value":
+            parameter = other_arguments.get("parameter", "")
+            return _listed_values(_parameters_of(apps, capability).get(parameter))
+        case "session":
+            return [app.key for app in apps]
+        case _:
+            return ()
 
 
 def _parameters_of(apps: Iterable[App], capability: str) -> Mapping[str, object]:

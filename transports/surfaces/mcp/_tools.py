@@ -263,14 +263,23 @@ class Tools:
         is the view that the call has opened."""
         if not self._options.inline_data:
             result = await in_thread(result.by_reference)
+
+        session = None
+        store = self._user.store
+        if app is not None:
+            session = app.key
+            store = app.session.store
+        opened_view = None
+        if opened is not None:
+            opened_view = _describe_opened_view(opened)
         return await call_result(
             result,
-            session=None if app is None else app.key,
-            store=self._user.store if app is None else app.session.store,
+            session=session,
+            store=store,
             max_bytes=self._options.max_answer_bytes,
             image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
-            opened=None if opened is None else _describe_opened_view(opened),
+            opened=opened_view,
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -355,7 +364,9 @@ class Tools:
             apps = [await self._user.connections.select(key, self._reopen)]
 
         lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
-        lines += [f"  {', '.join(_capability_lines(app))}" for app in apps[:1]]
+        if apps:
+            # Only of the first app, to keep the text short.
+            lines.append(f"  {', '.join(_capability_lines(apps[0]))}")
         lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
         if not lines:
             lines.append("No app is connected; call abp_connect with the address of one.")

@@ -121,9 +121,12 @@ class Shared:
 
         Without a scope, it stores artifacts in a new session, since files without an owner would stay forever. It
         reads all of the store, since a client that was started again has the links of its last session."""
-        store = self.store if scope is None else self.store.scoped(scope)
+        readable = self.store
+        if scope is not None:
+            readable = self.store.scoped(scope)
         owner = scope or Scope(session=secrets.token_urlsafe(12))
-        return Exchange(facts or Facts(), self.rewriter(self.store.scoped(owner)), store, self)
+        rewriter = self.rewriter(self.store.scoped(owner))
+        return Exchange(facts or Facts(), rewriter, readable, self)
 
 
 @dataclass(frozen=True, slots=True)

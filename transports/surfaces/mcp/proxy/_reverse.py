@@ -304,7 +304,10 @@ def _json_response(body: bytes, status: int = 200) -> Response:
 
 
 def refusal(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
-    data = None if code is None else {"code": code}
+    """Return a response of this status with a JSON-RPC error for an unknown request."""
+    data = None
+    if code is not None:
+        data = {"code": code}
     return _json_response(error_message(b"", number, message, data), status)
 
 
