@@ -102,8 +102,9 @@ class FrameSession:
             return result
         finally:
             self._replies.pop(number, None)
+            # If sending failed, the reply was never awaited: read it, so that asyncio does not log its exception.
             if reply.done() and not reply.cancelled():
-                reply.exception()  # mark it as retrieved: if sending failed first, the reply was never awaited
+                reply.exception()
 
     def take(self, text: str) -> bool:
         """Handle a message of the process. Returns ``False`` if there are too many in this second."""
@@ -111,16 +112,21 @@ class FrameSession:
             return False
         message = json.loads(text)
         if "id" in message:
-            reply = self._replies.get(message["id"])
-            if reply is not None and not reply.done():
-                if "error" in message:
-                    reply.set_exception(PlaywrightError(str(message["error"].get("message", "")) or "it failed"))
-                else:
-                    reply.set_result(message.get("result", {}))
+            self._take_reply(message)
         else:
             for handle in self._listeners.get(message["method"], ()):
                 handle(message.get("params", {}))
         return True
+
+    def _take_reply(self, message: Mapping[str, Any]) -> None:
+        reply = self._replies.get(message["id"])
+        if reply is None or reply.done():
+            return
+        if "error" in message:
+            reason = str(message["error"].get("message", "")) or "it failed"
+            reply.set_exception(PlaywrightError(reason))
+        else:
+            reply.set_result(message.get("result", {}))
 
     def end(self) -> None:
         self.ended = True
@@ -157,16 +163,20 @@ class FrameContexts:
         self._script = script
         self._channel_of = channel_of
         self._root = root or self
-        self._contexts: dict[int, Mapping[str, Any]] = {}  # default contexts of documents, no isolated worlds
-        self._urls: dict[str, str] = {}  # frame → address
+        # Default contexts of documents, no isolated worlds.
+        self._contexts: dict[int, Mapping[str, Any]] = {}
+        # frame → address
+        self._urls: dict[str, str] = {}
         self._documents: dict[int, FrameDocument] = {}
-        self._inner: dict[str, tuple[FrameSession, FrameContexts]] = {}
+        self._inner_sessions: dict[str, tuple[FrameSession, FrameContexts]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # of the root, so for the whole page:
-        self.page = ""  # id of the page's main frame
-        self.origin = ""  # origin of the page
-        self.total = 0  # documents in frames
-        self.sessions = 0  # processes of frames
+        # The following are used in the root only, and so hold for the whole page.
+        #: Id of the page's main frame, and the page's origin.
+        self.page = ""
+        self.origin = ""
+        #: Numbers of documents in frames, and of processes of frames.
+        self.total = 0
+        self.sessions = 0
         listen(session, "Runtime.executionContextCreated", self._on_context)
         listen(session, "Runtime.executionContextDestroyed", lambda event: self._leave(event["executionContextId"]))
         listen(session, "Runtime.executionContextsCleared", lambda _: self._leave_all())
@@ -200,6 +210,7 @@ class FrameContexts:
                 self._leave(number)
 
     def read_tree(self, tree: Mapping[str, Any]) -> None:
+        """Learn the frames that the page has already, from CDP's ``FrameTree``."""
         self.page = self.page or tree["frame"]["id"]
         nodes = [tree]
         while nodes:
@@ -220,16 +231,23 @@ class FrameContexts:
         self._add_document(event["executionContextId"], event["object"])
 
     def _add_document(self, number: int, remote: Mapping[str, Any]) -> None:
-        object_id, root = remote.get("objectId"), self._root
+        """Add the document of the context ``number``, whose agent is the CDP ``RemoteObject`` ``remote``."""
+        root = self._root
+        object_id = remote.get("objectId")
         context = self._contexts.get(number)
         if object_id is None or context is None or number in self._documents or root.total >= LIMITS.documents:
             return
+
         root.total += 1
-        frame = context["auxData"].get("frameId", "")
+        frame_id = context["auxData"].get("frameId", "")
         origin = _origin_of(context)
-        channel = self._channel_of(self._session, PageObject(object_id))
-        same_origin = origin == root.origin != OPAQUE
-        document = FrameDocument(channel, origin, same_origin, self._urls.get(frame, "about:blank"), frame)
+        document = FrameDocument(
+            channel=self._channel_of(self._session, PageObject(object_id)),
+            origin=origin,
+            same_origin=origin == root.origin != OPAQUE,
+            url=self._urls.get(frame_id, "about:blank"),
+            id=frame_id,
+        )
         self._documents[number] = document
         self._watcher.add_document(document)
 
@@ -245,6 +263,7 @@ class FrameContexts:
             self._leave(number)
 
     async def install_now(self) -> None:
+        """Install the agent in the documents that are loaded already."""
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
@@ -253,20 +272,24 @@ class FrameContexts:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def attach(self) -> None:
-        only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]  # workers have no tools
+        """Attach to each process of frames, before the first script of its documents runs."""
+        # Workers have no tools.
+        only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]
         options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": only_frames}
         await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
-        inner, root = FrameSession(self._session, event["sessionId"]), self._root
-        contexts = FrameContexts(inner, self._watcher, self._script, self._channel_of, root)
-        listen(inner, "Runtime.inspectRequested", contexts.on_agent)
-        listen(inner, "Runtime.bindingCalled", contexts.on_binding)
-        root.sessions += 1
-        contexts._urls[event["targetInfo"]["targetId"]] = event["targetInfo"]["url"]
-        self._inner[event["sessionId"]] = inner, contexts
-        if root.sessions > LIMITS.sessions:
-            self._drop(event["sessionId"], "too many processes of frames")
+        session_id, target = event["sessionId"], event["targetInfo"]
+        session = FrameSession(self._session, session_id)
+        contexts = FrameContexts(session, self._watcher, self._script, self._channel_of, self._root)
+        listen(session, "Runtime.inspectRequested", contexts.on_agent)
+        listen(session, "Runtime.bindingCalled", contexts.on_binding)
+        contexts._urls[target["targetId"]] = target["url"]
+        self._inner_sessions[session_id] = session, contexts
+
+        self._root.sessions += 1
+        if self._root.sessions > LIMITS.sessions:
+            self._drop(session_id, "too many processes of frames")
         else:
             spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
 
@@ -281,7 +304,8 @@ class FrameContexts:
         send = self._session.send
         on_new_document = {"source": self._script.source, "includeCommandLineAPI": True}
         with contextlib.suppress(PlaywrightError, TransportError):
-            await asyncio.gather(  # pipelined: sent in this order, without waiting for each reply
+            # Pipelined: sent in this order, without waiting for each reply.
+            await asyncio.gather(
                 send("Runtime.enable"),
                 send("Runtime.addBinding", {"name": self._script.binding}),
                 send("Page.enable"),
@@ -294,9 +318,9 @@ class FrameContexts:
 
     def _on_message(self, event: Mapping[str, Any]) -> None:
         session_id = event["sessionId"]
-        if session_id not in self._inner:
+        if session_id not in self._inner_sessions:
             return
-        session, _ = self._inner[session_id]
+        session, _ = self._inner_sessions[session_id]
         if not session.take(event["message"]):
             self._drop(session_id, f"more than {LIMITS.messages:,} messages in a second")
 
@@ -310,19 +334,20 @@ class FrameContexts:
             await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
 
     def end(self, session_id: str) -> None:
-        if session_id not in self._inner:
+        """Forget a process that has ended, with its documents and the processes inside it."""
+        if session_id not in self._inner_sessions:
             return
-        session, contexts = self._inner.pop(session_id)
+        session, contexts = self._inner_sessions.pop(session_id)
         self._root.sessions -= 1
         session.end()
         contexts._leave_all()
-        for inner in tuple(contexts._inner):
+        for inner in tuple(contexts._inner_sessions):
             contexts.end(inner)
 
     def drop(self, document: FrameDocument) -> bool:
         """Disconnect the process of a document that harms the others. Returns ``False`` for a document in the page's
         own process."""
-        for session_id, (_, contexts) in tuple(self._inner.items()):
+        for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
                 self._drop(session_id, "it sends events without end")
                 return True
@@ -360,7 +385,9 @@ class FrameAgent(Agent):
         if self._gone.done():
             drop(work)
             raise _frame_gone(sent=False)
-        task = asyncio.ensure_future(work)  # a task at once: the page may be lost before the wait begins
+
+        # A task at once, as the page may be lost before the wait begins.
+        task = asyncio.ensure_future(work)
         try:
             return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
         except ContextLost as lost:
@@ -402,9 +429,11 @@ class ToolFrame:
     number: int
     label: str = ""
     tools: QualifiedTools = field(default_factory=dict)
-    calls: dict[str, object] = field(default_factory=dict)  # ids of calls under way, oldest first
+    #: Ids of calls under way, oldest first.
+    calls: dict[str, object] = field(default_factory=dict)
     rate: Rate = field(default_factory=lambda: Rate(LIMITS.events))
-    listed: asyncio.Event = field(default_factory=asyncio.Event)  # set after the first list of tools
+    #: Set after the first list of tools.
+    listed: asyncio.Event = field(default_factory=asyncio.Event)
     stale: bool = False
     reading: bool = False
     pause: float = _FIRST_PAUSE
@@ -447,10 +476,11 @@ class FrameTools:
         self._on_effect = on_effect
         self._frames: dict[FrameDocument, ToolFrame] = {}
         self._numbers = count(1)
-        self._names: dict[str, tuple[ToolFrame, str]] = {}
-        # call → its frame, also after its end: a cancellation may come later
-        self._sent: dict[str, ToolFrame] = {}
-        self._removed: dict[str, None] = {}  # names of removed tools, which are not waited for
+        self._tools_by_name: dict[str, tuple[ToolFrame, str]] = {}
+        # call → its frame, also after its end: a cancellation may come later.
+        self._frames_by_call: dict[str, ToolFrame] = {}
+        # Names of removed tools, which are not waited for.
+        self._removed_names: dict[str, None] = {}
         self.have_had_tools = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._used = True
@@ -504,29 +534,36 @@ class FrameTools:
                 self._report_effect(frame, kind, payload)
 
     def _report_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
-        if effect.call not in frame.calls:  # a frame may name its own calls only
+        # A frame may name its own calls only.
+        if effect.call not in frame.calls:
             effect.call = next(reversed(frame.calls), None)
         self._on_effect(frame, kind, effect)
 
     # --- the list -----------------------------------------------------------------------------------------------------
 
     def _on_tools_changed(self, frame: ToolFrame, window_name: str) -> None:
+        """List the tools of a frame again. A frame that registers its first tool gets a label."""
         if not self._used:
             spawn(self._uninstall(frame), self._tasks)
             return
+
         if not frame.label:
-            if sum(bool(other.label) for other in self._frames.values()) >= LIMITS.frames:
+            labelled_count = sum(bool(other.label) for other in self._frames.values())
+            if labelled_count >= LIMITS.frames:
                 logger.warning(
                     "the tools of the frame %s are left out: %d frames have some", _shown_name(frame), LIMITS.frames
                 )
                 return
             frame.label = self._new_label(frame.document, window_name)
+
         frame.stale = True
         if not frame.reading:
             frame.reading = True
             spawn(self._read_tools(frame), self._tasks)
 
     def _new_label(self, document: FrameDocument, window_name: str) -> str:
+        """Return an unused label: host and port of another origin, or the window's name in the page's own origin, with
+        a number if it is used already."""
         if document.origin == OPAQUE:
             label = OPAQUE
         elif not document.same_origin:
@@ -539,10 +576,14 @@ class FrameTools:
             label = window_name
         else:
             label = "frame"
-        labels = {frame.label for frame in self._frames.values()}
-        if label not in labels:
-            return label
-        return next(again for number in count(2) if (again := f"{label}#{number}") not in labels)
+
+        used_labels = {frame.label for frame in self._frames.values()}
+        unused_label = label
+        for number in count(2):
+            if unused_label not in used_labels:
+                break
+            unused_label = f"{label}#{number}"
+        return unused_label
 
     async def _read_tools(self, frame: ToolFrame) -> None:
         """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
@@ -553,9 +594,11 @@ class FrameTools:
                 with contextlib.suppress(TransportError):
                     tools = await self._list_tools(frame)
                     if frame.document in self._frames:
-                        self._replace_tools(frame, self._qualified(frame, tools))
+                        self._replace_tools(frame, self._qualify_tools(frame, tools))
                 frame.listed.set()
-                if now() - frame.changed_at > 10.0:  # it was quiet
+
+                was_quiet = now() - frame.changed_at > 10.0
+                if was_quiet:
                     frame.pause = _FIRST_PAUSE
                 else:
                     frame.pause = min(2 * frame.pause, 5.0)
@@ -570,12 +613,15 @@ class FrameTools:
         request = Message("capabilities/list", None)
         if len(text) <= PARSED_ON_LOOP:
             return parse_reply(request, text).payload
+
+        # The agent holds a text that is too long for an answer, and returns its id.
         if text.startswith('{"id":'):
             logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _shown_name(frame))
             return []
         return (await asyncio.to_thread(parse_reply, request, text)).payload
 
-    def _qualified(self, frame: ToolFrame, tools: object) -> QualifiedTools:
+    def _qualify_tools(self, frame: ToolFrame, tools: object) -> QualifiedTools:
+        """Return the tools of a frame's own list under names with the frame's label, without those over the limits."""
         qualified: QualifiedTools = {}
         for tool in own_tools(tools):
             if len(qualified) >= LIMITS.tools:
@@ -590,17 +636,20 @@ class FrameTools:
         return qualified
 
     def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
-        before, frame.tools = frame.tools, tools
-        removed = [name for name in before if name not in tools]
+        old_tools, frame.tools = frame.tools, tools
+        removed = [name for name in old_tools if name not in tools]
         for name in removed:
-            del self._names[name]
-            self._removed[name] = None
-        while len(self._removed) > LIMITS.tools:
-            del self._removed[next(iter(self._removed))]
+            del self._tools_by_name[name]
+            self._removed_names[name] = None
+        while len(self._removed_names) > LIMITS.tools:
+            oldest = next(iter(self._removed_names))
+            del self._removed_names[oldest]
+
         for name, (own_name, _) in tools.items():
-            self._names[name] = frame, own_name
-            self._removed.pop(name, None)
-        if before == tools:
+            self._tools_by_name[name] = frame, own_name
+            self._removed_names.pop(name, None)
+
+        if old_tools == tools:
             return
         if tools:
             self.have_had_tools = True
@@ -625,25 +674,28 @@ class FrameTools:
     async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
         """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. An unknown
         tool is waited for up to ``patience`` seconds, a removed one is not."""
-        deadline = asyncio.get_running_loop().time() + patience
-        while name not in self._names and name not in self._removed and asyncio.get_running_loop().time() < deadline:
+        now = asyncio.get_running_loop().time
+        deadline = now() + patience
+        while name not in self._tools_by_name and name not in self._removed_names and now() < deadline:
             await asyncio.sleep(0.02)
-        return self._names.get(name)
+        return self._tools_by_name.get(name)
 
     def owner(self, name: str) -> ToolFrame | None:
-        if name not in self._names:
+        if name not in self._tools_by_name:
             return None
-        frame, _ = self._names[name]
+        frame, _ = self._tools_by_name[name]
         return frame
 
     def begin(self, frame: ToolFrame, call_id: str) -> None:
-        frame.calls[call_id] = self._sent[call_id] = frame
-        while len(self._sent) > LIMITS.sent:
-            del self._sent[next(iter(self._sent))]
+        """Record a call that is sent to a frame now."""
+        frame.calls[call_id] = self._frames_by_call[call_id] = frame
+        while len(self._frames_by_call) > LIMITS.sent:
+            oldest = next(iter(self._frames_by_call))
+            del self._frames_by_call[oldest]
 
     def sent_to(self, call_id: str) -> ToolFrame | None:
         """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
-        frame = self._sent.get(call_id)
+        frame = self._frames_by_call.get(call_id)
         if frame is None or frame.document not in self._frames:
             return None
         return frame
@@ -686,4 +738,6 @@ def own_tools(tools: object) -> list[dict[str, Any]]:
 def _shown_name(frame: ToolFrame) -> str:
     if frame.label:
         return frame.label
-    return "without an origin" if frame.origin == OPAQUE else frame.origin
+    if frame.origin == OPAQUE:
+        return "without an origin"
+    return frame.origin

@@ -79,6 +79,9 @@ class FetchedRequests:
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
 #: raises an :class:`~transports.errors.ABPError` if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+#: Replies of SOCKS 5 to a request (RFC 1928 6): connected, and not allowed by the ruleset.
+_CONNECTED_REPLY = b"\5\0\0\1\0\0\0\0\0\0"
+_NOT_ALLOWED_REPLY = b"\5\2\0\1\0\0\0\0\0\0"
 #: Host and port.
 _Server: TypeAlias = tuple[str, int]
 
@@ -108,7 +111,7 @@ class JudgedNetwork:
     def __init__(self, judge: Judge, limits: NetworkLimits = NetworkLimits()) -> None:
         self._judge = judge
         self._limits = limits
-        # each judgement uses one of the few threads that look up names for the whole process
+        # Each judgement uses one of the few threads that look up names for the whole process.
         self._judging = asyncio.Semaphore(4)
         self._connections: set[asyncio.Task[None]] = set()
         self._connection_count = 0
@@ -180,19 +183,22 @@ class JudgedNetwork:
             writer.transport.abort()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect the browser to the server that it asks for, and copy data in both directions until the end."""
         async with asyncio.timeout(self._limits.step):
             host, port = await _read_request(reader, writer)
         try:
             server_reader, server_writer = await self._connect_to(host, port)
         except ABPError as error:
             self._note_failure((host, port), error.message)
-            writer.write(b"\5\2\0\1\0\0\0\0\0\0")  # the connection is not allowed
+            writer.write(_NOT_ALLOWED_REPLY)
             await writer.drain()
             return
+
         try:
-            writer.write(b"\5\0\0\1\0\0\0\0\0\0")  # it succeeded
+            writer.write(_CONNECTED_REPLY)
             await asyncio.gather(
-                _copy(reader, server_writer, lambda _: None), _copy(server_reader, writer, self._count)
+                _copy(reader, server_writer, lambda _: None),
+                _copy(server_reader, writer, self._count_received),
             )
         finally:
             server_writer.transport.abort()
@@ -204,6 +210,7 @@ class JudgedNetwork:
         except ABPError as error:
             self._note_refusal((host, port), error.message)
             raise
+
         reason = f"{NOTHING_LISTENS}; correct the address"
         for address in addresses:
             try:
@@ -215,7 +222,8 @@ class JudgedNetwork:
                 continue
         raise TransportError(f"{host} (port {port}): {reason}")
 
-    def _count(self, size: int) -> None:
+    def _count_received(self, size: int) -> None:
+        """Count bytes of the page's servers. Raises :class:`EOFError`, which ends the connection, over the limit."""
         self._received_bytes += size
         if self._received_bytes > self._limits.received_bytes:
             self._note_refusal(None, f"more than {self._limits.received_bytes:,} bytes")
@@ -226,7 +234,8 @@ class JudgedNetwork:
         self._note_failure(server, reason)
 
     def _note_failure(self, server: _Server | None, reason: str) -> None:
-        self._failed.pop(server, None)  # the last failure is the last item
+        # Removed first, so that the last failure is the last item.
+        self._failed.pop(server, None)
         self._failed[server] = reason
 
 
@@ -257,36 +266,48 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     """Read the SOCKS 5 handshake (RFC 1928); return the host and the port that the browser asks for.
 
     Raises :class:`ValueError` for anything but a CONNECT request without authentication."""
-    version, methods = await reader.readexactly(2)
-    offered = await reader.readexactly(methods)
-    if version != 5 or 0 not in offered:
-        writer.write(b"\5\xff")  # no acceptable method
+    no_authentication, no_acceptable_method = 0, 0xFF
+    connect = 1
+    ipv4, domain_name, ipv6 = 1, 3, 4
+
+    version, method_count = await reader.readexactly(2)
+    methods = await reader.readexactly(method_count)
+    if version != 5 or no_authentication not in methods:
+        writer.write(bytes((5, no_acceptable_method)))
         raise ValueError
-    writer.write(b"\5\0")  # no authentication
-    version, command, _, kind = await reader.readexactly(4)
-    if version != 5 or command != 1:  # only CONNECT; neither BIND nor UDP ASSOCIATE
+    writer.write(bytes((5, no_authentication)))
+
+    version, command, _, address_type = await reader.readexactly(4)
+    if version != 5 or command != connect:
         raise ValueError
-    if kind == 3:
+    if address_type == domain_name:
         (length,) = await reader.readexactly(1)
         host = (await reader.readexactly(length)).decode("ascii")
     else:
-        host = str(ipaddress.ip_address(await reader.readexactly({1: 4, 4: 16}.get(kind, 0))))
-    return host.strip("[]").lower(), int.from_bytes(await reader.readexactly(2), "big")
+        # An unknown type has no bytes, which are no address either: ip_address() raises ValueError.
+        size = {ipv4: 4, ipv6: 16}.get(address_type, 0)
+        host = str(ipaddress.ip_address(await reader.readexactly(size)))
+    port = int.from_bytes(await reader.readexactly(2), "big")
+    return host.strip("[]").lower(), port
 
 
 async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
     """Return whether another user of this machine has made the connection; known on Linux only."""
-    _, port, *_ = writer.get_extra_info("peername") or ("", 0)  # no peer name if it has disconnected already
-    return sys.platform == "linux" and await asyncio.to_thread(_is_foreign, port)
+    # There is no peer name if the peer has disconnected already.
+    _, port, *_ = writer.get_extra_info("peername") or ("", 0)
+    return sys.platform == "linux" and await asyncio.to_thread(_is_port_of_another_user, port)
 
 
-def _is_foreign(port: int) -> bool:
+def _is_port_of_another_user(port: int) -> bool:
     try:
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:
         return False
+
+    # Field 1 is the local address in hexadecimal digits, field 7 the user's id.
     owners = {fields[1]: int(fields[7]) for fields in map(str.split, lines)}
-    return owners.get(f"0100007F:{port:04X}") != os.geteuid()
+    local_address = f"0100007F:{port:04X}"
+    return owners.get(local_address) != os.geteuid()
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
@@ -296,7 +317,7 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
     only its own content (``data:`` and ``blob:`` URLs too) and the resources that ``fetch`` returns. Raises
     :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
     """
-    pdf_options: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
+    pdf_options: dict[str, Any] = {"print_background": True, **_checked_options(options, PdfOptions, "render_to_pdf")}
     if not pdf_options.keys() & {"format", "width", "height"}:
         pdf_options = {"format": "A4", "prefer_css_page_size": True, **pdf_options}
     with _map_errors("render_to_pdf", timeout):
@@ -354,7 +375,7 @@ async def screenshot_of_url(
 
 class _Picture:
     def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
-        self._options = _validated(options, ScreenshotOptions, "screenshot")
+        self._options = _checked_options(options, ScreenshotOptions, "screenshot")
         self.url: str | None = self._options.pop("url", None)
         if self.url is not None and not is_page(str(self.url)):
             raise UsageError("screenshot: url must begin with http:// or https://")
@@ -370,19 +391,23 @@ class _Picture:
 
     async def of_page(self, page: Page) -> BinaryData:
         if self._width is None and self._height is None:
-            return await self._take(page)
-        before = page.viewport_size
-        if before is None:
+            return await self._take_picture(page)
+
+        original_size = page.viewport_size
+        if original_size is None:
             raise UsageError("screenshot: this page has the size of its window; leave width and height out")
-        await page.set_viewport_size(self._viewport(before))
+        await page.set_viewport_size(self._viewport(original_size))
         try:
             await self._wait_for_idle(page)
-            return await self._take(page)
+            return await self._take_picture(page)
         finally:
             with contextlib.suppress(Error):
-                await page.set_viewport_size(before)
+                await page.set_viewport_size(original_size)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
+        """Open ``url`` in the page and take its picture. ``network`` knows why a connection failed.
+
+        Raises :class:`~transports.errors.UsageError` if the page, or a later document, cannot be opened."""
         await page.set_viewport_size(self._viewport({"width": 1280, "height": 800}))
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
@@ -390,12 +415,13 @@ class _Picture:
             raise
         except Error as error:
             if network is not None and network.failed and "ERR_SOCKS_CONNECTION" in error.message:
-                raise _not_opened(url, network.failed) from error
-            raise _not_opened(url, explain_load_failure(str(error), url)) from error
+                raise _open_error(url, network.failed) from error
+            raise _open_error(url, explain_load_failure(str(error), url)) from error
+
         await self._wait_for_idle(page)
-        image = await self._take(page)
+        image = await self._take_picture(page)
         if network is not None and network.failed and page.url.startswith("chrome-error:"):
-            raise _not_opened(url, network.failed)
+            raise _open_error(url, network.failed)
         return image
 
     def _viewport(self, default: ViewportSize) -> ViewportSize:
@@ -407,16 +433,16 @@ class _Picture:
             seconds = min(15.0, self._timeout / 2)
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
 
-    async def _take(self, page: Page) -> BinaryData:
+    async def _take_picture(self, page: Page) -> BinaryData:
         data = await page.screenshot(**self._options, timeout=playwright_timeout(self._timeout))
         return BinaryData(data, f"image/{self._options.get('type', 'png')}")
 
 
-def _not_opened(url: str, reason: str) -> UsageError:
+def _open_error(url: str, reason: str) -> UsageError:
     return UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}")
 
 
-def _validated(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, Any]:
+def _checked_options(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, Any]:
     """Return the options in ``snake_case``. Raises :class:`~transports.errors.UsageError` for unknown ones: options may
     come as JSON, past any type checker.
 
@@ -431,15 +457,22 @@ def _validated(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, A
 
 @contextlib.asynccontextmanager
 async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
-    browser, context = tab.browser, tab.page.context
-    separate = None
-    if browser is not None and not browser.shares_context:
-        separate = context = await browser.playwright.new_context()
+    """Open a page in a context of its own, or in the app's context if that is shared with other sessions."""
+    browser = tab.browser
+    if browser is None or browser.shares_context:
+        page = await tab.page.context.new_page()
+        try:
+            yield page
+        finally:
+            await close_quietly(page)
+        return
+
+    context = await browser.playwright.new_context()
     page = await context.new_page()
     try:
         yield page
     finally:
-        await close_quietly(separate or page)
+        await close_quietly(context)
 
 
 @contextlib.asynccontextmanager
@@ -454,9 +487,10 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
     browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:
         raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
-    # nothing listens at the port of RFC 863; Playwright sends loopback addresses there, too
-    no_proxy: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=no_proxy)
+
+    # Nothing listens at the port of RFC 863. Playwright sends connections to loopback addresses there, too.
+    dead_proxy: ProxySettings = {"server": "socks5://127.0.0.1:9"}
+    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=dead_proxy)
     try:
         await context.add_init_script(NO_WEBRTC)
         if fetch is not None:
@@ -476,6 +510,7 @@ async def _answer_empty(route: Route) -> None:
 
 @contextlib.contextmanager
 def _map_errors(tool: str, timeout: float) -> Iterator[None]:
+    """Raise our errors for those of Playwright and for a timeout."""
     too_late = CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}")
     try:
         yield

@@ -118,7 +118,8 @@ def sender_of(
     )
 
 
-def around(frames: Iterable[Frame]) -> list[str]:
+def addresses_around(frames: Iterable[Frame]) -> list[str]:
+    """Return the addresses of the documents that contain the frames."""
     addresses: list[str] = []
     for frame in frames:
         parent = frame.parent_frame
@@ -194,7 +195,7 @@ class PageTransport(Transport):
         self._browser: Browser | None = None
         self._tab: Tab | None = None
         self._agent: PageAgent | None = None
-        # what ends with one document of the app, with its page, and with the browser
+        # Three stacks: what ends with one document of the app, with its page, and with the browser.
         self._page_stack = contextlib.AsyncExitStack()
         self._tab_stack = contextlib.AsyncExitStack()
         self._stack = contextlib.AsyncExitStack()
@@ -202,7 +203,8 @@ class PageTransport(Transport):
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._last_sender: tuple[Document, str, Sender] | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
-        self._rungs = {"download": 0, "stream": 0, "slices": 0}  # counted across reconnections
+        # Counted across reconnections.
+        self._rungs = {"download": 0, "stream": 0, "slices": 0}
         self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
@@ -215,7 +217,7 @@ class PageTransport(Transport):
         """The page of ``playwright.async_api``; a new page after a reconnection, ``None`` before opening."""
         if self._agent is None:
             return None
-        # the caller may now record in this context (a HAR): it must be closed properly for that to be written
+        # The caller may now record a HAR in this context, which is written only if the context is closed properly.
         SESSION_CONTEXTS.discard(self._agent.page.context)
         return self._agent.page
 
@@ -254,6 +256,7 @@ class PageTransport(Transport):
             raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
 
     async def _open_app(self) -> PageAgent:
+        """Open the page, install the agent in it, and load the app. Returns the agent."""
         tab = await self._source.open(self._tab_stack, self._browser, self._tab)
         self._tab = tab
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
@@ -263,11 +266,13 @@ class PageTransport(Transport):
             self._page_stack.push_async_callback(agent.uninstall)
         else:
             self._page_stack.callback(agent.stop_listening)
+
         frames = self._watch_frames(agent)
         installing = asyncio.ensure_future(
             agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
         )
-        self._in_background(installing)
+        self._end_with_page(installing)
+
         downloads = await tab.downloads(agent)
         if downloads is not None:
             self._page_stack.callback(downloads.close)
@@ -282,33 +287,38 @@ class PageTransport(Transport):
             limits=self._limits,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
+
         # The browser takes commands in order. So those of its own are only sent before the app is loaded, and their
         # answers come meanwhile; the agent's are in another process, and waited for.
         preparing = asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
-        self._in_background(preparing)
-        for _ in range(3):  # turns of the event loop in which tasks, and those that they begin, send their commands
+        self._end_with_page(preparing)
+        # Turns of the event loop in which these tasks, and those that they begin, send their commands.
+        for _ in range(3):
             await asyncio.sleep(0)
         await installing
+
         self._downloads = downloads
-        self._top_reach = self._reach(agent)
+        self._top_reach = self._make_reach(agent)
         await self._load_app(tab.page, agent)
         await preparing
+
         folder = self._effects.download_folder
         if folder is not None:
             # Chromium makes it again for a download that it breaks off, until its page is closed.
             self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
-        agent.pin()  # only now, as an app may navigate while it loads
+        # Only now, as an app may navigate while it loads.
+        agent.pin()
         return agent
 
-    def _in_background(self, work: asyncio.Future[Any]) -> None:
-        """End ``work`` with the page. Its error is ignored, unless it is awaited."""
+    def _end_with_page(self, work: asyncio.Future[Any]) -> None:
+        """Cancel ``work`` when the page is closed. Its error is ignored, unless ``work`` is awaited."""
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         return None
 
-    def _reach(self, agent: Agent, holder: str = "held:") -> Reach:
+    def _make_reach(self, agent: Agent, holder: str = "held:") -> Reach:
         tab = self._open_tab()
         ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
@@ -323,6 +333,7 @@ class PageTransport(Transport):
             loss = await asyncio.shield(agent.lost)
             if not self._can_reopen(loss):
                 return
+
             self._events.put_nowait(Message("connection/lost", {"reason": loss.message}))
             for attempt in count(1):
                 try:
@@ -358,12 +369,13 @@ class PageTransport(Transport):
         return type(lost)(f"{lost.message}; {consequence}")
 
     async def _reopen(self) -> PageAgent:
+        """Open the page again, in another browser if the last one has ended."""
         await self._page_stack.aclose()
         if self._browser is not None:
             browser = await self._source.revive(self._stack, self._browser, self._target, timeout=self._timeout)
             self._browser = browser
             if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
-                # page and context ended with their browser, so the old stack has nothing left to close
+                # Page and context ended with their browser, so the old stack has nothing left to close.
                 self._tab = None
                 self._tab_stack = contextlib.AsyncExitStack()
         return await self._open_page()
@@ -413,7 +425,8 @@ class PageTransport(Transport):
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
-        # pinned: only this document may answer the call
+
+        # Only this document may answer the call.
         document = await reach.agent.document(timeout=timeout)
         deadline = time.monotonic() + timeout
         call = self._effects.tracker.begin_call(payload["options"]["callId"])
@@ -422,7 +435,7 @@ class PageTransport(Transport):
                 reply = await self._invoke(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
             if self._effects.tracker.has_effects_for(call):
-                # at least a second, also after a call that used up its time: its outputs may be ready already
+                # At least a second, also after a call that used up its time: its outputs may be ready already.
                 await self._effects.settle(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
             return reply
         finally:
@@ -454,8 +467,9 @@ class PageTransport(Transport):
         """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
         long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
         reach = reach or self._top_reach
-        pinned = None if of is None else of.agent
-        text: str | bytes = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned)
+        pinned_agent = None if of is None else of.agent
+        text: str | bytes = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned_agent)
+
         if isinstance(text, str) and is_elsewhere(text):
             text = await reach.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
         if len(text) <= PARSED_ON_LOOP:
@@ -496,9 +510,11 @@ class PageTransport(Transport):
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
         """Return the page as a PDF. ``paper_height`` in inches overrides the ``@page`` rules of the page."""
         agent = self._require_agent()
-        printed = await agent.with_deadline(agent.channel.print_to_pdf(paper_height), "printing", timeout=self._timeout)
-        content = Handle(f"stream:{printed}") if isinstance(printed, str) else printed
-        return BinaryData(content, "application/pdf")
+        printing = agent.channel.print_to_pdf(paper_height)
+        printed = await agent.with_deadline(printing, "printing", timeout=self._timeout)
+        if isinstance(printed, str):
+            printed = Handle(f"stream:{printed}")
+        return BinaryData(printed, "application/pdf")
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -530,12 +546,12 @@ class PageTransport(Transport):
         tab = self._open_tab()
         payload: Any = message.payload
         if message.type == "page/pdf":
-            made = await tools.render_to_pdf(
+            binary = await tools.render_to_pdf(
                 tab, payload["html"], payload["options"], timeout=timeout, fetch=message.fetch
             )
         else:
-            made = await tools.screenshot(tab, payload, timeout=timeout)
-        return Message(f"{message.type}-result", made, id=message.id)
+            binary = await tools.screenshot(tab, payload, timeout=timeout)
+        return Message(f"{message.type}-result", binary, id=message.id)
 
     def _open_tab(self) -> Tab:
         if self._tab is None:
@@ -543,6 +559,8 @@ class PageTransport(Transport):
         return self._tab
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies that the browser would send to ``url``, with a ``sender`` only those it would send from
+        that document."""
         agent = self._require_agent()
         cookies = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
         if sender is not None:

@@ -113,33 +113,45 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
     has too many values, and if the reply is not valid. Long texts should be parsed in a thread.
     """
-    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
-    reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
+    max_values = MAX_LISTED
+    if request.type == "capabilities/call":
+        max_values = MAX_VALUES
+    reply = checked(decode_json(text, at_most=max_values), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.denied is not None and request.origins is not None:
         raise misdirected(reply.denied)
     if reply.threw is not None:
-        # not by repr(): it may escape characters of a secret, which redaction would not recognise then
-        thrown = f"'{reply.threw[:500]}'"
-        if reply.name:
-            thrown = f"{reply.name[:100]}: {reply.threw}"
-        if request.type != "capabilities/call":
-            raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
-        error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
-        return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
+        return _failed_answer(request, reply.name, reply.threw)
     if reply.rest is None:
         raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
-    answer, warnings = reply.answer, reply.rest.warnings
+
+    answer = reply.answer
     if reply.rest.binaries:
         contents: dict[Place, object] = {binary.path: _binary_of(binary, holder) for binary in reply.rest.binaries}
         try:
             answer = replace(answer, contents)
         except (KeyError, RecursionError):
             raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
+
+    warnings = reply.rest.warnings
     if warnings:
         warnings = [warning[:1000] for warning in warnings[:100]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
+
+
+def _failed_answer(request: Message, error_name: str, error_message: str) -> Message:
+    """Return the failed answer to a call for an exception of the app. For another request, raise
+    :class:`~transports.errors.ProtocolError`."""
+    # Not by repr(): it may escape characters of a secret, which redaction would not recognise then.
+    thrown = f"'{error_message[:500]}'"
+    if error_name:
+        thrown = f"{error_name[:100]}: {error_message}"
+    if request.type != "capabilities/call":
+        raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
+
+    error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
+    return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
 
 
 def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
@@ -147,6 +159,7 @@ def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
         return Broken(binary.value)
     if binary.size is None:
         raise ProtocolError("the page interfered with its agent: content without a size")
+
     content: Handle | bytes
     if binary.kind == "base64":
         content = decode_base64(binary.value)

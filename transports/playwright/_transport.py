@@ -41,7 +41,7 @@ from ._effects import Dialogs
 from ._extension import extension_folder, extension_page_in
 from ._frames import MARK, FrameTools, ToolFrame, own_tools
 from ._listeners import listener
-from ._page_transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
+from ._page_transport import PageTransport, Reach, ServerAddress, addresses_around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import AppState, Effect, parse_json
 from ._scripts import Adapter, failure_of, not_installed, read_adapter
@@ -59,7 +59,8 @@ _MAX_ATTEMPTS = 5
 
 
 @contextlib.contextmanager
-def _noted_statuses(page: Page) -> Iterator[list[int]]:
+def _collect_statuses(page: Page) -> Iterator[list[int]]:
+    """Collect the HTTP statuses of the page's documents in a list that grows inside the block."""
     statuses: list[int] = []
 
     @listener
@@ -155,7 +156,8 @@ class TopPageTransport(PageTransport):
             return
         await self._check_adapter(agent, self._adapter)
         await self._add_script(page, agent, self._adapter.source())
-        if page is self._source.page:  # it is loaded already
+        # A page of the caller's has loaded its document already.
+        if page is self._source.page:
             running = agent.channel.run(self._adapter.source(late=True))
             await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
 
@@ -172,6 +174,7 @@ class TopPageTransport(PageTransport):
             self._page_stack.push_async_callback(remove)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
+        """Raise :class:`~transports.errors.UsageError` for a syntax error in the adapter, if the browser has CDP."""
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
@@ -179,28 +182,31 @@ class TopPageTransport(PageTransport):
         fault = compiled.get("exceptionDetails")
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
-            # lineNumber counts from 0, and one of our lines precedes the script: so it is the script's line, from 1
-            raise UsageError(
-                f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
-            )
+            # lineNumber counts from 0, but a line of ours precedes the script.
+            line = fault["lineNumber"]
+            raise UsageError(f"the adapter {adapter.name} is not valid JavaScript: line {line}: {reason}")
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         if self._source.extension is not None and self._browser is not None:
             extension = await self._browser.load_extension(self._source.extension)
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
         await self._install_adapter(page, agent)
+
         status = None
-        if page is not self._source.page or not same_document(page.url, self._target):
+        is_loaded = page is self._source.page and same_document(page.url, self._target)
+        if is_loaded:
+            app = await self._find_app(agent)
+        else:
             response = await self._navigate(page)
             status = None if response is None else response.status
             app, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
-        else:
-            app = await self._find_app(agent)
+
         if app.protocol == "webmcp":
             self.name = "webmcp"
             self.features = replace(self.features, undeclared=True)
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
             return
+
         if self._frames is not None:
             self._frames.leave_alone()
         fault = app_fault(app, self._script_options.get("protocol", "abp"), self._grace)
@@ -210,7 +216,7 @@ class TopPageTransport(PageTransport):
             raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
     async def _navigate(self, page: Page) -> Response | None:
-        with _noted_statuses(page) as statuses:
+        with _collect_statuses(page) as statuses:
             try:
                 return await page.goto(
                     self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
@@ -235,6 +241,7 @@ class TopPageTransport(PageTransport):
         return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
     async def _find_app(self, agent: PageAgent) -> AppState:
+        """Look for the app, again from the start in each document that the page navigates to."""
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
                 return await self._look_for_app(agent)
@@ -250,7 +257,8 @@ class TopPageTransport(PageTransport):
         while True:
             in_frames = self._frames is not None and self._frames.have_had_tools
             since_load = 0.0 if loaded_at is None else now() - loaded_at
-            takes_tools = since_load >= 0.3  # until then window.abp is preferred to the tools of a page
+            # Until then window.abp is preferred to the tools of a page.
+            takes_tools = since_load >= 0.3
             state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
             app = parse_json(state, AppState, "the app found in the page")
             if app.is_app or (loaded_at is not None and since_load >= self._grace):
@@ -289,9 +297,11 @@ class TopPageTransport(PageTransport):
         async def loaded() -> None:
             with contextlib.suppress(Error):
                 await page.wait_for_load_state("load", timeout=0)
-            await asyncio.sleep(0.3)  # for its tools
+            # Some more time for tools that are registered late.
+            await asyncio.sleep(0.3)
 
-        waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(asyncio.wait({*self._background}))
+        announced = asyncio.wait({*self._background})
+        waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(announced)
         try:
             await asyncio.wait(waits, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -326,14 +336,16 @@ class TopPageTransport(PageTransport):
 
     def _reach_of(self, frame: ToolFrame) -> Reach:
         if frame not in self._reaches:
-            self._reaches[frame] = self._reach(frame.agent, frame.holder)
+            self._reaches[frame] = self._make_reach(frame.agent, frame.holder)
         return self._reaches[frame]
 
     async def _list_tools(self, message: Message, *, timeout: float) -> Message:
+        """Send ``initialize`` or ``capabilities/list``, and add the tools of frames to the page's own in the reply."""
         reply = await super().request(message, timeout=timeout)
         frames = self._frames
         if frames is None:
             return reply
+
         await frames.settle()
         payload: Any = reply.payload
         if message.type == "capabilities/list":
@@ -350,6 +362,7 @@ class TopPageTransport(PageTransport):
         tool_of_frame = await frames.find(tool, patience=1.0)
         if tool_of_frame is None:
             return _not_sent(message, tool)
+
         frame, own_name = tool_of_frame
         page = await self._require_agent().document(timeout=timeout)
         frames.begin(frame, call_id)
@@ -376,7 +389,7 @@ class TopPageTransport(PageTransport):
             frame.url,
             frame.origin,
             page=page,
-            around=around(same_origin) or [""],
+            around=addresses_around(same_origin) or [""],
             server_address=self._address_of(frame.origin),
         )
 
@@ -425,6 +438,7 @@ class TopPageTransport(PageTransport):
             return await super().request(message, timeout=timeout)
         if message.type in ("initialize", "capabilities/list"):
             return await self._list_tools(message, timeout=timeout)
+
         payload: Any = message.payload
         frames = self._frames
         if message.type == "capabilities/cancel" and frames is not None:
@@ -437,12 +451,15 @@ class TopPageTransport(PageTransport):
         return await self._call_tool(message, timeout)
 
     async def _call_tool(self, message: Message, timeout: float) -> Message:
+        """Call a tool of the page or of a frame. A call that was lost with its document before it began is sent again
+        to the next document."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         agent = self._require_agent()
-        where, send = "page", super().request
+        place, send = "page", super().request
         if self._frames is not None and MARK in tool and not agent.is_lost:
-            where, send = "frame", partial(self._call_in_frame, self._frames)
+            place, send = "frame", partial(self._call_in_frame, self._frames)
+
         for attempt in count(1):
             try:
                 reply = await send(message, timeout=timeout)
@@ -451,19 +468,24 @@ class TopPageTransport(PageTransport):
                 await asyncio.sleep(_NEW_DOCUMENT)
                 if not agent.is_lost:
                     await self._settle_navigation(agent.page)
+
+                # A call that did not reach the old document can be sent to the new one.
                 if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
-                    continue  # the call did not reach the old document, so it can be sent to the new one
+                    continue
                 if call_id not in self._submitting or agent.is_lost:
                     raise OutcomeUnknown(
-                        f"the {where} of {tool} navigated or went away during the call: its outcome is unknown"
+                        f"the {place} of {tool} navigated or went away during the call: its outcome is unknown"
                     ) from lost
+
                 # A form without respondWith() answers by navigating to another page.
                 note = f"the form {tool} was sent and the page navigated; look at the page for the result"
                 empty = {"success": True, "data": None}
                 return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)
             finally:
                 self._submitting.discard(call_id)
-        if self._background:  # the tool answered and navigated
+
+        # The page navigated although the tool answered.
+        if self._background:
             await self._settle_navigation(agent.page)
             reply.relists = True
         match reply.payload:
@@ -486,6 +508,7 @@ class TopPageTransport(PageTransport):
 
 
 def _not_sent(message: Message, tool: str) -> Message:
+    """Return the failed answer to a call of a tool that no frame has."""
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)

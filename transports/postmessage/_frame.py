@@ -41,23 +41,32 @@ HarnessSite: TypeAlias = Literal["same", "other"]
 
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
-    origin = _origin_beside(url) if site == "same" else HARNESS_ORIGIN
-    # https too: the browser upgrades http for hosts with HSTS (RFC 6797)
-    address = re.compile(rf"^https?://{re.escape(origin.partition('//')[2])}/$", re.IGNORECASE)
+    """Open the harness for the app at ``url``, and return the harness's origin."""
+    origin = HARNESS_ORIGIN
+    if site == "same":
+        origin = _origin_beside(url)
+
+    # https too: the browser upgrades http for hosts with HSTS (RFC 6797).
+    host = origin.partition("//")[2]
+    address = re.compile(rf"^https?://{re.escape(host)}/$", re.IGNORECASE)
     await page.route(address, _serve_harness)
     await page.goto(f"{origin}/")
-    await page.unroute(address)  # interception would slow down the app's own requests
+    # Further interception would slow down the app's own requests.
+    await page.unroute(address)
+
     origin = page.url.removesuffix("/")
-    with contextlib.suppress(Error):  # older browsers do not know this permission and never ask for it
+    # Older browsers do not know this permission and never ask for it.
+    with contextlib.suppress(Error):
         await page.context.grant_permissions(["local-network-access"], origin=origin)
     await page.add_init_script(script=_PRINT_SCRIPT % origin)
     return origin
 
 
 def _origin_beside(url: str) -> str:
+    """Return another origin on the site of ``url``."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].removesuffix(f":{parts.port}")
-    # another port is another origin on the same site (HTML "same site")
+    # Another port makes another origin, but not another site (HTML "same site").
     port = 47475 if parts.port == 47474 else 47474
     return f"{parts.scheme}://{host}:{port}"
 
@@ -93,7 +102,8 @@ class AppFrame:
         with contextlib.suppress(Error):
             try:
                 app = cls(agent, await context.new_cdp_session(frame), timeout)
-            except Error:  # the frame shares the page's process
+            except Error:
+                # The frame has no session of its own: it shares the process of the page.
                 app = cls(agent, await context.new_cdp_session(frame.page), timeout)
                 if not await app._find_context():
                     return None
@@ -106,21 +116,30 @@ class AppFrame:
         return None
 
     async def _find_context(self) -> bool:
+        """Find the context of the app in the harness's process. Returns false if there is none."""
         self._shared = True
-        contexts: list[dict[str, Any]] = []
-        note = listener(lambda event: contexts.append(event["context"]))
-        self._session.on("Runtime.executionContextCreated", note)
-        await self._session.send("Runtime.enable")  # reports each context before it returns
-        self._session.remove_listener("Runtime.executionContextCreated", note)
-        await self._session.send("Runtime.disable")  # the console of the app would be sent here too
         tree = await self._session.send("Page.getFrameTree")
-        children = [child["frame"]["id"] for child in tree["frameTree"].get("childFrames", ())]
-        for context in contexts:
+        children = tree["frameTree"].get("childFrames", ())
+        if not children:
+            return False
+
+        self._frame_id = children[0]["frame"]["id"]
+        for context in await self._list_contexts():
             data = context.get("auxData", {})
-            if data.get("isDefault") and data.get("frameId") in children[:1]:
-                self._frame_id = data["frameId"]
+            if data.get("isDefault") and data.get("frameId") == self._frame_id:
                 self._context = {"uniqueContextId": context["uniqueId"]}
         return bool(self._context)
+
+    async def _list_contexts(self) -> list[dict[str, Any]]:
+        contexts: list[dict[str, Any]] = []
+        on_context = listener(lambda event: contexts.append(event["context"]))
+        self._session.on("Runtime.executionContextCreated", on_context)
+        # The browser reports each context before it answers this command.
+        await self._session.send("Runtime.enable")
+        self._session.remove_listener("Runtime.executionContextCreated", on_context)
+        # Otherwise the console of the app would be sent here, too.
+        await self._session.send("Runtime.disable")
+        return contexts
 
     async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
         sent = self._session.send(method, params)
@@ -132,7 +151,8 @@ class AppFrame:
         if not self._shared:
             metrics = await self.send("Page.getLayoutMetrics", {})
             return float(metrics["cssContentSize"]["height"])
-        # in a world of its own, whose functions the app cannot replace
+
+        # The height is read in a world of its own, whose functions the app cannot replace.
         world = await self.send("Page.createIsolatedWorld", {"frameId": self._frame_id, "worldName": "abp-transports"})
         command = {"expression": "document.documentElement.scrollHeight", "returnByValue": True}
         measured = await self.send("Runtime.evaluate", {**command, "contextId": world["executionContextId"]})
@@ -177,7 +197,8 @@ class NavigationWatcher:
             self.failed.set()
 
     def _is_app(self, frame: Frame) -> bool:
-        return frame.parent_frame == self._page.main_frame  # frames that the app embeds are nested deeper
+        # Frames that the app itself embeds are nested deeper.
+        return frame.parent_frame == self._page.main_frame
 
     @property
     def status(self) -> int | None:
@@ -185,23 +206,34 @@ class NavigationWatcher:
         return None if self.response is None else self.response.status
 
     async def reason(self, url: str) -> str:
-        leads = ""
+        """Return why the app at ``url`` could not be loaded, in words for a message."""
+        redirect = ""
         failure = None
         if self._failed is not None:
             failure = self._failed.failure
             if not same_document(self._failed.url, url):
-                leads = f"it leads to {shown_address(self._failed.url).partition('?')[0]}: "
+                redirect = f"it leads to {shown_address(self._failed.url).partition('?')[0]}: "
         failure = failure or "the browser does not say why"
+
         if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
-            return leads + explain_load_failure(failure, url)
-        headers: dict[str, str] = {}
-        with contextlib.suppress(Exception):  # any error, if the page has gone meanwhile
-            async with asyncio.timeout(5.0):
-                headers = await self.response.all_headers()
-        policy = headers.get("content-security-policy", "")
-        directive = next((part.strip() for part in policy.split(";") if "frame-ancestors" in part), None)
-        refusal = directive or f"X-Frame-Options: {headers.get('x-frame-options', '?')}"
+            return redirect + explain_load_failure(failure, url)
+        refusal = await _embedding_refusal(self.response)
         return (
-            f"{leads}it refuses to be embedded ({refusal}); have the app allow {self._harness_origin}, or open it by "
-            "itself (transport='playwright')"
+            f"{redirect}it refuses to be embedded ({refusal}); have the app allow {self._harness_origin}, or open it "
+            "by itself (transport='playwright')"
         )
+
+
+async def _embedding_refusal(response: Response) -> str:
+    """Return the header of a response that forbids to embed its document."""
+    headers: dict[str, str] = {}
+    # Playwright may raise any error if the page has gone meanwhile.
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(5.0):
+            headers = await response.all_headers()
+
+    policy = headers.get("content-security-policy", "")
+    for directive in policy.split(";"):
+        if "frame-ancestors" in directive:
+            return directive.strip()
+    return f"X-Frame-Options: {headers.get('x-frame-options', '?')}"

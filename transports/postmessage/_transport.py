@@ -110,18 +110,28 @@ class PostMessageTransport(PageTransport):
         self._navigation = navigation = NavigationWatcher(page, self._harness_origin)
         self._page_stack.callback(navigation.close)
         await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
+
         frame = page.main_frame.child_frames[0]
-        while not frame.url:  # Playwright learns the address a little later than the page
+        # Playwright learns the address of the frame a little later than the page.
+        while not frame.url:
             await asyncio.sleep(0.01)
         if navigation.failed.is_set():
             raise await self._load_error(navigation)
+
         self._frame = frame
         await self._server_address.read(navigation.response)
         parts = urlsplit(frame.url)
         self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         await agent.invoke("setOrigin", self._origin, timeout=self._timeout)
+
         removed = Disconnected("the embedded app's frame was removed")
-        page.on("framedetached", listener(lambda gone: agent.mark_lost(removed) if gone is frame else None))
+
+        @listener
+        def on_detached(detached_frame: Frame) -> None:
+            if detached_frame is frame:
+                agent.mark_lost(removed)
+
+        page.on("framedetached", on_detached)
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
 
     def _sender(self, document: Document) -> Sender:
@@ -143,17 +153,19 @@ class PostMessageTransport(PageTransport):
         navigation = self._navigation
         if message.type != "initialize" or navigation is None:
             return await super().request(message, timeout=timeout)
-        asking = asyncio.ensure_future(super().request(message, timeout=timeout))
+
+        # An error page of the browser never answers: the request is given up when one is shown.
+        requesting = asyncio.ensure_future(super().request(message, timeout=timeout))
         failing = asyncio.ensure_future(navigation.failed.wait())
         try:
-            await asyncio.wait((asking, failing), return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
+            await asyncio.wait((requesting, failing), return_when=asyncio.FIRST_COMPLETED)
+            if not requesting.done():
                 raise await self._load_error(navigation)
-            reply = asking.result()
+            reply = requesting.result()
         except CallTimeout:
             raise await self._no_app_error(navigation.status, timeout) from None
         finally:
-            await cancel_and_wait((asking, failing))
+            await cancel_and_wait((requesting, failing))
         navigation.close()
         return reply
 
@@ -163,12 +175,16 @@ class PostMessageTransport(PageTransport):
         return ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
 
     async def _no_app_error(self, http_status: int | None, timeout: float) -> NotAbpApp:
+        """Return the error for a page that did not answer ``initialize``, with what the page reports."""
         page, frame = self._require_agent().page, self._frame
-        moved = now_at(frame.url, self._target) if frame else ""
-        status = f" (HTTP {http_status})" if http_status else ""
+        described = f"the embedded page at {redact_url(self._target)}"
+        if frame is not None:
+            described += now_at(frame.url, self._target)
+        if http_status:
+            described += f" (HTTP {http_status})"
+
         return not_abp(
-            f"the embedded page at {redact_url(self._target)}{moved}{status} answered no message within "
-            f"{format_seconds(timeout)}",
+            f"{described} answered no message within {format_seconds(timeout)}",
             "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
             f"{self._harness_origin}, drive it?",
             await read_problems(page, frame),
@@ -202,8 +218,10 @@ class PostMessageTransport(PageTransport):
             await agent.invoke("resize", _PRINTED_WIDTH, None, timeout=self._timeout)
             height = await app.height()
             await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
-            tall = min(max(A4_HEIGHT, height / _PIXELS_PER_INCH + 2 * _MARGIN), _MAX_PAPER_HEIGHT)
-            return await super()._print_page(paper_height=tall)
+
+            printed_height = height / _PIXELS_PER_INCH + 2 * _MARGIN
+            paper_height = min(max(A4_HEIGHT, printed_height), _MAX_PAPER_HEIGHT)
+            return await super()._print_page(paper_height=paper_height)
         finally:
             await app.send("Emulation.setEmulatedMedia", {"media": ""})
             await agent.invoke("resize", None, None, timeout=self._timeout)
