@@ -58,7 +58,8 @@ def tool_description(capability: Capability, *marks: str) -> str:
 
 
 def tool_hints(capability: Capability) -> dict[str, bool]:
-    """Return MCP's hints of behaviour: unverified claims of the app. A missing hint means the more dangerous value."""
+    """Return MCP's hints about the behaviour of a tool, as the app claims it. A missing hint means the more dangerous
+    value."""
     hints: dict[str, bool] = {}
     for name in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
         value = capability.annotations.get(name)
@@ -106,8 +107,10 @@ def parameters_line(capability: Capability) -> str:
 
 
 def _without_headers(schema: object) -> object:
-    """Return ``schema`` without ``x-mcp-header``. It makes clients copy parameters into headers and promises that the
-    server compares them (SEP-2243), which an app cannot promise for a surface."""
+    """Return ``schema`` without ``x-mcp-header``, at any depth.
+
+    With it, a client copies parameters into headers and relies on the server to compare them (SEP-2243), which a
+    surface does not do."""
     if isinstance(schema, list):
         return [_without_headers(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -121,7 +124,7 @@ def _without_headers(schema: object) -> object:
 
 
 def with_tool_names(result: Result) -> Result:
-    """Return ``result`` with the hints of its links naming the tool that reads them, instead of the capability."""
+    """Return ``result`` with the name of the tool, instead of the capability, in each hint on how to read a link."""
     if not isinstance(result.data, dict):
         return result
     blocks = result.data.get("content")
@@ -176,15 +179,19 @@ def error_lines(error: ABPError, advice: Advice) -> list[str]:
 
 
 def _next_step(error: ABPError, advice: Advice) -> str:
+    """Return what to do after an error: the surface's advice for its code, or otherwise for its kind."""
     if isinstance(error, ArtifactNotFound):
         return advice.no_artifact
+
     again = repeat_advice(error)
     step = advice.by_code.get(error.code) or _NEXT.get(error.code)
     if step:
         return step.format(again=again)
+
     argument = error.details.get("argument")
     if argument:
         return f"correct the argument {argument} and call again"
+
     if not error.session_survives:
         if error.retryable:
             return f"{again}; if that fails too, {advice.connect}"

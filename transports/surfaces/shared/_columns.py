@@ -14,7 +14,7 @@ def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()
     from rich.cells import cell_len  # slow to import, and only for lists
 
     plain = [tuple(map(plain_line, row)) for row in rows]
-    # a cell of more than 80 shifts its own row only
+    # A cell that is wider than 80 only shifts its own row.
     widths = [min(80, max(map(cell_len, column))) for column in zip(*plain, strict=True)]
     lines = []
     for row in plain:

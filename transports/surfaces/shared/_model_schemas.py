@@ -1,5 +1,6 @@
-"""Schemas of tools as the APIs of models take them: one that they refuse fails the whole request (docs/agents.md).
-No I/O.
+"""Schemas of tools in the form that the APIs of models accept. No I/O.
+
+An API refuses the whole request if it does not accept one of the schemas (docs/agents.md).
 
 * :func:`model_schema` — an app's schema repaired, folded at its root, and with names that models may use.
 * :func:`app_arguments` — the arguments of a model's call with the app's own names.
@@ -90,39 +91,46 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
     """Return the schema of an object with properties, valid in JSON Schema 2020-12, from whatever an app declares."""
     import jsonschema_rs  # slow to import
 
-    repaired = _repaired(_without_root_reference(schema), 0)
+    repaired = _repair_schema(_without_root_reference(schema), 0)
     is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
-    names = _model_names(repaired)
-    folded, rules = _folded(_renamed(repaired, {app: model for model, app in names.items()}))
-    _drop_dangling(folded, folded)
+
+    app_names = _names_for_models(repaired)
+    model_names = {app_name: model_name for model_name, app_name in app_names.items()}
+    folded, rules = _fold_root(_rename_parameters(repaired, model_names))
+    _remove_dangling_references(folded)
+
     if not jsonschema_rs.meta.is_valid(folded):
         is_complete = False
         properties = folded["properties"]
         assert isinstance(properties, dict)
-        for name, member in properties.items():
-            if not jsonschema_rs.meta.is_valid(member):
+        for name, property_schema in properties.items():
+            if not jsonschema_rs.meta.is_valid(property_schema):
                 properties[name] = {}
         folded = {"type": "object", "properties": properties}
-    return ModelSchema(folded, plain_line(" ".join(rules), 600), names, is_complete)
+
+    return ModelSchema(folded, plain_line(" ".join(rules), 600), app_names, is_complete)
 
 
 def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a schema whose root is what it refers to."""
+    """Replace a reference at the root by its target. Keywords next to the reference override those of the target."""
     for _ in range(_MAX_DEPTH):
-        target = _resolved(schema.get("$ref"), schema)
+        target = _resolve_reference(schema.get("$ref"), schema)
         if not isinstance(target, Mapping) or target is schema:
             break
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        schema = {**target, **beside}
+        other_keywords = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**target, **other_keywords}
     return schema
 
 
-def _resolved(reference: object, root: Mapping[str, object]) -> object:
-    """Return the part of a schema that a local reference names; ``None`` for any other."""
+def _resolve_reference(reference: object, root: Mapping[str, object]) -> object:
+    """Return the part of ``root`` that a local reference points to, such as ``#/$defs/color``; ``None`` if there is no
+    such part, and for any other reference."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
+
     part: object = root
     for step in reference[1:].split("/")[1:]:
+        # escapes of JSON Pointer (RFC 6901)
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(part, Mapping):
             part = part.get(name)
@@ -136,37 +144,41 @@ def _resolved(reference: object, root: Mapping[str, object]) -> object:
 # --- repair -----------------------------------------------------------------------------------------------------------
 
 
-def _repaired(schema: object, depth: int) -> Schema:
-    """Return a schema without keywords whose values have no meaning in JSON Schema 2020-12, and with those of older
-    drafts in today's words."""
+def _repair_schema(schema: object, depth: int) -> Schema:
+    """Return ``schema`` in JSON Schema 2020-12. Keywords of older drafts are converted, and those with invalid values
+    are left out."""
     if schema is False:
         return {"not": {}}
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return {}
+
     repaired: Schema = {}
     for keyword, value in schema.items():
-        if keyword not in _LEFT_OUT and not (keyword == "id" and isinstance(value, str)):
-            _copy(keyword, value, repaired, depth)
+        is_schema_id = keyword == "id" and isinstance(value, str)
+        if keyword not in _LEFT_OUT and not is_schema_id:
+            _copy_keyword(keyword, value, repaired, depth)
     _repair_bounds(schema, repaired)
     _repair_items(schema, repaired, depth)
-    required = _required(schema)
+
+    required = _required_names(schema)
     if required:
         repaired["required"] = required
     return repaired
 
 
-def _copy(keyword: str, value: object, repaired: Schema, depth: int) -> None:
+def _copy_keyword(keyword: str, value: object, repaired: Schema, depth: int) -> None:
+    """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
     if keyword in _SUBSCHEMAS:
         if isinstance(value, Mapping):
-            repaired[keyword] = _repaired(value, depth + 1)
+            repaired[keyword] = _repair_schema(value, depth + 1)
         elif isinstance(value, bool):
             repaired[keyword] = value
     elif keyword in _LISTS:
         if isinstance(value, list) and value:
-            repaired[keyword] = [_repaired(part, depth + 1) for part in value]
+            repaired[keyword] = [_repair_schema(part, depth + 1) for part in value]
     elif keyword in _MAPS:
         if isinstance(value, Mapping):
-            repaired[keyword] = {str(name): _repaired(part, depth + 1) for name, part in value.items()}
+            repaired[keyword] = {str(name): _repair_schema(part, depth + 1) for name, part in value.items()}
     elif keyword == "type":
         kinds = _types_in(value)
         if len(kinds) == 1:
@@ -175,6 +187,7 @@ def _copy(keyword: str, value: object, repaired: Schema, depth: int) -> None:
             repaired["type"] = kinds
     elif keyword == "enum":
         if isinstance(value, list) and value:
+            # JSON Schema requires the values to be unique
             repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
     elif keyword == "dependentRequired":
         if isinstance(value, Mapping):
@@ -182,7 +195,7 @@ def _copy(keyword: str, value: object, repaired: Schema, depth: int) -> None:
     elif keyword in _COUNTS:
         if _is_number(value) and value >= 0 and value == int(value):
             repaired[keyword] = int(value)
-    elif keyword != "required" and _has_form(keyword, value):
+    elif keyword != "required" and _has_valid_form(keyword, value):
         repaired[keyword] = value
 
 
@@ -190,7 +203,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _has_form(keyword: str, value: object) -> bool:
+def _has_valid_form(keyword: str, value: object) -> bool:
     """Return whether the value of a keyword without subschemas has the right form."""
     if keyword in _BOUNDS:
         return _is_number(value)
@@ -204,8 +217,9 @@ def _has_form(keyword: str, value: object) -> bool:
 
 
 def _types_in(value: object) -> list[str]:
+    """Return the types in the value of ``type``, each once, with the spelling of JSON Schema."""
     kinds: list[str] = []
-    for kind in _each(value):
+    for kind in _as_list(value):
         if not isinstance(kind, str):
             continue
         name = _SPELLINGS.get(kind.lower(), kind.lower())
@@ -215,7 +229,7 @@ def _types_in(value: object) -> list[str]:
 
 
 def _is_among(item: object, items: Sequence[object]) -> bool:
-    """Return whether a list has a JSON value; ``1`` and ``True`` are two."""
+    """Return whether ``items`` contains a JSON value. Unlike in Python, ``1`` and ``True`` differ."""
     return any(item == other and isinstance(item, bool) is isinstance(other, bool) for other in items)
 
 
@@ -225,7 +239,7 @@ def _names_in(value: object) -> list[str]:
     return [*dict.fromkeys(name for name in value if isinstance(name, str))]
 
 
-def _required(schema: Mapping[str, object]) -> list[str]:
+def _required_names(schema: Mapping[str, object]) -> list[str]:
     """Return the required members: the names in ``required``, and members with ``required: true`` (draft 3)."""
     names = _names_in(schema.get("required"))
     properties = schema.get("properties")
@@ -237,7 +251,7 @@ def _required(schema: Mapping[str, object]) -> list[str]:
 
 
 def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
-    """Turn draft 4's ``exclusiveMinimum: true`` into today's number."""
+    """Convert draft 4's ``exclusiveMinimum: true`` into a number, and remove an invalid ``multipleOf``."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if schema.get(exclusive) is True and bound in repaired:
             repaired[exclusive] = repaired.pop(bound)
@@ -247,16 +261,17 @@ def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
 
 
 def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) -> None:
-    """Turn the tuples of older drafts into today's, and say of each array what its items are: some APIs need that."""
-    items, beyond = schema.get("items"), schema.get("additionalItems")
+    """Convert tuples of older drafts into ``prefixItems``, and give each array ``items``, which some APIs require."""
+    items = schema.get("items")
     if isinstance(items, list):
-        parts = [_repaired(part, depth + 1) for part in items]
+        additional_items = schema.get("additionalItems")
+        parts = [_repair_schema(part, depth + 1) for part in items]
         if parts:
             repaired["prefixItems"] = parts
         repaired["items"] = {}
-        if isinstance(beyond, Mapping):
-            repaired["items"] = _repaired(beyond, depth + 1)
-        elif beyond is False:
+        if isinstance(additional_items, Mapping):
+            repaired["items"] = _repair_schema(additional_items, depth + 1)
+        elif additional_items is False:
             repaired.setdefault("maxItems", len(parts))
     elif isinstance(items, bool) and "prefixItems" in repaired:
         if items is False:
@@ -268,14 +283,14 @@ def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) ->
         repaired["items"] = {}
 
 
-def _drop_dangling(part: object, root: Schema) -> None:
-    """Remove the references that name nothing in the schema."""
-    waiting = [part]
+def _remove_dangling_references(root: Schema) -> None:
+    """Remove the references that do not point to a part of the schema."""
+    waiting: list[object] = [root]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
             reference = node.get("$ref")
-            if isinstance(reference, str) and not isinstance(_resolved(reference, root), dict):
+            if isinstance(reference, str) and not isinstance(_resolve_reference(reference, root), dict):
                 del node["$ref"]
             waiting += node.values()
         elif isinstance(node, list):
@@ -285,79 +300,90 @@ def _drop_dangling(part: object, root: Schema) -> None:
 # --- the root ---------------------------------------------------------------------------------------------------------
 
 
-def _folded(schema: Schema) -> tuple[Schema, list[str]]:
-    """Return a schema whose root is an object with properties and nothing that the APIs refuse there, and what it
-    cannot say any more, in words."""
+def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
+    """Remove the keywords that the APIs refuse at the root, such as ``anyOf``.
+
+    Return the schema of an object with the properties of all branches, and the rules that it no longer contains, in
+    words."""
     properties: Schema = {}
-    needed: list[str] = []
+    required: list[str] = []
     rules: list[str] = []
-    _fold(schema, properties, needed, rules, 0)
+    _collect_properties(schema, properties, required, rules, 0)
+
     allowed = {key: value for key, value in schema.items() if key not in (*_AT_ROOT, "required")}
     folded: Schema = {**allowed, "type": "object", "properties": properties}
-    required = [name for name in dict.fromkeys(needed) if name in properties]
+    required = [name for name in dict.fromkeys(required) if name in properties]
     if required:
         folded["required"] = required
     return folded, rules
 
 
-def _fold(schema: Schema, properties: Schema, needed: list[str], rules: list[str], depth: int) -> None:
-    """Add what a schema says of an object to its properties and required members, and the rest to the rules."""
-    members, required = schema.get("properties"), schema.get("required")
-    if isinstance(members, dict):
-        _merge(members, properties)
-    if isinstance(required, list):
-        needed += required
+def _collect_properties(schema: Schema, properties: Schema, required: list[str], rules: list[str], depth: int) -> None:
+    """Add the properties of ``schema`` and of its branches to ``properties``, the names that are always required to
+    ``required``, and all other conditions to ``rules``, in words."""
+    declared, declared_required = schema.get("properties"), schema.get("required")
+    if isinstance(declared, dict):
+        _merge_properties(declared, properties)
+    if isinstance(declared_required, list):
+        required += declared_required
+
     for keyword in ("allOf", "anyOf", "oneOf"):
         branches = schema.get(keyword)
         if not isinstance(branches, list) or depth > _MAX_DEPTH:
             continue
         if keyword == "allOf":
             for branch in branches:
-                _fold(branch, properties, needed, rules, depth + 1)
-            continue
-        sets: list[list[str]] = []
-        for branch in branches:
-            needed_in_branch: list[str] = []
-            _fold(branch, properties, needed_in_branch, [], depth + 1)
-            sets.append(needed_in_branch)
-        needed += [name for name in sets[0] if all(name in names for names in sets)]
-        rules.append(_choice_rule(keyword, branches, sets))
+                _collect_properties(branch, properties, required, rules, depth + 1)
+        else:
+            required_by_branch: list[list[str]] = []
+            for branch in branches:
+                required_in_branch: list[str] = []
+                _collect_properties(branch, properties, required_in_branch, [], depth + 1)
+                required_by_branch.append(required_in_branch)
+            first = required_by_branch[0]
+            required += [name for name in first if all(name in names for names in required_by_branch)]
+            rules.append(_choice_rule(keyword, branches, required_by_branch))
+
+    # what a branch of a condition requires is not always required
     for keyword in ("then", "else"):
         branch = schema.get(keyword)
         if isinstance(branch, dict):
-            _fold(branch, properties, [], [], depth + 1)
-    checked = ["not", "dependentRequired", "dependentSchemas"]
+            _collect_properties(branch, properties, [], [], depth + 1)
+
+    condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
     if "if" in schema:
-        checked += ["if", "then", "else"]
-    rest = {key: schema[key] for key in checked if key in schema}
-    if rest:
-        rules.append(f"The app checks this rule: {_short(rest)}.")
+        condition_keywords += ["if", "then", "else"]
+    conditions = {key: schema[key] for key in condition_keywords if key in schema}
+    if conditions:
+        rules.append(f"The app checks this rule: {_shortened_json(conditions)}.")
 
 
-def _merge(added: Schema, properties: Schema) -> None:
-    """Add properties; one that two branches describe in two ways may have either."""
-    for name, part in added.items():
-        before = properties.get(name)
-        if before is None or before == {}:
-            properties[name] = part
-        elif part not in (before, {}):
-            choices: list[object] = [before]
-            if isinstance(before, dict) and before.keys() == {"anyOf"}:
-                choices = before["anyOf"]
-            if part not in choices:
-                properties[name] = {"anyOf": [*choices, part]}
+def _merge_properties(added: Schema, properties: Schema) -> None:
+    """Add properties. If there is another schema of the same property already, either of the two is allowed."""
+    for name, added_schema in added.items():
+        existing = properties.get(name)
+        if existing is None or existing == {}:
+            properties[name] = added_schema
+        elif added_schema not in (existing, {}):
+            choices: list[object] = [existing]
+            if isinstance(existing, dict) and existing.keys() == {"anyOf"}:
+                choices = existing["anyOf"]
+            if added_schema not in choices:
+                properties[name] = {"anyOf": [*choices, added_schema]}
 
 
-def _choice_rule(keyword: str, branches: list[Schema], sets: list[list[str]]) -> str:
-    """Return in words which parameters go together."""
-    count = "exactly one" if keyword == "oneOf" else "at least one"
-    if all(sets):
-        listed = "; ".join(", ".join(names) for names in sets)
+def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[list[str]]) -> str:
+    """Describe in words the choice between the branches of ``oneOf`` or ``anyOf``."""
+    count = "at least one"
+    if keyword == "oneOf":
+        count = "exactly one"
+    if all(required_by_branch):
+        listed = "; ".join(", ".join(names) for names in required_by_branch)
         return f"Give {count} of these sets of parameters: {listed[:_MAX_RULE]}."
-    return f"The parameters fit {count} of {_short(branches)}."
+    return f"The parameters fit {count} of {_shortened_json(branches)}."
 
 
-def _short(part: object) -> str:
+def _shortened_json(part: object) -> str:
     text = encode_json(part).decode()
     if len(text) <= _MAX_RULE:
         return text
@@ -367,69 +393,76 @@ def _short(part: object) -> str:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _model_names(schema: Schema) -> dict[str, str]:
-    """Return a name for each parameter whose own the APIs refuse, with that."""
-    app_names = {*_all_names(schema)}
-    names: dict[str, str] = {}
-    for name in sorted(app_names):
-        if _NAME.fullmatch(name):
+def _names_for_models(schema: Schema) -> dict[str, str]:
+    """Choose a new name for each parameter whose name the APIs refuse. Return the app's names by the new ones."""
+    app_names = {*_property_names(schema)}
+    renamed: dict[str, str] = {}
+    for app_name in sorted(app_names):
+        if _NAME.fullmatch(app_name):
             continue
-        base = _UNSAFE.sub("_", name).strip("_")[:60] or "parameter"
-        free = base
+        # of the 64 characters, four are left for a number
+        base = _UNSAFE.sub("_", app_name).strip("_")[:60] or "parameter"
+        model_name = base
         count = 1
-        while free in app_names or free in names:
+        while model_name in app_names or model_name in renamed:
             count += 1
-            free = f"{base}_{count}"
-        names[free] = name
-    return names
+            model_name = f"{base}_{count}"
+        renamed[model_name] = app_name
+    return renamed
 
 
-def _all_names(schema: object) -> Iterator[str]:
+def _property_names(schema: object) -> Iterator[str]:
+    """Yield the names of all properties in a schema, at any depth."""
     waiting = [schema]
     while waiting:
-        for keyword, part in _parts(waiting.pop()):
-            if keyword == "properties" and isinstance(part, dict):
-                yield from part
-            if keyword in _MAPS and isinstance(part, dict):
-                waiting += part.values()
+        for keyword, value in _subschemas(waiting.pop()):
+            if keyword == "properties" and isinstance(value, dict):
+                yield from value
+            if keyword in _MAPS and isinstance(value, dict):
+                waiting += value.values()
             else:
-                waiting += _each(part)
+                waiting += _as_list(value)
 
 
-def _parts(schema: object) -> Iterator[tuple[str, object]]:
-    """Yield the keywords of a schema that hold schemas."""
+def _subschemas(schema: object) -> Iterator[tuple[str, object]]:
+    """Yield the keywords that contain schemas, with their values."""
     if isinstance(schema, dict):
         for keyword, part in schema.items():
             if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
                 yield keyword, part
 
 
-def _each(part: object) -> list[object]:
+def _as_list(part: object) -> list[object]:
     return part if isinstance(part, list) else [part]
 
 
-def _renamed(schema: object, names: Mapping[str, str]) -> Schema:
-    """Return a schema with ``names`` instead of the app's."""
+def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
+    """Return ``schema`` with other names of parameters, at any depth: ``names`` has the new ones by the app's."""
     if not isinstance(schema, dict):
         return {}
     if not names:
         return schema
+
     renamed: Schema = dict(schema)
-    for keyword, part in _parts(schema):
+    for keyword, part in _subschemas(schema):
         if isinstance(part, bool):
             continue
         if keyword == "properties" and isinstance(part, dict):
-            renamed[keyword] = members = {}
+            renamed[keyword] = properties = {}
             for name, inner in part.items():
-                members[names.get(name, name)] = _described(_renamed(inner, names), name, names)
+                property_schema = _rename_parameters(inner, names)
+                if name in names:
+                    property_schema = _mention_app_name(property_schema, name)
+                properties[names.get(name, name)] = property_schema
         elif keyword == "dependentSchemas" and isinstance(part, dict):
-            renamed[keyword] = {names.get(name, name): _renamed(inner, names) for name, inner in part.items()}
+            renamed[keyword] = {names.get(name, name): _rename_parameters(inner, names) for name, inner in part.items()}
         elif keyword in _MAPS and isinstance(part, dict):
-            renamed[keyword] = {name: _renamed(inner, names) for name, inner in part.items()}
+            renamed[keyword] = {name: _rename_parameters(inner, names) for name, inner in part.items()}
         elif isinstance(part, list):
-            renamed[keyword] = [_renamed(inner, names) for inner in part]
+            renamed[keyword] = [_rename_parameters(inner, names) for inner in part]
         else:
-            renamed[keyword] = _renamed(part, names)
+            renamed[keyword] = _rename_parameters(part, names)
+
     required, dependent = schema.get("required"), schema.get("dependentRequired")
     if isinstance(required, list):
         renamed["required"] = [names.get(str(name), name) for name in required]
@@ -440,11 +473,9 @@ def _renamed(schema: object, names: Mapping[str, str]) -> Schema:
     return renamed
 
 
-def _described(schema: Schema, name: str, names: Mapping[str, str]) -> Schema:
-    """Return the schema of a parameter. A renamed one names the app's own parameter, which the app's errors use."""
-    if name not in names:
-        return schema
-    text = f"The app calls it {plain_line(name, _MAX_RULE)!r}."
+def _mention_app_name(schema: Schema, app_name: str) -> Schema:
+    """Add the app's name of a renamed parameter to its description, since the app's errors use that name."""
+    text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
     description = schema.get("description")
     if isinstance(description, str) and description:
         text = f"{description} {text}"
@@ -461,29 +492,33 @@ def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[s
 
 
 def _with_app_names(schema: object, value: object, model: ModelSchema) -> object:
+    """Return ``value`` with the app's names of the members that ``schema``, a part of ``model``, declares."""
     alternatives = [*_alternatives(schema, model.schema)]
+
     if isinstance(value, Mapping):
-        members = [part.get("properties") for part in alternatives]
-        others = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
+        declared_properties = [part.get("properties") for part in alternatives]
+        additional = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
         renamed: dict[str, object] = {}
         for name, inner in value.items():
-            declared = [part[name] for part in members if isinstance(part, dict) and name in part]
+            declared = [part[name] for part in declared_properties if isinstance(part, dict) and name in part]
             if declared:
                 renamed[model.names.get(name, name)] = _with_app_names({"anyOf": declared}, inner, model)
             else:
-                renamed[name] = _with_app_names({"anyOf": others}, inner, model)
+                renamed[name] = _with_app_names({"anyOf": additional}, inner, model)
         return renamed
+
     if isinstance(value, list):
         items: list[object] = []
         for part in alternatives:
-            items += _each(part.get("items"))
-            items += _each(part.get("prefixItems"))
+            items += _as_list(part.get("items"))
+            items += _as_list(part.get("prefixItems"))
         return [_with_app_names({"anyOf": items}, inner, model) for inner in value]
+
     return value
 
 
 def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
-    """Yield a schema, what it refers to, and its branches."""
+    """Yield a schema, the target of its reference, and its branches, and theirs in turn; each once."""
     waiting, seen = [schema], set[int]()
     while waiting:
         part = waiting.pop()
@@ -491,7 +526,7 @@ def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
             continue
         seen.add(id(part))
         yield part
-        waiting.append(_resolved(part.get("$ref"), root))
+        waiting.append(_resolve_reference(part.get("$ref"), root))
         for keyword in ("anyOf", "oneOf", "allOf"):
-            waiting += _each(part.get(keyword))
+            waiting += _as_list(part.get(keyword))
         waiting += [part.get("then"), part.get("else")]

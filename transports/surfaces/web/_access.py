@@ -91,21 +91,24 @@ class Access:
         if host is None or not self._is_own_name(host):
             message = "this is not a name of this server; use the address that it printed"
             raise RequestRefused(421, "PERMISSION_DENIED", message)
+
         origin = request.headers.get("Origin")
         address = request.host.lower()
-        # also https, for a proxy before the server; not Host alone, since a proxy may change it
+        # The public origin counts too, since a proxy may change Host. A proxy may also add TLS, hence https.
         own_origins = (self._public_origin, f"http://{address}", f"https://{address}")
         if origin is not None and origin.lower() not in own_origins:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests from other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
+        """Return whether ``host`` is a name or an address of this server."""
         if is_loopback(host) or host in (self._host, self._public_host):
             return True
         try:
             ipaddress.ip_address(host)
         except ValueError:
             return False
-        return not is_loopback(self._host)  # a server on all addresses accepts any IP address, but no foreign name
+        # A server that other machines can reach accepts any IP address, since only names can be rebound.
+        return not is_loopback(self._host)
 
     # --- tokens and cookies -------------------------------------------------------------------------------------------
 
@@ -114,7 +117,7 @@ class Access:
         number of running requests gets 429."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            visitor = self._visitor(request)
+            visitor = self._identify_visitor(request)
             if visitor is None:
                 raise RequestRefused(
                     401,
@@ -122,16 +125,20 @@ class Access:
                     "a token is needed: `Authorization: Bearer TOKEN`",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
-            with self._counted(visitor):
+            with self._count_request(visitor):
                 return await handler(request, visitor)
 
         return handle
 
     @contextmanager
-    def _counted(self, visitor: Visitor) -> Iterator[None]:
+    def _count_request(self, visitor: Visitor) -> Iterator[None]:
+        """Count a request of the visitor's scope while it runs.
+
+        Raises :class:`~._responses.RequestRefused` (429) at the limit."""
         if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
             message = f"your limit of {self._max_requests} running requests is reached; wait for one to end"
             raise RequestRefused(429, "LIMIT_REACHED", message)
+
         self._requests[visitor.scope] += 1
         try:
             yield
@@ -140,39 +147,48 @@ class Access:
             if not self._requests[visitor.scope]:
                 del self._requests[visitor.scope]
 
-    def _visitor(self, request: web.Request) -> Visitor | None:
-        """Return the visitor for the bearer token of a request, or otherwise its cookie; ``None`` without a valid
-        one."""
+    def _identify_visitor(self, request: web.Request) -> Visitor | None:
+        """Return the visitor for the bearer token of a request, or without a token, for its cookie. ``None`` if that is
+        missing or not valid."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._holder_of_token(token.strip())
         if scheme:
             return None
-        # browsers send the cookie with requests of pages on other ports of this machine: they are the same site
+
+        # Browsers also send the cookie with requests of pages on other ports of this machine: they are the same site.
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             return None
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
+        """Return the visitor whom :meth:`login` gave the cookie; ``None`` if it is not valid any more, or never was."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:
             return None
         if content is None or cookie in self._ended_cookies:
             return None
+
         holder, expires_at = content
         kind, _, subject = holder.partition(" ")
         if kind == "scope":
             return Visitor(_decode_scope(subject), expires_at=expires_at)
-        return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
+        for token, visitor in self._tokens.items():
+            if _digest(token) == subject:
+                return visitor
+        return None
 
     def _holder_of_token(self, token: str) -> Visitor | None:
+        """Return the visitor of a configured token or of a scope token; ``None`` if it is not valid."""
         holder = None
-        for secret, visitor in self._tokens.items():  # no early exit, so that the duration reveals nothing
+        # All tokens are compared, so that the duration does not reveal which one matched.
+        for secret, visitor in self._tokens.items():
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
                 holder = visitor
         if holder is not None:
             return holder
+
         try:
             content = self._signer.read_scope_token(token)
         except Expired:
@@ -184,16 +200,21 @@ class Access:
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         """Set a cookie that replaces the token in the body for twelve hours at most. Answers 401 for a wrong token."""
-        token = str((await read_json(request)).get("token", ""))
+        body = await read_json(request)
+        token = str(body.get("token", ""))
         visitor = self._holder_of_token(token)
         if visitor is None:
             raise RequestRefused(401, "PERMISSION_REQUIRED", "this is not a token of this server")
+
         lifetime = 12 * 3600
         expires_at = self._signer.clock() + lifetime
+        if visitor.expires_at is not None:
+            expires_at = min(expires_at, visitor.expires_at)
         holder = f"scope {_encode_scope(visitor.scope)}"
         if token in self._tokens:
             holder = f"token {_digest(token)}"
-        cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
+        cookie = self._signer.cookie(holder, expires_at)
+
         response = web.Response(status=204)
         response.set_cookie(
             _cookie_name(request),
@@ -214,16 +235,19 @@ class Access:
             self._ended_cookies[cookie] = None
             if len(self._ended_cookies) > 1000:
                 self._ended_cookies.popitem(last=False)
+
         response = web.Response(status=204)
         response.del_cookie(name, path="/", httponly=True, samesite="Strict")
         return response
 
     async def make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Make a token for the scope in the body, for ``expires`` seconds, by default a day. For the operator only."""
         visitor.require_operator()
         body = await read_json(request)
         scope = scope_in(body, "tenant", "user", "session")
         if not scope:
             raise RequestRefused(400, "INVALID_PARAMS", "name the owner of the token: tenant, user or session")
+
         expires_at = self._signer.clock() + seconds_in(body, "expires", 86400.0)
         token = self._signer.scope_token(_encode_scope(scope), expires_at)
         return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)

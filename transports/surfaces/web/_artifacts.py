@@ -64,7 +64,7 @@ class ArtifactRoutes:
         return self._store.scoped(visitor.scope)
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        return await self._serve(request, visitor)
+        return await self._serve_artifact(request, visitor)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
         """Serve the content to the holder of a signed link, which replaces a token. Answers 410 for an expired link,
@@ -76,29 +76,34 @@ class ArtifactRoutes:
             raise RequestRefused(410, error.code, f"this link is not valid: {error.message}") from None
         if not opens:
             raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link does not open this artifact")
-        return await self._serve(request)
+        return await self._serve_artifact(request)
 
-    async def _serve(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
-        store, ref, _ = await self._find(request, visitor)
+    async def _serve_artifact(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
+        store, ref, _ = await self._find_artifact(request, visitor)
         return await serve_content(request, store, ref, self._metrics, self._limits.piece_timeout)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        _, ref, run = await self._find(request, visitor)
-        return json_response(
-            {**artifact_meta(ref), "run": run, "source": dict(ref.source), "scope": dict(ref.scope.items())}
-        )
+        _, ref, run = await self._find_artifact(request, visitor)
+        document = artifact_meta(ref)
+        document["run"] = run
+        document["source"] = dict(ref.source)
+        document["scope"] = dict(ref.scope.items())
+        return json_response(document)
 
-    async def _find(
+    async def _find_artifact(
         self, request: web.Request, visitor: Visitor | None = None
     ) -> tuple[ArtifactStore, ArtifactRef, str | None]:
-        """Return the store and the artifact of a request, and the id of the batch run for one of its files. Without a
-        visitor, the request has a valid link."""
+        """Return the store and the artifact of a request, and for a file of a batch run, the id of the run. A request
+        without a visitor has a valid link."""
         artifact_id = request.match_info["id"]
-        view = self.view(visitor) if visitor else self._store
+        view = self._store
+        if visitor is not None:
+            view = self.view(visitor)
         try:
             return view, await view.stat(artifact_id), None
         except ArtifactNotFound:
-            if visitor is None or visitor.operator:
+            sees_runs = visitor is None or visitor.operator
+            if sees_runs:
                 file_of_run = await self._runs.artifact(artifact_id)
                 if file_of_run is not None:
                     return file_of_run
@@ -112,11 +117,13 @@ class ArtifactRoutes:
         if not limit:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
         limit = min(limit, 500)
-        refs = await self._matching(query, visitor)
+
+        refs = await self._find_matching(query, visitor)
         total = len(refs)
         if query.get("after"):
             created, _, artifact_id = query["after"].partition("~")
             refs = [ref for ref in refs if age_key(ref) < (created, artifact_id)]
+
         page = refs[:limit]
         cursor = None
         if len(refs) > limit:
@@ -127,7 +134,7 @@ class ArtifactRoutes:
         artifacts = [artifact_meta(ref) for ref in page]
         return json_response({"artifacts": artifacts, "next": cursor, "total": total, "retention": retention})
 
-    async def _matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
+    async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
         """Return the visitor's artifacts that match the filters of a query, newest first."""
         view = self.view(visitor)
         session = query.get("session")
@@ -135,28 +142,32 @@ class ArtifactRoutes:
             if visitor.scope.session not in (None, session):
                 return []
             view = view.scoped(Scope(session=session[:200]))
+
         if query.get("text"):
             listed = await search(view, query["text"])
         else:
-            listed = await self._list(view)
+            listed = await self._list_cached(view)
         return [ref for ref in reversed(listed) if _matches(ref, query)]
 
-    async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
+    async def _list_cached(self, view: ArtifactStore) -> list_[ArtifactRef]:
         """Return the artifacts of the view, oldest first. The listing is cached until the store changes."""
-        if self._store.retention:  # artifacts expire without a change
+        if self._store.retention:
+            # Artifacts expire without a change of the token.
             return await view.list()
         token = await self._store.change_token()
         if token is None:
             return await view.list()
-        if token != self._listing[0]:
+
+        cached_token, listed = self._listing
+        if token != cached_token:
             listed = await self._store.list()
-            if len(listed) > 20_000:  # too many to keep, with about a KB each
-                return [ref for ref in listed if view.scope.covers(ref.scope)]
-            self._listing = token, listed
-        return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
+            # More are too many to keep, at about a KB each.
+            if len(listed) <= 20_000:
+                self._listing = token, listed
+        return [ref for ref in listed if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        view, ref, run = await self._find(request, visitor)
+        view, ref, run = await self._find_artifact(request, visitor)
         if run is not None:
             raise RequestRefused(
                 403, "NOT_SUPPORTED", f"{ref.filename} belongs to a batch run, which is read-only; delete its folder"
@@ -167,7 +178,7 @@ class ArtifactRoutes:
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Read the whole content and compare its size and SHA-256."""
-        view, ref, _ = await self._find(request, visitor)
+        view, ref, _ = await self._find_artifact(request, visitor)
         digest = hashlib.sha256()
         size = 0
         try:
@@ -177,34 +188,38 @@ class ArtifactRoutes:
                     size += len(piece)
         except Corrupt as error:
             return json_response({"ok": False, "sha256": None, "size_bytes": size, "message": error.message})
-        intact = (digest.hexdigest(), size) == (ref.sha256, ref.size_bytes)
-        return json_response({"ok": intact, "sha256": digest.hexdigest(), "size_bytes": size})
+
+        is_intact = (digest.hexdigest(), size) == (ref.sha256, ref.size_bytes)
+        return json_response({"ok": is_intact, "sha256": digest.hexdigest(), "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Make a signed link. It expires no later than the visitor's token."""
-        _, ref, _ = await self._find(request, visitor)
+        _, ref, _ = await self._find_artifact(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._signer.clock() + seconds
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
+
         base = self._public_url or f"{request.scheme}://{request.host}"
         url = f"{base}{self._signer.link_path(ref.id, expires_at)}"
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
 def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
+    """Return whether an artifact passes all filters of a query."""
     capability = ref.source.get("capability", "")
+    if query.get("capability") and capability != query["capability"]:
+        return False
+    if not ref.mime_type.startswith(query.get("type", "")):
+        return False
+    if query.get("name") and not is_named(ref, query["name"]):
+        return False
     text = query.get("q", "").casefold()
-    return (
-        (not query.get("capability") or capability == query["capability"])
-        and ref.mime_type.startswith(query.get("type", ""))
-        and any(text in str(value).casefold() for value in (ref.filename, ref.id, capability))
-        and (not query.get("name") or is_named(ref, query["name"]))
-    )
+    return any(text in str(value).casefold() for value in (ref.filename, ref.id, capability))
 
 
 class ThumbnailRoutes:
-    """Handler for thumbnails. Each is made once, in a process of its own, and cached, and so is the absence of one."""
+    """Handler for thumbnails. Each is made once, in a process of its own, and cached, also if there is none."""
 
     def __init__(self, artifacts: ArtifactRoutes) -> None:
         self._artifacts = artifacts
@@ -220,18 +235,24 @@ class ThumbnailRoutes:
         key = f"{ref.mime_type} {ref.sha256}"
         if key not in self._pictures:
             if key not in self._making:
-                self._making[key] = making = asyncio.ensure_future(self._make(key, ref, visitor))
+                making = asyncio.ensure_future(self._make_thumbnail(key, ref, visitor))
                 making.add_done_callback(lambda _: self._making.pop(key, None))
-            await asyncio.shield(self._making[key])  # a client that disconnects does not cancel it for others
+                self._making[key] = making
+            # Other clients may wait for it, so that a client that disconnects must not cancel it.
+            await asyncio.shield(self._making[key])
+
         picture = self._pictures.get(key)
         if not picture:
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
         self._pictures.move_to_end(key)
-        mime_type = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
+        mime_type = "image/jpeg"
+        if picture.startswith(b"\x89PNG"):
+            mime_type = "image/png"
         headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}
         return web.Response(body=picture, content_type=mime_type, headers=headers)
 
-    async def _make(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
+    async def _make_thumbnail(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
+        """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
         picture = b""
         if ref.mime_type in PICTURES and ref.size_bytes <= MAX_SOURCE:
             reader, size = PICTURES[ref.mime_type]
@@ -241,10 +262,12 @@ class ThumbnailRoutes:
             if reading is not None:
                 picture = reading[1]
         self._pictures[key] = picture
-        cached = sum(map(len, self._pictures.values()))
-        while len(self._pictures) > 1 and (cached > 16 << 20 or len(self._pictures) > 2000):
+
+        max_bytes, max_pictures = 16 << 20, 2000
+        cached_bytes = sum(map(len, self._pictures.values()))
+        while len(self._pictures) > 1 and (cached_bytes > max_bytes or len(self._pictures) > max_pictures):
             _, oldest = self._pictures.popitem(last=False)
-            cached -= len(oldest)
+            cached_bytes -= len(oldest)
 
 
 _PIECE = 256 << 10
@@ -268,6 +291,7 @@ class UploadRoutes:
         store = self._artifacts.view(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
+
         try:
             if normalise_mime(request.headers.get("Content-Type")) == "multipart/form-data":
                 refs = await self._read_form(request, store)
@@ -275,6 +299,7 @@ class UploadRoutes:
                 refs = [await self._read_body(request, store)]
         except TimeoutError:
             raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
+
         self._metrics.uploads.inc(len(refs))
         self._watcher.check_now()
         return json_response({"artifacts": [artifact_meta(ref) for ref in refs]}, status=201)
@@ -283,11 +308,12 @@ class UploadRoutes:
         name = request.query.get("filename") or filename_of(request.headers.get("Content-Disposition"))
         content_type = request.headers.get("Content-Type")
         size = request.content_length
-        if size is not None and size > self._limit(store):
+        if size is not None and size > self._max_file_bytes(store):
             raise self._too_large(store)
-        return await self._store(request.content.iter_chunked(_PIECE), store, content_type, name, size)
+        return await self._store_file(request.content.iter_chunked(_PIECE), store, content_type, name, size)
 
     async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
+        """Store the files of a form, each as soon as it arrives."""
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()
@@ -296,15 +322,19 @@ class UploadRoutes:
                     part = await reader.next()
                 if part is None:
                     break
-                # not parsed by aiohttp, which supports names in pieces (RFC 2231) and raises for some of them
+
+                # aiohttp's own parser supports names in pieces (RFC 2231), and raises for some of them.
                 disposition = part.headers.get("Content-Disposition")
                 if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
                     raise RequestRefused(422, "INVALID_PARAMS", "a form has files only, each as a field called 'file'")
                 if len(refs) == 100:
                     raise RequestRefused(413, "TOO_LARGE", "a form may have at most 100 files")
-                content_type, name = part.headers.get("Content-Type"), filename_of(disposition)
-                refs.append(await self._store(_pieces(part), store, content_type, name, None))
-        except (BadContentDispositionHeader, BadContentDispositionParam):  # these are warnings, raised under -W error
+
+                content_type = part.headers.get("Content-Type")
+                name = filename_of(disposition)
+                refs.append(await self._store_file(_read_pieces(part), store, content_type, name, None))
+        except (BadContentDispositionHeader, BadContentDispositionParam):
+            # aiohttp's warnings are raised under -W error.
             raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
         except (ValueError, AssertionError) as error:
             raise RequestRefused(400, "INVALID_PARAMS", f"the form cannot be read: {error}") from None
@@ -312,7 +342,7 @@ class UploadRoutes:
             raise RequestRefused(422, "INVALID_PARAMS", "the form has no file; send it as a field called 'file'")
         return refs
 
-    async def _store(
+    async def _store_file(
         self,
         pieces: AsyncIterator[bytes],
         store: ArtifactStore,
@@ -320,15 +350,20 @@ class UploadRoutes:
         name: str | None,
         size: int | None,
     ) -> ArtifactRef:
+        """Store one file. ``size`` is in bytes, and ``None`` if the client did not declare it.
+
+        Raises :class:`~._responses.RequestRefused` for a type that is not allowed, for a file that is too large, and
+        for a name that the store refuses."""
         mime_type = normalise_mime(content_type)
         if content_type and mime_type is None:
             raise RequestRefused(415, "INVALID_PARAMS", "the Content-Type is not a MIME type")
-        stored_as = mime_type or "application/octet-stream"
-        if not any(fnmatchcase(stored_as, pattern) for pattern in self._allowed_types):
-            raise RequestRefused(415, "INVALID_PARAMS", f"files of type {stored_as} are not accepted here")
+        checked_type = mime_type or "application/octet-stream"
+        if not any(fnmatchcase(checked_type, pattern) for pattern in self._allowed_types):
+            raise RequestRefused(415, "INVALID_PARAMS", f"files of type {checked_type} are not accepted here")
+
         try:
             return await store.put_stream(
-                self._limited(pieces, store),
+                self._limit_size(pieces, store),
                 size=size,
                 mime_type=mime_type,
                 filename=name,
@@ -338,22 +373,24 @@ class UploadRoutes:
         except UsageError as error:
             raise RequestRefused(422, error.code, error.message) from error
 
-    async def _limited(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
+    async def _limit_size(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
+        """Yield the pieces of a file. Raises :class:`~._responses.RequestRefused` (413) above the maximum size, and
+        :class:`TimeoutError` for a client that is too slow."""
         size = 0
         async for piece in in_time(pieces):
             size += len(piece)
-            if size > self._limit(store):
+            if size > self._max_file_bytes(store):
                 raise self._too_large(store)
             yield piece
 
-    def _limit(self, store: ArtifactStore) -> int:
+    def _max_file_bytes(self, store: ArtifactStore) -> int:
         return min(self._max_bytes, store.max_bytes)
 
     def _too_large(self, store: ArtifactStore) -> RequestRefused:
-        return RequestRefused(413, "TOO_LARGE", f"a file may have at most {self._limit(store):,} bytes")
+        return RequestRefused(413, "TOO_LARGE", f"a file may have at most {self._max_file_bytes(store):,} bytes")
 
 
-async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
+async def _read_pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
     piece = await part.read_chunk(_PIECE)
     while piece:
         yield bytes(piece)
@@ -373,12 +410,15 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     seconds = parse_duration(expires)
     if seconds is None or not 0 < seconds <= MAX_SECONDS:
         raise UsageError(f"--expires {expires}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
+
     signer = Signer(Options.load().key or signing_key())
     expires_at = signer.clock() + seconds
+    shown_expiry = iso_utc(expires_at, timespec="seconds")
     if base is None:
         presigned = await store.presigned(artifact_id, seconds)
         if presigned:
-            return presigned, iso_utc(expires_at, timespec="seconds")
+            return presigned, shown_expiry
+
     ref = await store.stat(artifact_id)
     address = base or find_server(store.url)
     if address is None:
@@ -387,4 +427,4 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
         )
     if not is_page(address) or origin_of(address) is None:
         raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
-    return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
+    return address.rstrip("/") + signer.link_path(ref.id, expires_at), shown_expiry

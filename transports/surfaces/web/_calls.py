@@ -53,36 +53,46 @@ class AppRoutes:
         already connected is returned, also to other visitors."""
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
-        reuse = body.get("reuse") is True
-        if not reuse:
+        may_reuse = body.get("reuse") is True
+        if not may_reuse:
             visitor.require_operator()
-        is_target = isinstance(url, str) and (is_address(url) or is_app_name(url))
-        if not is_target or not isinstance(url, str) or not isinstance(transport, str):
-            message = "url must be an http(s):// or ws(s):// address or the name of an app, and transport a name"
-            raise RequestRefused(400, "INVALID_PARAMS", message)
+        invalid = RequestRefused(
+            400,
+            "INVALID_PARAMS",
+            "url must be an http(s):// or ws(s):// address or the name of an app, and transport a name",
+        )
+        if not isinstance(url, str) or not isinstance(transport, str):
+            raise invalid
+        if not is_address(url) and not is_app_name(url):
+            raise invalid
+
         owner = scope_in(body, "tenant", "user")
-        if reuse:
-            connected = self._find_connected(visitor, owner, url, transport)
+        if may_reuse:
+            connected = self._find_reusable(visitor, owner, url, transport)
             if connected is not None:
                 return json_response(_app_document(connected))
             visitor.require_operator()
+
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
         return json_response(_app_document(self._activity.apps[app.key]), status=201)
 
-    def _find_connected(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
-        """Return a connected app of ``url`` for reuse: any app of the visitor's. The operator sees all apps, but only
-        gets one that this server has connected for ``owner``, since the others belong to other users."""
-        scope = self._apps.scope.within(owner)
+    def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
+        """Return a connected app of ``url`` that the visitor may use again.
+
+        A visitor may use each app in their scope. The operator's scope has the apps of all users, so that they only get
+        an app that this server has connected for ``owner``."""
+        owner_scope = self._apps.scope.within(owner)
         for connected in self._activity.apps.values():
             app = connected.app
             if app.target != url or transport not in ("auto", app.session.transport.name):
                 continue
+            scope = connected.scope
             if not visitor.operator:
-                may_reuse = visitor.scope.covers(connected.scope)
+                is_reusable = visitor.scope.covers(scope)
             else:
-                is_owners = (connected.scope.tenant, connected.scope.user) == (scope.tenant, scope.user)
-                may_reuse = connected.apps is self._apps and is_owners
-            if may_reuse:
+                is_of_owner = (scope.tenant, scope.user) == (owner_scope.tenant, owner_scope.user)
+                is_reusable = connected.apps is self._apps and is_of_owner
+            if is_reusable:
                 return connected
         return None
 
@@ -108,6 +118,7 @@ class AppRoutes:
 
 
 def _app_document(connected: ConnectedApp) -> dict[str, object]:
+    """Return an app as JSON, with at most 1,000 capabilities."""
     session = connected.app.session
     # docs/faults.md 22: an app may have a hundred thousand capabilities
     listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
@@ -143,16 +154,18 @@ class _WebCall:
         self._answer: asyncio.Future[Mapping[str, object]] | None = None
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Return the answer given over HTTP, or after the timeout the default answer of every session."""
+        """Wait for an answer over HTTP and return it, or after the timeout the default answer of every session."""
         answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
         self._answer = answer
         self._calls.question_changed(self.key, request)
+
         try:
             async with asyncio.timeout(self._question_timeout):
                 return await answer
         except TimeoutError:
             return default_answer(request)
         finally:
+            # Another question of the app may have replaced this one.
             if self._answer is answer:
                 self._answer = None
             self._calls.question_changed(self.key, None)
@@ -196,6 +209,7 @@ class CallRoutes:
         limit = whole_number(request.query.get("limit", "100"))
         if limit is None:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number")
+
         records = [
             record
             for record in reversed(self._activity.calls.values())
@@ -206,18 +220,21 @@ class CallRoutes:
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show the record and the result of a call, after waiting up to ``wait`` seconds (60 at most) for its end."""
         call = request.match_info["id"]
-        record = self._activity.calls.get(call)
-        result = None
         wait = whole_number(request.query.get("wait", "0"))
         if wait is None:
             raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
+
+        record = self._activity.calls.get(call)
+        result = None
         if record is None or record.detached:
             kept_call = await self._calls.get(call, visitor.scope, wait=min(wait, 60))
             record = self._activity.calls.get(call, kept_call.record)
             result = kept_call.answer
         if not visitor.scope.covers(record.scope):
             raise RequestRefused(404, "CALL_NOT_FOUND", "there is no call with this id; it may have expired")
-        result = result or self._activity.result(call) or b"null"  # JSON already, and it may be long
+
+        # The result is JSON already, and may be long, so that it is inserted as it is.
+        result = result or self._activity.result(call) or b"null"
         body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
         return web.Response(body=body, content_type="application/json")
 
@@ -230,6 +247,7 @@ class CallRoutes:
                 message = "this call was made by another program, and only that program can cancel it"
                 raise RequestRefused(409, "NOT_SUPPORTED", message)
             return json_response(record.as_dict(), status=202)
+
         kept_call = await self._calls.cancel(call, visitor.scope)
         return json_response(self._activity.calls.get(call, kept_call.record).as_dict(), status=202)
 
@@ -240,9 +258,11 @@ class CallRoutes:
         if not isinstance(body.get("success"), bool):
             message = "an answer must be {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)
+
         live = self._calls.live(call, visitor.scope)
         if live is None:
-            await self._calls.get(call, visitor.scope)  # raises for an unknown call
+            # Raises for an unknown call. A known one has ended or runs elsewhere, and has no question here.
+            await self._calls.get(call, visitor.scope)
         elif isinstance(live.pending, _WebCall):
             answer: dict[str, object] = {"success": False, "cancelled": True}
             if body["success"]:
@@ -259,25 +279,30 @@ class CallRoutes:
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call must be {capability, params: {…}, files?, timeout?}")
         declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
-        view = declaration.view if body.get("view") is True else None
+        view = None
+        if body.get("view") is True:
+            view = declaration.view
         timeout = None
         if body.get("timeout") is not None:
             timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
-        if sum(isinstance(pending, _WebCall) for pending in app.pending_calls) >= self._max_per_app:
+        running = sum(isinstance(pending, _WebCall) for pending in app.pending_calls)
+        if running >= self._max_per_app:
             raise RequestRefused(429, "RATE_LIMITED", f"{self._max_per_app} calls of this app are already running")
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
+
         call = _WebCall(new_id(), self._calls, self._question_timeout)
         record = replace(call_record(app, call.key, capability, detached=True), view=view)
 
-        def work(_: _WebCall) -> Coroutine[object, object, Result]:
+        def call_app(_: _WebCall) -> Coroutine[object, object, Result]:
             if view is not None:
                 return self._views.call(app, capability, params, timeout, call.key)
             return app.session.call(capability, params, timeout=timeout, call_id=call.key)
 
-        await self._calls.start(record, call, listed_in(app.pending_calls, call, work))
+        await self._calls.start(record, call, listed_in(app.pending_calls, call, call_app))
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
+        """Put uploaded files into ``params``. Each of ``files`` names an artifact and the path of its parameter."""
         references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:

@@ -98,22 +98,12 @@ async def serve_content(
     Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
     otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
     modified = _modified(ref)
-    disposition = "attachment"
-    if ref.mime_type in _INLINE_TYPES and "download" not in request.query:
-        disposition = "inline"
-    headers = {
-        "ETag": f'"{ref.sha256}"',
-        "Accept-Ranges": "bytes",
-        "Cache-Control": "private, no-cache",
-        "Content-Disposition": _content_disposition(disposition, ref.filename, ref.mime_type),
-        "Content-Security-Policy": _POLICY_PDF if ref.mime_type == "application/pdf" else _POLICY,
-    }
-    if modified:
-        headers["Last-Modified"] = format_datetime(modified, usegmt=True)
+    headers = _content_headers(ref, modified, download="download" in request.query)
     if _precondition_failed(request, ref.sha256, modified):
         return web.Response(status=412, headers=headers)
     if _not_modified(request, ref.sha256, modified):
         return web.Response(status=304, headers=headers)
+
     start, end, status = 0, ref.size_bytes, 200
     # RFC 9110 §14.2: only GET has ranges
     if request.method == "GET" and request.headers.get("Range") and _range_applies(request, ref.sha256, modified):
@@ -125,6 +115,7 @@ async def serve_content(
             start, end = requested
             status = 206
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{ref.size_bytes}"
+
     response = web.StreamResponse(status=status, headers=headers)
     response.content_type = ref.mime_type
     if ref.mime_type.startswith("text/"):
@@ -133,22 +124,50 @@ async def serve_content(
     if request.method == "HEAD" or end == start:
         await response.prepare(request)
     else:
-        pieces = store.open(ref.id, offset=start, length=end - start, chunk_size=128 << 10)  # a request holds two
-        await _send(request, response, pieces, metrics, piece_timeout)
+        # Two chunks of each request are in memory.
+        pieces = store.open(ref.id, offset=start, length=end - start, chunk_size=128 << 10)
+        await _send_pieces(request, response, pieces, metrics, piece_timeout)
     return response
 
 
-async def _send(
+def _content_headers(ref: ArtifactRef, modified: datetime | None, *, download: bool) -> dict[str, str]:
+    """Return the headers that all responses with an artifact share. With ``download``, a browser does not show it."""
+    disposition = "attachment"
+    if ref.mime_type in _INLINE_TYPES and not download:
+        disposition = "inline"
+    policy = _POLICY
+    if ref.mime_type == "application/pdf":
+        policy = _POLICY_PDF
+
+    headers = {
+        "ETag": f'"{ref.sha256}"',
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": _content_disposition(disposition, ref.filename, ref.mime_type),
+        "Content-Security-Policy": policy,
+    }
+    if modified:
+        headers["Last-Modified"] = format_datetime(modified, usegmt=True)
+    return headers
+
+
+async def _send_pieces(
     request: web.Request,
     response: web.StreamResponse,
     pieces: AsyncGenerator[bytes, None],
     metrics: Metrics,
     piece_timeout: float,
 ) -> None:
+    """Send the content of an artifact, always one piece behind the store, which compares the hash at the end.
+
+    After an error, or when the client takes a piece too slowly, the connection is aborted. Raises errors from before
+    the first piece is sent."""
+
     async def write(piece: bytes) -> None:
         async with asyncio.timeout(piece_timeout):
+            # The response starts as late as possible: from then on, an error cannot be the response.
             if not response.prepared:
-                await response.prepare(request)  # afterwards, errors can no longer be sent as a response
+                await response.prepare(request)
             await response.write(piece)
         metrics.content_bytes.inc(len(piece))
 
@@ -211,15 +230,19 @@ def _range_applies(request: web.Request, sha256: str, modified: datetime | None)
 
 
 def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
-    """Return start and end (exclusive), ``"unsatisfiable"``, or ``None`` for headers that RFC 9110 §14.2 allows a
-    server to ignore: other units, several ranges, invalid syntax."""
+    """Return the start and the end (exclusive) of the requested range of ``size`` bytes.
+
+    Return ``"unsatisfiable"`` for a range after the end, and ``None`` for headers that RFC 9110 §14.2 allows a server
+    to ignore: other units, several ranges, invalid syntax."""
     match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
     if match is None:
         return None
     first, last = match.groups()
     if not first and not last:
         return None
-    if not first:  # suffix range: the last bytes
+
+    if not first:
+        # A suffix range asks for the last bytes.
         start, end = max(size - int(last), 0), size
     elif not last:
         start, end = int(first), size
@@ -227,6 +250,7 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
         return None
     else:
         start, end = int(first), min(int(last) + 1, size)
+
     if start >= size:
         return "unsatisfiable"
     return (start, end)

@@ -44,15 +44,16 @@ class _Client:
         self._writing = False
         self._writes = 0
         #: Writes and unsent bytes at the last check.
-        self._seen = (0, 0)
-        transport.set_write_buffer_limits(high=0)  # aiohttp writes 64 KB before it waits for this limit
+        self._last_state = (0, 0)
+        # aiohttp itself buffers 64 KB before it waits for the transport. The socket's buffer gets the same size.
+        transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            with suppress(OSError):  # as many as aiohttp buffers in this process
+            with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
 
     def __enter__(self) -> Self:
-        self._check_later()
+        self._schedule_check()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,17 +65,17 @@ class _Client:
         await self._response.write(data)
         self._writing = False
 
-    def _check_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._stall_timeout, self._check)
+    def _schedule_check(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._stall_timeout, self._drop_if_stalled)
 
-    def _check(self) -> None:
-        now = self._writes, self._transport.get_write_buffer_size()
-        if self._writing and now == self._seen:
+    def _drop_if_stalled(self) -> None:
+        state = self._writes, self._transport.get_write_buffer_size()
+        if self._writing and state == self._last_state:
             self._on_stall()
             self._transport.abort()
             return
-        self._seen = now
-        self._check_later()
+        self._last_state = state
+        self._schedule_check()
 
 
 class EventStream:
@@ -105,7 +106,8 @@ class EventStream:
         if self._by_scope[visitor.scope] >= share and not visitor.operator:
             message = f"your limit of {share} clients of /events is reached; end one of them first"
             raise RequestRefused(429, "LIMIT_REACHED", message)
-        position, missed = self._position(request.headers.get("Last-Event-ID"))
+
+        last_seen_id, has_missed_entries = self._resume_position(request.headers.get("Last-Event-ID"))
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
@@ -114,27 +116,30 @@ class EventStream:
         assert task is not None
         if transport is None:  # the client has disconnected already
             return response
+
         self._listeners.add(task)
         self._by_scope[visitor.scope] += 1
         try:
             await response.prepare(request)
             on_stall = self._metrics.listeners_dropped.inc
             with _Client(response, transport, stall_timeout=self._stall_timeout, on_stall=on_stall) as client:
-                await self._follow(client, visitor, position, missed)
+                await self._send_events(client, visitor, last_seen_id, has_missed_entries)
         except ConnectionError:
             pass
         finally:
             self._listeners.discard(task)
             self._by_scope[visitor.scope] -= 1
-            self._by_scope += Counter()  # removes counts of zero
+            # Adding an empty counter removes counts of zero.
+            self._by_scope += Counter()
         return response
 
     def close(self) -> None:
         for task in self._listeners:
             task.cancel()
 
-    def _position(self, last_event_id: str | None) -> tuple[int, bool]:
-        """Return the id of the last seen entry, and whether the client has missed entries."""
+    def _resume_position(self, last_event_id: str | None) -> tuple[int, bool]:
+        """Return the id of the last entry that the client has seen, and whether later entries are no longer in the
+        log."""
         if last_event_id is None:
             return self._activity.last_id, False
         is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
@@ -142,41 +147,49 @@ class EventStream:
             return int(last_event_id), False
         return self._activity.last_id, True
 
-    async def _follow(self, client: _Client, visitor: Visitor, position: int, missed: bool) -> None:
-        await client.write(b"retry: 1000\n\n")  # milliseconds before a client connects again
-        if missed:
-            await client.write(_event(position, "reset", {}))
+    async def _send_events(
+        self, client: _Client, visitor: Visitor, last_seen_id: int, has_missed_entries: bool
+    ) -> None:
+        """Send the entries after ``last_seen_id``, until the visitor's token expires or the client has missed some."""
+        # milliseconds before a client connects again
+        await client.write(b"retry: 1000\n\n")
+        if has_missed_entries:
+            await client.write(_encode_event(last_seen_id, "reset", {}))
+
         while True:
-            remaining = 15.0
+            wait = 15.0
             if visitor.expires_at is not None:
-                remaining = min(remaining, visitor.expires_at - time.time())
-            if remaining <= 0:
+                wait = min(wait, visitor.expires_at - time.time())
+            if wait <= 0:
                 return
             try:
-                entries = await self._activity.entries_after(position, remaining)
+                entries = await self._activity.entries_after(last_seen_id, wait)
             except LogGap:
-                await client.write(_event(self._activity.last_id, "reset", {}))
+                await client.write(_encode_event(self._activity.last_id, "reset", {}))
                 return
+
             if not entries:
-                await client.write(b":\n\n")  # keeps the connection open, and reveals a lost client
-            # one by one, since each write waits until the unsent data is below the limit: with 100 entries per write,
-            # fifty clients that never read cost 200 MB
+                # A comment keeps the connection open, and reveals a lost client.
+                await client.write(b":\n\n")
+            # One write for each, since a write waits until the unsent data is below the limit. With 100 entries per
+            # write, fifty clients that never read took 200 MB.
             for entry in entries:
                 if visitor.scope.covers(entry.scope):
-                    await client.write(self._text(entry))
-                position = entry.id
+                    await client.write(self._encode_entry(entry))
+                last_seen_id = entry.id
 
-    def _text(self, entry: Entry) -> bytes:
+    def _encode_entry(self, entry: Entry) -> bytes:
         text = self._texts.get(entry.id)
         if text is None:
-            text = self._texts[entry.id] = _event(entry.id, entry.kind, _subject_document(entry.subject))
+            text = _encode_event(entry.id, entry.kind, _subject_document(entry.subject))
+            self._texts[entry.id] = text
             if len(self._texts) > 200:
                 self._texts.popitem(last=False)
         return text
 
 
-def _event(number: int, kind: str, document: object) -> bytes:
-    return f"id: {number}\nevent: {kind}\ndata: ".encode() + encode_json(document) + b"\n\n"
+def _encode_event(event_id: int, kind: str, document: object) -> bytes:
+    return f"id: {event_id}\nevent: {kind}\ndata: ".encode() + encode_json(document) + b"\n\n"
 
 
 def _subject_document(subject: Subject) -> object:

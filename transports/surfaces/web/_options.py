@@ -78,19 +78,19 @@ class Options(BaseSettings):
 
     @field_validator("public_url")
     @classmethod
-    def _address(cls, value: str | None) -> str | None:
+    def _normalise_address(cls, value: str | None) -> str | None:
         if value is None:
             return None
         return base_url(value)
 
     @field_validator("evidence")
     @classmethod
-    def _kinds(cls, value: str) -> str:
+    def _check_evidence(cls, value: str) -> str:
         return checked_evidence(value)
 
     @field_validator("token", "key")
     @classmethod
-    def _long_enough(cls, value: str | None) -> str | None:
+    def _check_secret(cls, value: str | None) -> str | None:
         if value is not None and (len(value) < 16 or not value.isascii() or not value.isprintable()):
             raise ValueError(
                 "a secret needs 16 ASCII characters or more; "
@@ -100,12 +100,12 @@ class Options(BaseSettings):
 
     @field_validator("tenants")
     @classmethod
-    def _named(cls, value: str | None) -> str | None:
+    def _check_tenants(cls, value: str | None) -> str | None:
         tokens = set()
         for tenant, equals, token in _tenants_in(value):
             if not (equals and tenant.strip()):
                 raise ValueError("write TENANT=TOKEN, with commas between them")
-            if not cls._long_enough(token) or token in tokens:
+            if not cls._check_secret(token) or token in tokens:
                 raise ValueError("each tenant needs a different token")
             tokens.add(token)
         return value
@@ -121,9 +121,10 @@ class Options(BaseSettings):
 
         Raises :class:`~transports.errors.UsageError` with the name of an invalid or unknown variable."""
         require_known("ABP_SERVE_", cls.model_fields)
+        arguments = {"token": token, "browsers": browsers}
+        given = {name: value for name, value in arguments.items() if value is not None}
         try:
-            arguments = {"token": token, "browsers": browsers}
-            return cls(**{name: value for name, value in arguments.items() if value is not None})  # type: ignore[arg-type]
+            return cls(**given)  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error
 

@@ -25,9 +25,10 @@ class ResourceRoutes:
         self._max_listed = limits.resources
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        app = self._find(request, visitor).app
+        app = self._find_server(request, visitor).app
         resources = app.session.resources
-        listed, templates = await resources.list(), await resources.templates()
+        listed = await resources.list()
+        templates = await resources.templates()
         return json_response(
             {
                 "session": app.key,
@@ -43,12 +44,13 @@ class ResourceRoutes:
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Return the contents of a resource: short text inline, other contents as artifacts. They come from the
         session's cache unless the query has ``fresh``."""
-        app = self._find(request, visitor).app
+        app = self._find_server(request, visitor).app
         uri = request.match_info["uri"]
         try:
             result = await app.session.resources.read(uri, fresh="fresh" in request.query)
         except CapabilityError as error:
             raise _refusal(error) from error
+
         contents: list[object] = []
         match result.data:
             case {"contents": [*items]}:
@@ -57,7 +59,7 @@ class ResourceRoutes:
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Start or stop reporting the server's changes of a resource as events."""
-        resources = self._find(request, visitor).app.session.resources
+        resources = self._find_server(request, visitor).app.session.resources
         body = await read_json(request)
         try:
             match body:
@@ -71,19 +73,23 @@ class ResourceRoutes:
             raise _refusal(error) from error
         return web.Response(status=204)
 
-    def _find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
-        """Return the server named in the path. Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no
-        server of that name, 409 if several."""
+    def _find_server(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
+        """Return the server whose session or name is in the path.
+
+        Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no such server, 409 if several have the
+        name."""
         namespace = request.match_info["namespace"]
         visible = [server for server in self._activity.apps.values() if visitor.scope.covers(server.scope)]
         for server in visible:
             if server.app.key == namespace:
                 return server
+
         named = []
         for server in visible:
             info = server.app.session.info
             if namespace in (info.name, info.id):
                 named.append(server)
+
         if not named:
             raise RequestRefused(404, "SESSION_INVALID", "no connected server has this name")
         if len(named) > 1:
@@ -99,7 +105,9 @@ def _declaration(resource: Resource | ResourceTemplate) -> dict[str, object]:
 
 def _content_document(result: Result, index: int, item: object) -> dict[str, object]:
     """Return one item of ``contents``: ``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
-    content: Mapping[str, object] = item if isinstance(item, dict) else {}
+    content: Mapping[str, object] = {}
+    if isinstance(item, dict):
+        content = item
     document = {"uri": content.get("uri"), "mime_type": content.get("mimeType"), "text": None, "artifact": None}
     ref = result.artifacts.get(f"contents.{index}.blob") or result.artifacts.get(f"contents.{index}.text")
     if ref is not None:
@@ -110,7 +118,9 @@ def _content_document(result: Result, index: int, item: object) -> dict[str, obj
 
 
 def _refusal(error: CapabilityError) -> RequestRefused:
-    # codes of MCP servers for an unknown resource: the one of MCP, and "invalid params"
-    if error.details.get("code") in (-32002, -32602):
+    """Return the response for a failed request to an MCP server: 404 for an unknown resource, otherwise 502."""
+    resource_not_found, invalid_params = -32002, -32602
+    # Servers use both codes for an unknown resource.
+    if error.details.get("code") in (resource_not_found, invalid_params):
         return RequestRefused(404, error.code, error.message)
     return RequestRefused(502, error.code, error.message)

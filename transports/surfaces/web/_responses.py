@@ -68,8 +68,16 @@ def error_response(error: ABPError) -> web.Response:
         response = json_response(document, status=error.status)
         response.headers.update(error.headers)
         return response
-    by_class = (status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind))
-    return json_response(document, status=_STATUS_BY_CODE.get(error.code) or next(by_class, 500))
+    return json_response(document, status=_status_of(error))
+
+
+def _status_of(error: ABPError) -> int:
+    if error.code in _STATUS_BY_CODE:
+        return _STATUS_BY_CODE[error.code]
+    for error_class, status in _STATUS_BY_CLASS:
+        if isinstance(error, error_class):
+            return status
+    return 500
 
 
 def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
@@ -108,30 +116,38 @@ async def read_json(
     after 60 seconds, and for any body other than a JSON object."""
     if not request.can_read_body:
         return {}
-    # against CSRF: a form of a foreign page cannot send this type
+    # A form of a foreign page cannot send this type (CSRF).
     if normalise_mime(request.headers.get("Content-Type")) != media_type:
         raise RequestRefused(415, "INVALID_PARAMS", f"send JSON, with `Content-Type: {media_type}`")
-    data = bytearray()
-    counter = ValueCounter()
+
     try:
         async with asyncio.timeout(60.0):
-            async for chunk in request.content.iter_any():
-                data += chunk
-                if len(data) > max_bytes:
-                    message = f"the request is over {max_bytes:,} bytes; upload files with POST /artifacts"
-                    raise RequestRefused(413, "TOO_LARGE", message)
-                if counter.add(chunk) > MAX_REQUESTED:
-                    message = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer, or a file"
-                    raise RequestRefused(413, "TOO_LARGE", message)
+            body = await _read_body(request, max_bytes)
     except TimeoutError:
         raise RequestRefused(408, "TIMEOUT", "the body did not arrive within 60 seconds") from None
     try:
-        document = decode_json(bytes(data))
+        document = decode_json(body)
     except ABPError:
         raise RequestRefused(400, "INVALID_PARAMS", "the body is not valid JSON") from None
     if not isinstance(document, dict):
         raise RequestRefused(400, "INVALID_PARAMS", "the body must be a JSON object")
     return document
+
+
+async def _read_body(request: web.Request, max_bytes: int) -> bytes:
+    """Return the body of ``request``. Raises :class:`RequestRefused` (413) if it has too many bytes or too many values,
+    which are counted before the JSON is decoded."""
+    body = bytearray()
+    counter = ValueCounter()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > max_bytes:
+            message = f"the request is over {max_bytes:,} bytes; upload files with POST /artifacts"
+            raise RequestRefused(413, "TOO_LARGE", message)
+        if counter.add(chunk) > MAX_REQUESTED:
+            message = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer, or a file"
+            raise RequestRefused(413, "TOO_LARGE", message)
+    return bytes(body)
 
 
 class Metrics(Exposition):
