@@ -97,7 +97,7 @@ class Client:
 
     async def request(self, kind: str, payload: object = None) -> Exchange:
         """Send a request of the type ``kind``, which the app should answer at once."""
-        return await self._send(Message(kind, payload), self._timeout)
+        return await self._send_request(Message(kind, payload), self._timeout)
 
     async def call(
         self, capability: str, params: Mapping[str, object], timeout: float, call_id: str | None = None
@@ -106,12 +106,12 @@ class Client:
 
         The connection is closed if there is no answer :data:`GRACE` seconds later. ``call_id`` is random by default.
         """
-        identity = call_id or new_id()
-        options = {"timeout": round(timeout * 1000), "progressToken": identity, "callId": identity}
+        call_id = call_id or new_id()
+        options = {"timeout": round(timeout * 1000), "progressToken": call_id, "callId": call_id}
         prepared, content = prepare_params(dict(params))
         payload = {"capability": capability, "params": prepared, "options": options}
-        message = Message("capabilities/call", payload, id=identity, content=content, opens_view=True)
-        return await self._send(message, timeout + GRACE)
+        message = Message("capabilities/call", payload, id=call_id, content=content, opens_view=True)
+        return await self._send_request(message, timeout + GRACE)
 
     async def notify(self, kind: str, payload: object) -> Exchange:
         """Send a message that has no reply. Without a connection nothing is sent."""
@@ -123,7 +123,7 @@ class Client:
             exchange.error = error
         return exchange
 
-    async def _send(self, message: Message, timeout: float) -> Exchange:
+    async def _send_request(self, message: Message, timeout: float) -> Exchange:
         return await self._reconnect() or await self._exchange(message, timeout)
 
     async def _reconnect(self) -> Exchange | None:
@@ -142,20 +142,23 @@ class Client:
         return initialized
 
     async def _exchange(self, message: Message, timeout: float) -> Exchange:
+        """Send a request over the open connection, and close the connection after a failure of it."""
         exchange = Exchange()
         started = time.perf_counter()
         transport = self.transport
         self._progress, self._effects = exchange.progress, exchange.effects
         try:
             reply = await transport.request(message, timeout=timeout)
-            exchange.answer, exchange.outputs = reply.payload, len(reply.outputs)
+            exchange.answer = reply.payload
+            exchange.outputs = len(reply.outputs)
             exchange.effects += reply.effects
             exchange.sender = reply.sender
             exchange.server_call = reply.server_call
         except ABPError as error:
             exchange.error = error
-            # a late answer, or a broken connection, must not affect the next exchange
-            if isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError):
+            # A late answer, or a broken connection, must not affect the next exchange.
+            is_lost = isinstance(error, TransportError | BinaryError) and not isinstance(error, ProtocolError)
+            if is_lost:
                 with contextlib.suppress(ABPError):
                     await self.disconnect()
         exchange.seconds = time.perf_counter() - started
@@ -190,8 +193,8 @@ async def measured_content(
     Unreadable content is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data that is
     nested deeper than docs/protocol.md 1.3 allows.
     """
-    measure = _Measure(transport, sender, timeout, allow_private)
-    return [await measure.item(content, _descriptor(data, content)) for content in find(data)]
+    meter = _ContentMeter(transport, sender, timeout, allow_private)
+    return [await meter.item(content, _descriptor(data, content)) for content in find(data)]
 
 
 def _descriptor(data: object, content: Found) -> Mapping[str, object]:
@@ -202,25 +205,26 @@ def _descriptor(data: object, content: Found) -> Mapping[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measure:
+class _ContentMeter:
     transport: Transport | None
     sender: Sender | None
     timeout: float
     allow_private: bool
 
     async def item(self, content: Found, node: Mapping[str, object]) -> ContentItem:
+        """Return one binary of an answer, measured. ``node`` is its descriptor."""
         binary = content.binary
         if isinstance(binary, ABPError):
             return ContentItem(content.field, node, None, binary)
         item = ContentItem(content.field, node, binary)
         try:
-            await self._measure(item, binary)
+            await self._measure_content(item, binary)
             verify_size(binary.size, item.size)
         except ABPError as error:
             item.error = error
         return item
 
-    async def _measure(self, item: ContentItem, binary: BinaryData) -> None:
+    async def _measure_content(self, item: ContentItem, binary: BinaryData) -> None:
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
             await self._measure_download(item, binary, content)
@@ -234,6 +238,7 @@ class _Measure:
             item.head = b"".join(chunk[:_HEAD] for chunk in chunks[:1])
 
     async def _measure_saved(self, item: ContentItem, handle: Handle) -> None:
+        """Measure content that stays in the app, by saving it to a temporary file."""
         if self.transport is None:
             raise UnsupportedBinary("the connection to the app is gone, and the content with it")
         with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:

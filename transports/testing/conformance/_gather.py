@@ -60,7 +60,7 @@ _CLOSED_BY_US = {
     1011: "it did not answer a ping",
 }
 #: Seconds that a call runs before it is cancelled.
-_RUNNING = 0.15
+_SECONDS_BEFORE_CANCEL = 0.15
 
 
 async def probe_page(
@@ -170,27 +170,39 @@ class StrictWebSocket(WebSocketTransport):
         """Record the faults of a message, and deliver it if it is an envelope."""
         note = self._findings.append
         if text:
-            data.decode()  # an exception closes the connection
+            # If it is not UTF-8, the exception closes the connection.
+            data.decode()
         else:
             note("it sent a binary frame")
+
         try:
             envelope = decode_json(data)
         except ProtocolError as error:
             note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
             return True
+
         kind = envelope.get("type") if isinstance(envelope, dict) else None
         if not isinstance(envelope, dict) or not isinstance(kind, str):
             note("it sent JSON that is not an envelope: {type, id?, timestamp, payload}")
             return True
+
         timestamp = envelope.get("timestamp")
         if timestamp is None:
             self._untimed.append(kind[:40])
         elif isinstance(timestamp, bool) or not isinstance(timestamp, int | float):
             note(f"the timestamp of a {kind[:40]} is not a number (Unix milliseconds)")
+
         message = Message(kind, envelope.get("payload"))
-        identity = envelope.get("id")
-        if isinstance(identity, str | int):
-            message.id = str(identity)
+        message_id = envelope.get("id")
+        if isinstance(message_id, str | int):
+            message.id = str(message_id)
+        self._deliver(message)
+        return True
+
+    def _deliver(self, message: Message) -> None:
+        """Give a message to the request that it answers, or to the events, and record a message that fits neither."""
+        note = self._findings.append
+        kind = message.type
         outcome = self._pending.deliver(message)
         if outcome == "duplicate":
             note(f"it answered the same {kind} twice")
@@ -200,7 +212,6 @@ class StrictWebSocket(WebSocketTransport):
             self._events.put_nowait(message)
         elif outcome == "event":
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
-        return True
 
 
 async def gather(
@@ -218,6 +229,8 @@ async def gather(
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
     page_options: dict[str, Any] = {}
     script: Adapter | None = None
+    open_timeout = max(plan.timeout, 15.0)
+
     if adapter is not None:
         page_options["adapter"] = adapter
     if evidence.kind not in ("page", "webmcp"):
@@ -232,22 +245,25 @@ async def gather(
             raise UsageError(f"an MCP server: {error}") from error
         await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)
         return evidence
+
+    if evidence.kind == "websocket":
+        noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
+        await _run_steps(evidence, plan, lambda: noting(target, timeout=open_timeout, headers=headers))
+        return evidence
+
+    if headers:
+        reject_options({"headers": headers}, f"a page; sign in with {spelled('storage_state=')}")
     if adapter is not None:
         script = read_adapter(adapter, target)
     if evidence.kind == "page" and transport == "auto":
         page_options["protocol"] = "auto"
     async with contextlib.AsyncExitStack() as stack:
-        opening = max(plan.timeout, 15.0)
-        if evidence.kind == "websocket":
-            noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
-            await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
-            return evidence
-        if headers:
-            reject_options({"headers": headers}, f"a page; sign in with {spelled('storage_state=')}")
         shared = await _open_browser(stack, target, browser, headless)
-        if evidence.kind != "extension" and script is None:  # an adapter's page knows nothing of the app
+        # The page of an adapter does not know the app, so it has no manifest.
+        if evidence.kind != "extension" and script is None:
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
+
         classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
             "embedded": PostMessageTransport,
             "webmcp": WebMcpTransport,
@@ -257,22 +273,24 @@ async def gather(
 
         def make_transport() -> Transport:
             transport = transport_class(
-                target, browser=shared, storage_state=storage_state, timeout=opening, **page_options
+                target, browser=shared, storage_state=storage_state, timeout=open_timeout, **page_options
             )
             transports.append(transport)
             return transport
 
-        address = await _drive(evidence, plan, make_transport)
+        address = await _run_steps(evidence, plan, make_transport)
+
         embedded = [transport for transport in transports if isinstance(transport, PostMessageTransport)]
-        foreign = sum(transport.counts.get("foreign", 0) for transport in embedded)
-        evidence.transport_findings = ["a message of another window or origin"] * foreign
+        foreign_messages = sum(transport.counts.get("foreign", 0) for transport in embedded)
+        evidence.transport_findings = ["a message of another window or origin"] * foreign_messages
+
         if not embedded and evidence.kind != "webmcp" and address is not None:
             plan.on_step("page object")
             evidence.page_steps = await probe_page(
                 shared,
                 address,
                 storage_state=storage_state,
-                timeout=opening,
+                timeout=open_timeout,
                 long_call=_long_call_of(evidence),
                 adapter=script,
             )
@@ -284,6 +302,7 @@ async def gather(
 async def _open_browser(
     stack: contextlib.AsyncExitStack, target: str, browser: Browser | str | None, headless: bool | None
 ) -> Browser:
+    """Return the user's browser, or start one for the target that ends with ``stack``."""
     if isinstance(browser, Browser):
         return browser
     if headless is None:
@@ -298,7 +317,7 @@ async def _open_browser(
     return await stack.enter_async_context(Browser(name=browser, **options))
 
 
-async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
+async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
     """Run all steps over a transport. Return the app's address, or ``None`` if it was never reached."""
     async with Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("session")
@@ -306,40 +325,45 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
             await client.connect()
         except ABPError as error:
             # A page that loads too slowly, or a server with another status, is a finding.
-            answers = {"timeout", "status"} & error.details.keys()
-            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not answers):
+            has_answered = bool({"timeout", "status"} & error.details.keys())
+            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not has_answered):
                 raise
             evidence.open_error = error
             return None
         address = client.transport.url
         if client.transport.name == "webmcp":  # chosen by "auto"
             evidence.kind = "webmcp"
-        lists = client.transport.features.listing
+        can_list = client.transport.features.listing
+
         evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         initialized = await client.initialize()
         evidence.initialize_answer, evidence.open_error = initialized.answer, initialized.error
         if initialized.error is not None:
             return address
-        if lists:
+        if can_list:
             evidence.listed = await client.request("capabilities/list")
         evidence.second_initialize = await client.initialize()
         evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         await _try_capabilities(evidence, plan, client)
+
         plan.on_step("cancellation")
-        evidence.unknown_cancel = await _cancel(client, UNKNOWN_NAME)
+        evidence.unknown_cancel = await _cancel_call(client, UNKNOWN_NAME)
         for trial in _long_calls(evidence.called):
             evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
+
         if evidence.kind == "webmcp":
             plan.on_step("tools")
             if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
                 evidence.tool_facts = await client.transport.inspect_tools()
             return address
+
         plan.on_step("shutdown")
         if await _reconnected(client):
             evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
             evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
-            evidence.cancel_after_shutdown = await _cancel(client, UNKNOWN_NAME)
+            evidence.cancel_after_shutdown = await _cancel_call(client, UNKNOWN_NAME)
             evidence.initialize_after_shutdown = await client.initialize()
+
         plan.on_step("reload")
         await client.disconnect()
         evidence.initialize_on_new_connection = await client.initialize()
@@ -352,20 +376,21 @@ async def _reconnected(client: Client) -> bool:
 
     A harmless request is the test.
     """
-    return (await _cancel(client, UNKNOWN_NAME)).error is None
+    return (await _cancel_call(client, UNKNOWN_NAME)).error is None
 
 
-async def _cancel(client: Client, call_id: str) -> Exchange:
+async def _cancel_call(client: Client, call_id: str) -> Exchange:
     return await client.request("capabilities/cancel", {"callId": call_id, "reason": "a check"})
 
 
 async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """Call each capability that the app declares and the plan does not exclude."""
     initial = evidence.session_info.get("capabilities")
     listed = evidence.listed.answer if evidence.listed is not None else None
     capabilities = Capabilities().merge(initial).merge(listed)
     if evidence.discovery and evidence.discovery.manifest:
         capabilities = capabilities.with_manifest(evidence.discovery.manifest.capabilities)
-    entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _objects(source)}
+    entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _listed_entries(source)}
     for name in capabilities:
         trial = Trial(capabilities[name], entries.get(name, {}), plan.excluded(name))
         if not trial.skipped and not capabilities[name].available:
@@ -377,7 +402,8 @@ async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> N
         evidence.trials += await _try_capability(trial, plan, client)
 
 
-def _objects(source: object) -> Iterable[Mapping[str, object]]:
+def _listed_entries(source: object) -> Iterable[Mapping[str, object]]:
+    """Return the entries of a list of capabilities, which may be wrapped in an object."""
     if isinstance(source, Mapping):
         source = source.get("data", source.get("capabilities"))
     return [entry for entry in as_list(source) if isinstance(entry, Mapping)]
@@ -392,10 +418,12 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
         trial.skipped = str(reason)
         return [trial]
     await _call_trial(trial, first, plan, client)
+
     if missing := without_required(schema, first):
         trial.without_required = missing[0], await client.call(trial.name, missing[1], plan.timeout)
     if wrong := with_wrong_type(schema, first):
         trial.with_wrong_type = wrong[0], await client.call(trial.name, wrong[1], plan.timeout)
+
     trials = [trial]
     for other_params in others:
         other = Trial(trial.capability, trial.entry)
@@ -405,6 +433,7 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
 
 
 async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
+    """Call the trial's capability, and measure the binaries in its answer."""
     trial.params = params
     trial.call = await client.call(trial.name, params, plan.timeout)
     transport: Transport | None = None
@@ -430,10 +459,11 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
         features = trial.entry.get("features")
         return isinstance(features, Mapping) and features.get("cancel") is True
 
-    late = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
-    slow = sorted((pair for pair in called if pair[1].seconds > 2 * _RUNNING), key=lambda pair: -pair[1].seconds)
+    timed_out = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
     cancellable = [trial for trial, _ in called if declares_cancel(trial)]
-    chosen = {trial.name: trial for trial in (*late, *cancellable, *(trial for trial, _ in slow))}
+    by_duration = sorted(called, key=lambda pair: pair[1].seconds, reverse=True)
+    slow = [trial for trial, call in by_duration if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
+    chosen = {trial.name: trial for trial in (*timed_out, *cancellable, *slow)}
     return list(chosen.values())[:3]
 
 
@@ -442,21 +472,24 @@ def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:
     for trial in _long_calls(evidence.called):
         _, content = prepare_params(dict(trial.params))
         if not content:
-            milliseconds = {"timeout": evidence.timeout * 1000, "after": _RUNNING * 1000}
+            milliseconds = {"timeout": evidence.timeout * 1000, "after": _SECONDS_BEFORE_CANCEL * 1000}
             return {"name": trial.name, "params": dict(trial.params), **milliseconds}
     return None
 
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
+    """Make a call again, and cancel it twice while it runs."""
     call_id = new_id()
     await _reconnected(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
-    await asyncio.wait((call,), timeout=_RUNNING)
+    await asyncio.wait((call,), timeout=_SECONDS_BEFORE_CANCEL)
+
     first, again = Exchange(), Exchange()
-    answered = time.perf_counter()
+    cancelled_at = time.perf_counter()
     if not call.done():
-        first = await _cancel(client, call_id)
-        answered = time.perf_counter()
-        again = await _cancel(client, call_id)
-    ended = await call
-    return Cancellation(trial.name, first, again, ended, time.perf_counter() - answered)
+        first = await _cancel_call(client, call_id)
+        cancelled_at = time.perf_counter()
+        again = await _cancel_call(client, call_id)
+
+    exchange = await call
+    return Cancellation(trial.name, first, again, exchange, time.perf_counter() - cancelled_at)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ...playwright._agent import PageAgent
 
 #: Notes messages that are not JSON-RPC in the host's page, where the view cannot reach them.
-_NOTING = """if (window === top) {
+_NOTE_MALFORMED = """if (window === top) {
   const seen = [];
   Object.defineProperty(window, "__abpMalformed", { value: seen });
   addEventListener("message", ({ data, source }) => {
@@ -73,13 +73,14 @@ class StrictView(ViewTransport):
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         self._trial.opened = True
-        await page.add_init_script(_NOTING)
+        await page.add_init_script(_NOTE_MALFORMED)
         try:
             await super()._load_app(page, agent)
         finally:
-            await self._note(page)
+            await self._note_faults(page)
 
-    async def _note(self, page: Page) -> None:
+    async def _note_faults(self, page: Page) -> None:
+        """Record what has gone wrong in the view so far."""
         with contextlib.suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
@@ -99,10 +100,10 @@ class StrictView(ViewTransport):
         if self.host.app_capabilities.get("tools") is not None:
             trial.tools_answer = await self._ask_for_tools(timeout)
         trial.blank = await is_blank(self.frame)
-        await self._note(self.frame.page)
+        await self._note_faults(self.frame.page)
 
     async def _heard_something(self) -> bool:
-        """Return whether the view sent a message within half a second; without one it has begun."""
+        """Return whether the view sent a message within half a second. After such a silence it has started."""
         self._heard.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -158,9 +159,11 @@ async def gather_views(
         if initialized.error is not None:
             raise initialized.error
         evidence.initialize_answer = initialized.answer
-        server = _server(client)
+
+        server = _mcp_server(client)
         views = evidence.views
         views.tools = server.tools
+
         plan.on_step("resources")
         views.resources = await _listed_resources(server, plan.timeout)
         addresses: dict[str, str] = {}
@@ -170,14 +173,17 @@ async def gather_views(
                 addresses[name] = address
         for uri in dict.fromkeys(addresses.values()):
             views.documents[uri] = await _read_document(server, uri, plan.timeout)
+
         shared: Browser | None = browser if isinstance(browser, Browser) else None
-        for trial in _trials(evidence, plan):
+        for trial in _prepare_trials(evidence, plan):
             plan.on_step(trial.name)
             arguments, result = await _call_tool(client, trial, plan.timeout)
             if result is not None and not result.get("isError"):
                 views.results[trial.name] = result
+
             uri = addresses[trial.name]
-            if any(view.uri == uri for view in views.trials):
+            is_tried_already = any(view.uri == uri for view in views.trials)
+            if is_tried_already:
                 continue
             view = ViewTrial(trial.name, uri)
             views.trials.append(view)
@@ -186,11 +192,11 @@ async def gather_views(
                 shared = await stack.enter_async_context(Browser(name=browser, headless=is_headless))  # type: ignore[arg-type]
             opened = (views.tools[trial.name], arguments, result or _failed_result(trial))
             await _open_view(
-                view, views.documents[uri], opened, _server(client), plan.timeout, PageSource(browser=shared)
+                view, views.documents[uri], opened, _mcp_server(client), plan.timeout, PageSource(browser=shared)
             )
 
 
-def _server(client: Client) -> MCPTransport:
+def _mcp_server(client: Client) -> MCPTransport:
     assert isinstance(client.transport, MCPTransport)
     return client.transport
 
@@ -225,6 +231,7 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
 async def _request_payload(
     server: MCPTransport, method: str, params: Mapping[str, object], timeout: float
 ) -> Mapping[str, Any]:
+    """Send a request to the server, and return the payload of the reply; empty if it is not an object."""
     reply = await server.request(Message(method, params), timeout=timeout)
     return members_of(reply.payload)
 
@@ -243,9 +250,10 @@ async def _read_document(server: MCPTransport, uri: str, timeout: float) -> Exch
         return Exchange(error=error)
 
 
-def _trials(evidence: Evidence, plan: Plan) -> list[Trial]:
-    """Return the tools with views that are to be called, with their parameters, and note the others as skipped."""
-    called: list[Trial] = []
+def _prepare_trials(evidence: Evidence, plan: Plan) -> list[Trial]:
+    """Return trials for the tools with views that can be called, and add trials of all tools with views to
+    ``evidence``, the others as skipped."""
+    callable_trials: list[Trial] = []
     for entry in as_list(evidence.session_info.get("capabilities")):
         name = entry.get("name")
         if name not in evidence.views.tools or _view_address(evidence.views.tools[name]) is None:
@@ -255,10 +263,10 @@ def _trials(evidence: Evidence, plan: Plan) -> list[Trial]:
         if not trial.skipped:
             try:
                 trial.params = generated_params(name, trial.capability.input_schema)[0]
-                called.append(trial)
+                callable_trials.append(trial)
             except CannotGenerate as reason:
                 trial.skipped = str(reason)
-    return called
+    return callable_trials
 
 
 async def _call_tool(
@@ -293,13 +301,16 @@ async def _open_view(
     timeout: float,
     source: PageSource,
 ) -> None:
+    """Open a view and record into ``view`` what it does.
+
+    ``read`` is the answer with its document; ``opened`` are the tool, its arguments and its result."""
+
     async def tool_with_document() -> OpenedTool:
         if read.error is not None:
             raise read.error
-        listed = (await _request_payload(server, "view/listed", {"uri": view.uri, "read": read.fields}, timeout))[
-            "listed"
-        ]
-        return OpenedTool(*opened, read_document(view.uri, read.fields, listed))
+        params = {"uri": view.uri, "read": read.fields}
+        payload = await _request_payload(server, "view/listed", params, timeout)
+        return OpenedTool(*opened, read_document(view.uri, read.fields, payload["listed"]))
 
     transport = StrictView(
         view,
@@ -317,4 +328,6 @@ async def _open_view(
     except ABPError as error:
         view.error = error
         if not isinstance(error, NotAbpApp):
-            view.why_blank = Finding(error.message.partition(f"the view {view.uri} ")[2] or error.message)
+            # The report names the view itself.
+            _, _, reason = error.message.partition(f"the view {view.uri} ")
+            view.why_blank = Finding(reason or error.message)

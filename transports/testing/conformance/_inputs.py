@@ -42,7 +42,13 @@ _FORMATS = {
 #: Texts that are tried for a schema with a pattern or a length.
 _CANDIDATES = (_TEXT, "ABP", "a", "A", "1", "10", "2024", "en", "en-GB", "EUR", "a-1", "a1", "1.0", "1.0.0", "abp.txt")
 #: Values of a wrong type, by the declared type.
-_WRONG: Mapping[str, object] = {"string": 12345, "integer": _TEXT, "number": _TEXT, "boolean": _TEXT, "array": _TEXT}
+_WRONG_VALUES: Mapping[str, object] = {
+    "string": 12345,
+    "integer": _TEXT,
+    "number": _TEXT,
+    "boolean": _TEXT,
+    "array": _TEXT,
+}
 
 
 class CannotGenerate(Exception):
@@ -62,10 +68,11 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
         candidates = copy.deepcopy(examples[:5])
     elif schema:
         candidates = [_sample(schema, schema, 0, "object")]
-    return [_checked(name, schema, params) for params in candidates]
+    return [_checked_params(name, schema, params) for params in candidates]
 
 
-def _checked(name: str, schema: Mapping[str, object], params: object) -> dict[str, object]:
+def _checked_params(name: str, schema: Mapping[str, object], params: object) -> dict[str, object]:
+    """Return ``params``. Raise :class:`CannotGenerate` if they do not fit the schema."""
     if not isinstance(params, dict):
         raise CannotGenerate("its parameters are not an object")
     prepared, content = prepare_params(params)
@@ -92,21 +99,26 @@ def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) 
     """Return the name of a parameter and ``params`` with a value of a wrong type; ``None`` if none has a type."""
     for name, inner in members_of(schema.get("properties")).items():
         kind = members_of(inner).get("type")
-        if isinstance(kind, str) and kind in _WRONG and not {"enum", "const"} & set(members_of(inner)):
-            return name, {**params, name: _WRONG[kind]}
+        if isinstance(kind, str) and kind in _WRONG_VALUES and not {"enum", "const"} & set(members_of(inner)):
+            return name, {**params, name: _WRONG_VALUES[kind]}
     return None
 
 
 def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -> object:
+    """Return a value that is likely to fit ``schema``, a part of the schema ``root`` at ``depth``.
+
+    ``hint`` is the name of the property, for naming files."""
     if schema is False:
         raise CannotGenerate("its inputSchema allows no value")
     if depth > 12:
         raise CannotGenerate("its inputSchema is nested too deeply")
     if not isinstance(schema, Mapping):
         return _TEXT
+
     pointer = schema.get("$ref")
     if isinstance(pointer, str):
-        return _sample(_target(root, pointer), root, depth + 1, hint)
+        return _sample(_resolve_pointer(root, pointer), root, depth + 1, hint)
+
     for key in ("examples", "enum"):
         values = as_list(schema.get(key))
         if values:
@@ -114,46 +126,51 @@ def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -
     for key in ("const", "default"):
         if key in schema:
             return copy.deepcopy(schema[key])
+
     parts = schema.get("allOf")
     if isinstance(parts, list):
-        whole: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
+        merged: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
         for part in parts:
-            whole = _merged(whole, part)
-        return _sample(whole, root, depth + 1, hint)
+            merged = _merge_schemas(merged, part)
+        return _sample(merged, root, depth + 1, hint)
     for key in ("oneOf", "anyOf"):
         branches = schema.get(key)
         if isinstance(branches, list):
             base = {name: value for name, value in schema.items() if name != key}
-            return _first_of(branches, base, root, depth, hint)
-    return _MAKERS[_kind(schema)](schema, root, depth, hint)
+            return _sample_first(branches, base, root, depth, hint)
+
+    return _MAKERS[_type_of(schema)](schema, root, depth, hint)
 
 
-def _first_of(
+def _sample_first(
     branches: list[object], base: Mapping[str, object], root: Mapping[str, object], depth: int, hint: str
 ) -> object:
+    """Return a value for the first of several alternatives that one can be made for."""
     reason = CannotGenerate("its inputSchema has no alternatives")
     for branch in branches:
+        merged = False if branch is False else _merge_schemas(base, branch)
         try:
-            whole = False if branch is False else _merged(base, branch)
-            return _sample(whole, root, depth + 1, hint)
+            return _sample(merged, root, depth + 1, hint)
         except CannotGenerate as error:
             reason = error
     raise reason
 
 
-def _merged(base: Mapping[str, object], more: object) -> Mapping[str, object]:
+def _merge_schemas(base: Mapping[str, object], more: object) -> Mapping[str, object]:
+    """Return one schema with the properties and required names of both. Otherwise ``more`` takes precedence."""
     if not isinstance(more, Mapping):
         return base
-    both: dict[str, Any] = {**base, **more}
-    for key in {"properties"} & set(base) & set(more):
-        both[key] = {**members_of(base[key]), **members_of(more[key])}
+    merged: dict[str, Any] = {**base, **more}
+    if "properties" in base and "properties" in more:
+        merged["properties"] = {**members_of(base["properties"]), **members_of(more["properties"])}
     required = [*as_list(base.get("required")), *as_list(more.get("required"))]
     if required:
-        both["required"] = required
-    return both
+        merged["required"] = required
+    return merged
 
 
-def _target(root: Mapping[str, object], pointer: str) -> object:
+def _resolve_pointer(root: Mapping[str, object], pointer: str) -> object:
+    """Return the part of ``root`` at a JSON pointer such as ``#/$defs/date``."""
     node: object = root
     for step in pointer.removeprefix("#").split("/")[1:]:
         node = members_of(node).get(step.replace("~1", "/").replace("~0", "~"))
@@ -162,7 +179,8 @@ def _target(root: Mapping[str, object], pointer: str) -> object:
     return node
 
 
-def _kind(schema: Mapping[str, object]) -> str:
+def _type_of(schema: Mapping[str, object]) -> str:
+    """Return the type of a schema's values, as declared or as implied by other keywords."""
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next((name for name in kind if name != "null"), "null")
@@ -205,36 +223,44 @@ def _sample_array(schema: Mapping[str, Any], root: Mapping[str, object], depth: 
 
 
 def _sample_text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
-    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", math.inf)
-    of_format = _FORMATS.get(schema.get("format", ""))
-    if of_format is not None:
-        fitting = [of_format]
+    shortest = schema.get("minLength", 0)
+    longest = schema.get("maxLength", math.inf)
+    text_of_format = _FORMATS.get(schema.get("format", ""))
+    if text_of_format is not None:
+        candidates = [text_of_format]
     else:
-        fitting = [(text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES]
-        fitting.append("")
+        # Short texts are repeated up to the minimum length.
+        candidates = [(text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES]
+        candidates.append("")
+
     pattern = schema.get("pattern")
     if isinstance(pattern, str):
         # This validator is safe for untrusted patterns. A pattern that it does not support matches nothing.
-        fitting = [text for text in (*fitting, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)]
-    fitting = [text for text in fitting if shortest <= len(text) <= longest]
-    if not fitting:
-        raise CannotGenerate("its inputSchema asks for a text that could not be made; give `examples`")
-    return fitting[0]
+        candidates = [
+            text for text in (*candidates, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)
+        ]
+    for text in candidates:
+        if shortest <= len(text) <= longest:
+            return text
+    raise CannotGenerate("its inputSchema asks for a text that could not be made; give `examples`")
 
 
 def _sample_number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
-    whole = _kind(schema) == "integer"
-    low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    default_step, gap = (1, 1.0) if whole else (0, 0.5)
+    is_integer = _type_of(schema) == "integer"
+    low = schema.get("minimum", -math.inf)
+    high = schema.get("maximum", math.inf)
+    # The gap is the distance from an exclusive limit. A step of 0 allows any number.
+    default_step, gap = (1, 1.0) if is_integer else (0, 0.5)
     step = schema.get("multipleOf") or default_step
     if "exclusiveMinimum" in schema:
         low = max(low, schema["exclusiveMinimum"] + gap)
     if "exclusiveMaximum" in schema:
         high = min(high, schema["exclusiveMaximum"] - gap)
+
     value = min(max(1, low), high)
     if step:
         value = math.ceil(value / step) * step
-    return int(value) if whole else value
+    return int(value) if is_integer else value
 
 
 def _constant(value: object) -> Callable[..., object]:
