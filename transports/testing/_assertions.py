@@ -71,31 +71,41 @@ class Golden:
         golden = self.folder / name
         if golden.resolve().parent != self.folder.resolve():
             raise UsageError(f"{name!r} is not a plain file name")
-        if self._update is None:
-            difference = self._compare(data, golden, tolerance, differing)
-            if difference:
-                advice = "if it is right, run pytest with --abp-update-golden"
-                if golden.is_file():
-                    advice = "--abp-update-golden accepts it"
-                raise AssertionError(f"{difference}; {advice}")
+        if self._update is not None:
+            self._write_golden(data, golden, self._update, tolerance, differing)
             return
-        self._update.mkdir(parents=True, exist_ok=True)
-        note = self._update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
-        with FileLock(note.with_suffix(".lock"), timeout=60.0):  # another process may write it
+
+        difference = self._describe_difference(data, golden, tolerance, differing)
+        if difference:
+            advice = "if it is right, run pytest with --abp-update-golden"
+            if golden.is_file():
+                advice = "--abp-update-golden accepts it"
+            raise AssertionError(f"{difference}; {advice}")
+
+    def _write_golden(self, data: bytes, golden: Path, update: Path, tolerance: int, differing: float) -> None:
+        """Write a golden file, and note in the folder ``update`` that this test wrote it.
+
+        If another test has written it in this run, only compare."""
+        __tracebackhide__ = True
+        update.mkdir(parents=True, exist_ok=True)
+        note = update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
+        # A test in another process may write the same file.
+        with FileLock(note.with_suffix(".lock"), timeout=60.0):
             writer = note.read_text() if note.exists() else self._test
             if writer == self._test:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 golden.write_bytes(data)
                 note.write_text(self._test)
                 return
-            difference = self._compare(data, golden, tolerance, differing)
+
+            difference = self._describe_difference(data, golden, tolerance, differing)
             if difference:
                 raise UsageError(
                     f"{writer} and {self._test} have different results for one golden file; give one of them "
                     f"another name\n{difference}"
                 )
 
-    def _compare(self, data: bytes, golden: Path, tolerance: int, differing: float) -> str:
+    def _describe_difference(self, data: bytes, golden: Path, tolerance: int, differing: float) -> str:
         """Return a description of the difference between a result and a golden file, with the path of a copy of the
         result; an empty text if they are equal."""
         if not golden.is_file():
@@ -103,14 +113,17 @@ class Golden:
         expected = golden.read_bytes()
         if data == expected:
             return ""
+
         kind = sniff(expected[:4096]) or ""
         if kind.startswith("image/") and kind != "image/svg+xml":
-            difference = self._compare_pixels(data, expected, golden, tolerance, differing)
+            difference = self._compare_images(data, expected, golden, tolerance, differing)
         elif kind == "application/pdf":
-            difference = _compare_pages(data, expected, golden)
+            difference = _compare_pdfs(data, expected, golden)
         else:
             difference = _changed_lines(data, expected, golden) or f"{_first_difference(data, expected)} {golden}"
-        return difference and f"{difference}\nThe result is {self._keep_result(data, golden)}"
+        if not difference:
+            return ""
+        return f"{difference}\nThe result is {self._keep_result(data, golden)}"
 
     def _keep_result(self, data: bytes, golden: Path) -> Path:
         """Write a copy of the result beside the report of the test and return its path."""
@@ -119,7 +132,7 @@ class Golden:
         result.write_bytes(data)
         return result
 
-    def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
+    def _compare_images(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
         """Return a description of the difference between two images, or an empty text, and write a picture of it."""
         with needing("Pillow", "test"):
             from PIL import Image, UnidentifiedImageError
@@ -131,10 +144,12 @@ class Golden:
             return f"the result is not a readable image, unlike {golden}"
         if actual.size != golden_image.size:
             return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
-        picture, count = _difference(actual, golden_image, tolerance)
+
+        picture, count = _mark_differences(actual, golden_image, tolerance)
         pixels = actual.width * actual.height
         if count <= pixels * differing:
             return ""
+
         self._output.mkdir(parents=True, exist_ok=True)
         difference = self._output / f"{golden.stem}.difference.png"
         picture.save(difference)
@@ -182,25 +197,34 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
 
 
 def _first_difference(data: bytes, expected: bytes) -> str:
-    both = zip(data, expected, strict=False)
-    same = next((index for index, (byte, other) in enumerate(both) if byte != other), min(len(data), len(expected)))
-    return f"the result ({len(data)} bytes) differs from byte {same} on from the {len(expected)} bytes of"
+    """Return the beginning of a message, for the name of the golden file to follow."""
+    pairs = zip(data, expected, strict=False)
+    # If one begins with the other, they differ where the shorter one ends.
+    shorter = min(len(data), len(expected))
+    position = next((index for index, (byte, other) in enumerate(pairs) if byte != other), shorter)
+    return f"the result ({len(data)} bytes) differs from byte {position} on from the {len(expected)} bytes of"
 
 
-def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
+def _mark_differences(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
     """Return the expected image, faded, with the differing pixels in a bright colour, and their number."""
     from PIL import Image, ImageChops
 
-    channels = ImageChops.difference(actual, golden_image).split()
+    # The mask is white where a channel differs by more than the tolerance.
+    beyond_tolerance = [255 if value > tolerance else 0 for value in range(256)]
     mask = Image.new("L", actual.size, 0)
-    for channel in channels:
-        mask = ImageChops.lighter(mask, channel.point([255 * (value > tolerance) for value in range(256)]))
-    faded = golden_image.convert("L").point([255 - (255 - value) // 4 for value in range(256)]).convert("RGB")
-    faded.paste((255, 0, 80), mask=mask)
-    return faded, mask.histogram()[255]
+    for channel in ImageChops.difference(actual, golden_image).split():
+        mask = ImageChops.lighter(mask, channel.point(beyond_tolerance))
+
+    # A quarter of the contrast is left, on white.
+    fading = [255 - (255 - value) // 4 for value in range(256)]
+    picture = golden_image.convert("L").point(fading).convert("RGB")
+    bright_red = (255, 0, 80)
+    picture.paste(bright_red, mask=mask)
+    count = mask.histogram()[255]
+    return picture, count
 
 
-def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
+def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:
     """Return a description of the difference between the texts of two PDFs, or an empty text."""
     pages, golden_pages = _page_texts(data), _page_texts(expected)
     if len(pages) != len(golden_pages):

@@ -55,37 +55,59 @@ class FailureReport:
         last whole line.
         """
         written = [name for recording in self._sessions for name in self._keep_recording(recording)]
-        if self._page is not None:
-            (page, run), self._page = self._page, None
-            with contextlib.suppress(Exception):  # the page itself may have failed
-                run(self._write_problems(page))
-        if (self._folder / "page.txt").is_file():
-            written.append("page.txt (problems of the page)")
-        for number, (view, run_view) in enumerate(self._views, 1):
-            if run_view is not None:
-                with contextlib.suppress(Exception):  # its page may have gone
-                    run_view(self._write_view(view, number))
-        notes = [note for view, _ in self._views for note in _notes(view)]
+        written += self._write_page()
+        written += self._write_views()
+        problems = [problem for view, _ in self._views for problem in _problems_of_view(view)]
         self._views.clear()
-        written += sorted(file.name for file in self._folder.glob("view*.*"))
-        traced, self._traced = self._traced, []
-        for number, page_traced in enumerate(traced, 1):
-            SHARED.run(_stop_trace(page_traced, self._folder / _numbered("trace.zip", number)))
-        for trace in sorted(self._folder.glob("trace*.zip")):
-            written.append(f"{trace.name} (see it with: {shlex.join(('playwright', 'show-trace', str(trace)))})")
+        written += self._write_traces()
         if self._copy_artifacts():
             written.append("artifacts")
-        lines = [f"view: {note}" for note in notes]
+
+        lines = [f"view: {problem}" for problem in problems]
         if written:
             lines.append(f"kept in {self._folder}: {', '.join(written)}")
         else:
             lines.append("nothing was kept: no app had answered yet")
         return "\n".join(lines)
 
+    def _write_page(self) -> list[str]:
+        """Write the problems of the watched page, and return the name of their file, if there is one."""
+        if self._page is not None:
+            (page, run), self._page = self._page, None
+            # The page itself may have failed.
+            with contextlib.suppress(Exception):
+                run(self._write_problems(page))
+        if not (self._folder / "page.txt").is_file():
+            return []
+        return ["page.txt (problems of the page)"]
+
+    def _write_views(self) -> list[str]:
+        """Write the watched views, and return the names of all files about views."""
+        for number, (view, run) in enumerate(self._views, 1):
+            if run is not None:
+                # The page of the view may be closed.
+                with contextlib.suppress(Exception):
+                    run(self._write_view(view, number))
+        return sorted(file.name for file in self._folder.glob("view*.*"))
+
+    def _write_traces(self) -> list[str]:
+        """End and write the traces. Return the names of all traces, each with the command that shows it."""
+        traced, self._traced = self._traced, []
+        for number, page in enumerate(traced, 1):
+            SHARED.run(_stop_trace(page, self._folder / _numbered("trace.zip", number)))
+        return [
+            f"{trace.name} (see it with: {shlex.join(('playwright', 'show-trace', str(trace)))})"
+            for trace in sorted(self._folder.glob("trace*.zip"))
+        ]
+
     def _keep_recording(self, recording: Path) -> list[str]:
         """Copy a recording with its content, write its log, and return their names; none for an empty recording."""
-        if not recording.is_file() or recording.read_bytes().count(b"\n") < 2:  # no more than its header
+        if not recording.is_file():
             return []
+        has_only_header = recording.read_bytes().count(b"\n") < 2
+        if has_only_header:
+            return []
+
         self._folder.mkdir(parents=True, exist_ok=True)
         copy = self._folder / recording.name
         shutil.copy2(recording, copy)
@@ -146,7 +168,8 @@ class FailureReport:
     async def _write_view(self, view: View, number: int) -> None:
         """Write what a view asked of its host to ``view.json``, without secrets, and its picture to ``view.png``."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(Exception):  # it was not shown, or its page has gone; the test's own error matters
+        # The view may not have been shown, or its page may be closed. The error of the test matters more.
+        with contextlib.suppress(Exception):
             file = self._folder / _numbered("view.json", number)
             text = json.dumps(await asyncio.to_thread(_view_as_json, view), ensure_ascii=False, indent=2, default=str)
             file.write_text(f"{text}\n", encoding="utf-8")
@@ -201,13 +224,14 @@ def _numbered(name: str, number: int) -> str:
     return f"{stem}-{number}.{ending}"
 
 
-def _notes(view: View) -> list[str]:
+def _problems_of_view(view: View) -> list[str]:
     """Return what the browser refused to a view, and what else was wrong with it, without secrets."""
     redactor = Redactor((), (), secrets=KNOWN_SECRETS)
     return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:5]]
 
 
 def _view_as_json(view: View) -> object:
+    """Return what a view asked of its host, and its files, as JSON values without secrets."""
     return Redactor((), (), secrets=KNOWN_SECRETS).tree(
         {
             "capabilities": sorted(view.capabilities),
@@ -231,6 +255,7 @@ def write_log(recording: Path, log: Path) -> None:
 
 
 def _log_line(entry: dict[str, Any]) -> str:
+    """Return an entry of a recording as a line of the log."""
     action = entry.pop("does")
     direction = "→" if action == "ask" else "←"
     names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)

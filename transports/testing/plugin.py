@@ -55,7 +55,7 @@ _NUMBERS = (
 _EVIDENCE = "Evidence to keep of calls of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
 _HEADED = "Show the browsers that abp_app and abp_app_async start."
 #: Name of a run: date, time and process id. Names sort by age; the process id shows whether the run is still active.
-_NAME = re.compile(r"\d{8}-\d{6}-\d+")
+_RUN_NAME = re.compile(r"\d{8}-\d{6}-\d+")
 _REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
 _RUN: pytest.StashKey[str] = pytest.StashKey()
 _NO_LOOP = "_abp_no_running_loop"
@@ -142,13 +142,15 @@ def remove_older_runs(folder: Path, name: str, keep: int) -> None:
     """
     if not (folder / name).is_dir():
         return
-    runs = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.name != name)
-    for run in runs[: max(len(runs) - keep + 1, 0)]:
-        if not _goes_on(run.name):
+    older_runs = sorted(path for path in folder.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name != name)
+    surplus = max(len(older_runs) + 1 - keep, 0)
+    for run in older_runs[:surplus]:
+        if not _is_active(run.name):
             shutil.rmtree(run, ignore_errors=True)
 
 
-def _goes_on(name: str) -> bool:
+def _is_active(name: str) -> bool:
+    """Return whether the process of another run is still there."""
     import psutil
 
     pid = int(name.rpartition("-")[2])
@@ -225,15 +227,14 @@ def pytest_runtest_makereport(
     error: BaseException | None = None
     if call.excinfo is not None:
         error = call.excinfo.value
-    if (
-        isinstance(error, ContextLost)
-        and isinstance(item, pytest.Function)
-        and {"page", "abp_app"} <= {*item.fixturenames}
-    ):
+
+    uses_page_and_app = isinstance(item, pytest.Function) and {"page", "abp_app"} <= {*item.fixturenames}
+    if isinstance(error, ContextLost) and uses_page_and_app:
         error.add_note(
             "abp_app has opened the app in page before the test: leave out page.goto, "
             "or call connect(page.url, page=page) after it instead of using abp_app"
         )
+
     if not isinstance(error, ABPError) or item.config.getoption("fulltrace"):
         report = yield
     elif (callers := callers_traceback(error.__traceback__)) is not None:
@@ -243,6 +244,7 @@ def pytest_runtest_makereport(
         report = yield
         if report.failed:
             report.longrepr = pytest.ExceptionInfo.from_exception(error).exconly()
+
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
         report.sections.append(("abp", failure_report.write()))
@@ -271,7 +273,8 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
             f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
             "make it a plain function with `page` and `abp_app`, or leave `page` out and take `abp_app_async`"
         )
-    suspended = asyncio._get_running_loop()  # both are in asyncio.events.__all__, for those that run a loop
+    # Both functions are in asyncio.events.__all__, for programs that run a loop of their own.
+    suspended = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     yield
     asyncio._set_running_loop(suspended)
@@ -314,6 +317,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     target = request.config.getoption("--abp-target")
     if marker is not None and marker.args:
         target = marker.args[0]
+
     if target:
         file = request.path.parent / str(target)
         if file.suffix not in _FILES or ":" in str(target):
@@ -325,6 +329,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
         if file.suffix == ".jsonl":
             return f"replay:{file}"
         return _abp_pages(file)
+
     if "abp_fixture_app" not in request.fixturenames:
         raise UsageError(f"{request.node.nodeid}: no app is named. Name it with {_WAYS_TO_NAME_AN_APP}")
     fixture: Fixture = request.getfixturevalue("abp_fixture_app")
@@ -334,7 +339,6 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
 @pytest.fixture(scope="session")
 def _abp_pages() -> Iterator[Callable[[Path], str]]:
-
     with serve_pages() as address_of:
         yield address_of
 
@@ -343,7 +347,6 @@ def _abp_pages() -> Iterator[Callable[[Path], str]]:
 def abp_fixture_app() -> Iterator[Fixture]:
     """Serve the reference app, Workbench, on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``,
     ``webmcp_url``."""
-
     with serve_fixture_app() as fixture:
         yield fixture
 
@@ -483,6 +486,7 @@ def abp_open_view_async(
 
 
 def _session_options(request: pytest.FixtureRequest, target: str, transport: str) -> dict[str, Any]:
+    """Return the options of :func:`transports.connect` from the command line, the marker and the test's fixtures."""
     options: dict[str, Any] = {}
     timeout = number_option(request.config, "timeout")
     if timeout is not None:
@@ -491,12 +495,16 @@ def _session_options(request: pytest.FixtureRequest, target: str, transport: str
     if marker is not None:
         options |= marker.kwargs
         options.pop("transport", None)
-    if is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
+
+    drives_page = is_page(target) and transport in ("auto", "playwright", "webmcp")
+    if drives_page and "page" in request.fixturenames:
         return {**options, "page": request.getfixturevalue("page")}
+
     options = {**evidence_option(request.config), **options}
-    starts_its_own = {"browser", "profile", "storage_state"} & set(options) or target.lower().startswith("mcp")
-    if starts_its_own and "headless" in browser_options(request.config):
-        return {"headless": False, **options}  # a browser that connect() starts, not the plugin
+    # connect() starts the browser then, not the plugin, which would show it.
+    connect_starts_browser = {"browser", "profile", "storage_state"} & set(options) or target.lower().startswith("mcp")
+    if connect_starts_browser and "headless" in browser_options(request.config):
+        return {"headless": False, **options}
     return options
 
 

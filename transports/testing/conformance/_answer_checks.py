@@ -47,7 +47,8 @@ _DELIVERY = re.compile(
 _PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
 
 
-def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
+def _require_calls(app: Evidence) -> list[tuple[Trial, Exchange]]:
+    """Return the calls that were made. Without one, the rule does not apply."""
     if not app.called:
         raise NotApplicable("no capability was called")
     return app.called
@@ -61,7 +62,7 @@ def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
     fix="do not navigate, reload or close in a call; catch what can fail",
 )
 def _alive(app: Evidence) -> Iterator[str]:
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         lost = call.error
         if isinstance(lost, TransportError) and not isinstance(lost, CallTimeout | ProtocolError):
             yield f"{trial.name}: {lost.message}"
@@ -76,7 +77,7 @@ def _alive(app: Evidence) -> Iterator[str]:
 )
 def _timeout(app: Evidence) -> Iterator[str]:
     in_transit = 0.25  # seconds that an answer may take
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         if isinstance(call.error, CallTimeout):
             yield f"{trial.name}: given {app.timeout:g} s, it had not answered {GRACE:g} s later"
         elif call.seconds > app.timeout + in_transit and call.fields.get("success") is not False:
@@ -91,7 +92,7 @@ def _timeout(app: Evidence) -> Iterator[str]:
     fix="answer an object with success: true and data, or success: false and error",
 )
 def _shape(app: Evidence) -> Iterator[str]:
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         if call.error is not None:
             continue
         if not isinstance(call.answer, Mapping):
@@ -108,7 +109,7 @@ def _shape(app: Evidence) -> Iterator[str]:
     fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
 )
 def _readable(app: Evidence) -> Iterator[str]:
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         if isinstance(call.error, ProtocolError):
             yield f"{trial.name}: {call.error.message}"
 
@@ -121,7 +122,7 @@ def _readable(app: Evidence) -> Iterator[str]:
     fix="answer the data that was created or found, or the current state",
 )
 def _data(app: Evidence) -> Iterator[str]:
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         if call.succeeded and call.fields.get("data") is None and not call.outputs:
             yield f"{trial.name} succeeded without data"
 
@@ -134,12 +135,12 @@ def _data(app: Evidence) -> Iterator[str]:
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
 )
 def _real(app: Evidence) -> Iterator[str]:
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         data = call.fields.get("data")
         if not call.succeeded or trial.contents or not _is_status_only(data):
             continue
         # A printed page is a result, unless the answer leaves it to a person at a dialog.
-        if not call.outputs or _DELIVERY.search(_words(str(data))):
+        if not call.outputs or _DELIVERY.search(_split_words(str(data))):
             yield f"{trial.name} answered {str(data)[:120]}"
 
 
@@ -150,8 +151,9 @@ def _is_status_only(data: object) -> bool:
     if not isinstance(data, Mapping):
         return False
     members = {str(key).lower(): value for key, value in data.items()}
-    scalar = all(value is None or isinstance(value, str | bool) for value in members.values())
-    if not scalar or not set(members) <= _TEXT_FIELDS | _PATH_FIELDS | _OTHER_FIELDS:
+    are_simple = all(value is None or isinstance(value, str | bool) for value in members.values())
+    are_of_a_report = set(members) <= _TEXT_FIELDS | _PATH_FIELDS | _OTHER_FIELDS
+    if not are_simple or not are_of_a_report:
         return False
     return (
         any(_is_done(members.get(name)) for name in _TEXT_FIELDS)
@@ -165,15 +167,16 @@ def _is_path(text: object) -> bool:
 
 
 def _is_done(text: object) -> bool:
-    return isinstance(text, str) and len(text) < 300 and _DONE.fullmatch(_words(text)) is not None
+    """Return whether a short text only reports success, such as ``saved the file``."""
+    return isinstance(text, str) and len(text) < 300 and _DONE.fullmatch(_split_words(text)) is not None
 
 
 def _is_event(state: object) -> bool:
     """Return whether a state tells what was done to a thing ("download_started"); a single word may be the answer."""
-    return isinstance(state, str) and len(_words(state).split()) > 1 and _is_done(state)
+    return isinstance(state, str) and len(_split_words(state).split()) > 1 and _is_done(state)
 
 
-def _words(text: str) -> str:
+def _split_words(text: str) -> str:
     """Return a name such as ``print_dialog_opened`` or ``printDialogOpened`` as words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]+", " ", text)
 
@@ -188,7 +191,7 @@ def _words(text: str) -> str:
 def _native(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("windows of an app behind a WebSocket cannot be observed")
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         for effect in call.effects:
             if effect.kind in _NATIVE:
                 yield f"{trial.name}: {effect.kind} {dict(effect.detail)}"
@@ -207,7 +210,7 @@ def _native(app: Evidence) -> Iterator[str]:
 def _clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("the clipboard of an app behind a WebSocket cannot be observed")
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         for effect in call.effects:
             if effect.kind == "clipboard":
                 yield f"{trial.name}: {dict(effect.detail)}"
@@ -221,17 +224,17 @@ def _clipboard(app: Evidence) -> Iterator[str]:
     fix="answer {downloadUrl, mimeType, size} instead",
 )
 def _answer_size(app: Evidence) -> Iterator[str]:
-    for trial, call in _called(app):
+    for trial, call in _require_calls(app):
         for item in trial.contents:
             if item.size > _LARGE and "downloadUrl" not in item.node:
                 yield f"{trial.name}: {item.place} has {item.size:,} bytes"
         if call.succeeded and not trial.contents:
-            length = _length(call.fields.get("data"))
+            length = _json_bytes(call.fields.get("data"))
             if length > _LARGE:
                 yield f"{trial.name} answered {length:,} bytes of JSON"
 
 
-def _length(value: object) -> int:
+def _json_bytes(value: object) -> int:
     """Return the bytes of an answer as JSON; 0 if it holds content, which other checks measure."""
     try:
         if find(value, heuristics=None):
@@ -249,7 +252,7 @@ def _length(value: object) -> int:
     fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
 )
 def _progress(app: Evidence) -> Iterator[str]:
-    reports = [(trial, payload) for trial, call in _called(app) for payload in call.progress]
+    reports = [(trial, payload) for trial, call in _require_calls(app) for payload in call.progress]
     if not reports:
         raise NotApplicable("no call reported progress")
     for trial, payload in reports:
@@ -267,13 +270,13 @@ def _progress(app: Evidence) -> Iterator[str]:
 # Binary content.
 
 
-def _contents(app: Evidence) -> list[tuple[str, ContentItem]]:
+def _require_contents(app: Evidence) -> list[tuple[str, ContentItem]]:
     if not app.contents:
         raise NotApplicable("no answer held binary content")
     return app.contents
 
 
-def _downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
+def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
     downloads = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
     if not downloads:
         raise NotApplicable("no answer held a downloadUrl")
@@ -295,7 +298,7 @@ def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError,
 )
 def _taken(app: Evidence) -> Iterator[str]:
     other_checks = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
-    yield from (text for error, text in _errors(_contents(app)) if not isinstance(error, other_checks))
+    yield from (text for error, text in _errors(_require_contents(app)) if not isinstance(error, other_checks))
 
 
 @BINARIES(
@@ -306,7 +309,9 @@ def _taken(app: Evidence) -> Iterator[str]:
     fix="declare the length of the bytes, not of their base64, as a whole number",
 )
 def _size(app: Evidence) -> Iterator[str]:
-    yield from (text for error, text in _errors(_contents(app)) if isinstance(error, SizeMismatch | BadDescriptor))
+    yield from (
+        text for error, text in _errors(_require_contents(app)) if isinstance(error, SizeMismatch | BadDescriptor)
+    )
 
 
 @BINARIES(
@@ -317,7 +322,7 @@ def _size(app: Evidence) -> Iterator[str]:
     fix="add size, in bytes",
 )
 def _size_given(app: Evidence) -> Iterator[str]:
-    for name, item in _contents(app):
+    for name, item in _require_contents(app):
         if "downloadUrl" not in item.node and _is_described(item) and item.node.get("size") is None:
             yield f"{name} has no size"
 
@@ -330,7 +335,7 @@ def _size_given(app: Evidence) -> Iterator[str]:
     fix="add size, in bytes: without it a truncated file cannot be distinguished from a whole one",
 )
 def _reference_size(app: Evidence) -> Iterator[str]:
-    for name, item in _downloads(app):
+    for name, item in _require_downloads(app):
         if item.node.get("size") is None:
             yield f"{name} is a downloadUrl without size"
 
@@ -343,7 +348,7 @@ def _reference_size(app: Evidence) -> Iterator[str]:
     fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
 )
 def _fields(app: Evidence) -> Iterator[str]:
-    for name, item in _contents(app):
+    for name, item in _require_contents(app):
         if not _is_described(item):
             continue
         if not isinstance(item.node.get("mimeType"), str):
@@ -360,7 +365,7 @@ def _fields(app: Evidence) -> Iterator[str]:
     fix="encode the bytes with a library; btoa(String.fromCharCode(...bytes)) breaks on large content",
 )
 def _encoding(app: Evidence) -> Iterator[str]:
-    yield from (text for error, text in _errors(_contents(app)) if isinstance(error, BadEncoding))
+    yield from (text for error, text in _errors(_require_contents(app)) if isinstance(error, BadEncoding))
 
 
 @BINARIES(
@@ -371,7 +376,7 @@ def _encoding(app: Evidence) -> Iterator[str]:
     fix="use + and / instead of - and _, and end with = as needed",
 )
 def _alphabet(app: Evidence) -> Iterator[str]:
-    for name, item in _contents(app):
+    for name, item in _require_contents(app):
         if item.error is not None or item.binary is None:
             continue
         content = item.binary.content
@@ -391,7 +396,7 @@ def _alphabet(app: Evidence) -> Iterator[str]:
     fix="declare the type that the content has",
 )
 def _type(app: Evidence) -> Iterator[str]:
-    for name, item in _contents(app):
+    for name, item in _require_contents(app):
         declared = item.node.get("mimeType")
         sniffed = sniff(item.head)
         if isinstance(declared, str) and sniffed is not None and contradicts(declared, sniffed):
@@ -406,15 +411,17 @@ def _type(app: Evidence) -> Iterator[str]:
     fix="suggest a name without folders and control characters, such as report.pdf",
 )
 def _filename(app: Evidence) -> Iterator[str]:
-    for name, item in _contents(app):
+    for name, item in _require_contents(app):
         suggested = item.node.get("filename")
+        if suggested is None:
+            continue
         mime_type = item.node.get("mimeType")
         if not isinstance(mime_type, str):
             mime_type = None
-        is_plain = isinstance(suggested, str) and suggested == safe_filename(
-            suggested, fallback="", mime_type=mime_type
-        )
-        if suggested is not None and not (suggested and is_plain):
+        is_plain = False
+        if suggested and isinstance(suggested, str):
+            is_plain = suggested == safe_filename(suggested, fallback="", mime_type=mime_type)
+        if not is_plain:
             yield f"{name}: {suggested!r:.80}"
 
 
@@ -426,7 +433,7 @@ def _filename(app: Evidence) -> Iterator[str]:
     fix="serve the bytes that were declared, with 200 and a Content-Length, until expiresAt",
 )
 def _whole_download(app: Evidence) -> Iterator[str]:
-    for error, text in _errors(_downloads(app)):
+    for error, text in _errors(_require_downloads(app)):
         if isinstance(error, DownloadFailed) and not isinstance(error, UrlExpired):
             yield text
 
@@ -439,7 +446,7 @@ def _whole_download(app: Evidence) -> Iterator[str]:
     fix="set expiresAt to a time in the future, in milliseconds",
 )
 def _expiry(app: Evidence) -> Iterator[str]:
-    yield from (text for error, text in _errors(_downloads(app)) if isinstance(error, UrlExpired))
+    yield from (text for error, text in _errors(_require_downloads(app)) if isinstance(error, UrlExpired))
 
 
 @BINARIES(
@@ -451,7 +458,7 @@ def _expiry(app: Evidence) -> Iterator[str]:
 )
 def _lifetime(app: Evidence) -> Iterator[str]:
     an_hour = 3600 - 60  # less the time for an answer to arrive
-    for name, item in _downloads(app):
+    for name, item in _require_downloads(app):
         if item.expires_in is not None and 0 < item.expires_in < an_hour:
             yield f"{name} expires in {item.expires_in / 60:.0f} minutes"
 
@@ -464,7 +471,7 @@ def _lifetime(app: Evidence) -> Iterator[str]:
     fix="do not interrupt the download: not every client resumes it",
 )
 def _at_once(app: Evidence) -> Iterator[str]:
-    for name, item in _downloads(app):
+    for name, item in _require_downloads(app):
         if item.error is None and item.attempts > 1:
             yield f"{name} took {item.attempts} requests"
 
@@ -477,7 +484,7 @@ def _at_once(app: Evidence) -> Iterator[str]:
     fix="sign the address that is redirected to, or serve the file where the credentials are checked",
 )
 def _stays(app: Evidence) -> Iterator[str]:
-    for name, item in _downloads(app):
+    for name, item in _require_downloads(app):
         if item.left_origin:
             yield f"{name} is redirected to another origin, which gets no credentials"
 

@@ -139,12 +139,14 @@ def _declared_content(app: Evidence) -> Iterator[str]:
             for item in trial.contents
             if item.node.keys() & {"content", "downloadUrl"}
         }
-        if not described or not call.succeeded or (schema and _schema_error(schema) is not None):
+        is_invalid_schema = bool(schema) and _schema_error(schema) is not None
+        if not described or not call.succeeded or is_invalid_schema:
             continue
         for content in find(call.fields.get("data")):
             keys = described.get(content.field)
             if keys is not None and not _describes_content(schema, content.path, keys):
-                place, listed = content.field or "the answer", " and ".join(sorted(keys))
+                place = content.field or "the answer"
+                listed = " and ".join(sorted(keys))
                 yield f"{trial.name}: outputSchema does not say that {place} is content with {listed}"
 
 
@@ -181,14 +183,15 @@ _VAGUE = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
 _ENDING = 0.3
 
 
-def _refusals(app: Evidence) -> Iterator[tuple[str, Exchange]]:
+def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
+    """Yield all calls, each with the name of its capability."""
     yield "an unknown capability", app.unknown_call
     for trial in app.trials:
-        for exchange in (
-            trial.call,
-            *(pair[1] for pair in (trial.without_required, trial.with_wrong_type) if pair is not None),
-        ):
-            if exchange is not None:
+        if trial.call is not None:
+            yield trial.name, trial.call
+        for faulty_call in (trial.without_required, trial.with_wrong_type):
+            if faulty_call is not None:
+                _, exchange = faulty_call
                 yield trial.name, exchange
 
 
@@ -206,10 +209,13 @@ def _require_session(app: Evidence) -> None:
 )
 def _shape(app: Evidence) -> Iterator[str]:
     _require_session(app)
-    for name, exchange in _refusals(app):
+    for name, exchange in _all_calls(app):
         answer = exchange.fields
-        if answer.get("success") is not False or (answer.get("cancelled") is True and answer.get("error") is None):
+        has_failed = answer.get("success") is False
+        is_cancelled_without_error = answer.get("cancelled") is True and answer.get("error") is None
+        if not has_failed or is_cancelled_without_error:
             continue
+
         error = answer.get("error")
         if not isinstance(error, Mapping):
             yield f"{name}: error is {str(error)[:60]!r}, not an object"
@@ -275,6 +281,7 @@ def _wrong_type(app: Evidence) -> Iterator[str]:
 
 
 def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+    """Yield what is wrong with the answer to the faulty call ``what``, which should be an error of ``codes``."""
     if exchange.error is not None:
         # If the valid call failed too, the checks answers.* report it. A ProtocolError of its content is unrelated.
         if trial.call is not None and isinstance(trial.call.error, ProtocolError | None):
@@ -362,6 +369,7 @@ def _forms(app: Evidence) -> Iterator[str]:
     fix="stop the work, and settle the call with {success: false, cancelled: true}",
 )
 def _running(app: Evidence) -> Iterator[str]:
+    # The other calls ended before they could be cancelled.
     tried = [
         cancellation
         for cancellation in app.cancellations

@@ -85,14 +85,17 @@ class Report:
                     yield from ((f"          {text}", None) for text in outcome.findings)
                     yield from ((f"          how to fix it: {fix}", None) for fix in outcome.fixes)
                     yield f"          source: {check.source}", None
+
         if self.left_out:
-            yield (
-                f"\nleft out, as the author of an adapter cannot change them: {', '.join(self._left_out_names())}",
-                None,
-            )
+            names = ", ".join(self._left_out_names())
+            yield f"\nleft out, as the author of an adapter cannot change them: {names}", None
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
-        more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
-        yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}" if skipped else "", None
+        if skipped:
+            more = " …" if len(skipped) > _MAX_SKIPPED_SHOWN else ""
+            yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}", None
+        else:
+            yield "", None
+
         numbers = ", ".join(_counted(status, number) for status, number in self.counts.items())
         if self.why_unchecked is not None:
             yield f"NOTHING WAS CHECKED: {self.why_unchecked}; {numbers}, in {self.seconds:.1f} s", "failed"
@@ -103,9 +106,13 @@ class Report:
 
     def _left_out_names(self) -> Iterable[str]:
         """Return the ids of checks that are left out, with ``theme.*`` for a whole theme."""
-        judged = {outcome.check.theme for outcome in self.outcomes}
-        themes = [(name, name.partition(".")[0]) for name in self.left_out]
-        return dict.fromkeys(name if theme in judged else f"{theme}.*" for name, theme in themes)
+        judged_themes = {outcome.check.theme for outcome in self.outcomes}
+        names: dict[str, None] = {}
+        for check_id in self.left_out:
+            theme = check_id.partition(".")[0]
+            name = check_id if theme in judged_themes else f"{theme}.*"
+            names[name] = None
+        return names
 
     def junit(self) -> bytes:
         """Return the report as JUnit XML. A warning is a passed test with output; a rule not applicable is skipped."""

@@ -14,7 +14,7 @@ from ._evidence import Evidence, Exchange, NotApplicable, ProbeStep, Rules, as_l
 RULES = Rules()
 
 
-def _manifest(app: Evidence) -> Manifest:
+def _require_manifest(app: Evidence) -> Manifest:
     if app.discovery is None:
         raise NotApplicable("an app without a page of its own has no manifest")
     if app.discovery.manifest is None:
@@ -60,7 +60,7 @@ def _readable(app: Evidence) -> Iterator[str]:
     fix="give abp, app.id, app.name and app.version as text, and capabilities as an array",
 )
 def _fields(app: Evidence) -> Iterator[str]:
-    manifest = _manifest(app)
+    manifest = _require_manifest(app)
     declared = {"abp": manifest.abp, "app.id": manifest.app.id, "app.name": manifest.app.name}
     declared["app.version"] = manifest.app.version
     yield from (f"{name} is missing" for name, value in declared.items() if not value)
@@ -78,7 +78,7 @@ def _fields(app: Evidence) -> Iterator[str]:
     fix="send Content-Type: application/json with it",
 )
 def _type(app: Evidence) -> Iterator[str]:
-    _manifest(app)
+    _require_manifest(app)
     assert app.discovery is not None
     kind = app.discovery.manifest_type
     if not is_json(kind):
@@ -93,7 +93,7 @@ def _type(app: Evidence) -> Iterator[str]:
     fix="generate both from the same definitions",
 )
 def _agrees(app: Evidence) -> Iterator[str]:
-    manifest = _manifest(app)
+    manifest = _require_manifest(app)
     if app.open_error is not None:
         raise NotApplicable("the app could not be initialized")
     running = members_of(app.session_info.get("app"))
@@ -107,24 +107,24 @@ def _agrees(app: Evidence) -> Iterator[str]:
             yield f"{capability.name} is in the manifest only"
 
 
-def _steps(app: Evidence) -> Mapping[str, ProbeStep]:
+def _page_steps(app: Evidence) -> Mapping[str, ProbeStep]:
     if app.page_steps is None:
-        reason = (
-            "the page could not be opened" if app.open_error else f"an app reached as {app.kind} shows no page object"
-        )
-        raise NotApplicable(reason)
+        if app.open_error:
+            raise NotApplicable("the page could not be opened")
+        raise NotApplicable(f"an app reached as {app.kind} shows no page object")
     return app.page_steps
 
 
-def _inspected(app: Evidence) -> Mapping[str, ProbeStep]:
-    steps = _steps(app)
+def _inspected_steps(app: Evidence) -> Mapping[str, ProbeStep]:
+    steps = _page_steps(app)
     if "members" not in steps:
         raise NotApplicable("the page object could not be inspected")
     return steps
 
 
-def _step(app: Evidence, name: str, missing: str) -> ProbeStep:
-    step = _steps(app).get(name)
+def _required_step(app: Evidence, name: str, missing: str) -> ProbeStep:
+    """Return a step of the page probe. Without it the rule does not apply, for the reason ``missing``."""
+    step = _page_steps(app).get(name)
     if step is None:
         raise NotApplicable(missing)
     return step
@@ -138,7 +138,7 @@ def _step(app: Evidence, name: str, missing: str) -> ProbeStep:
     fix="assign window.abp in a script of the page, before anything that waits",
 )
 def _ready(app: Evidence) -> Iterator[str]:
-    if _step(app, "ready", "the page could not be opened").value is not True:
+    if _required_step(app, "ready", "the page could not be opened").value is not True:
         yield "it appeared after the load event only"
 
 
@@ -150,7 +150,7 @@ def _ready(app: Evidence) -> Iterator[str]:
     fix="give the page object every member that the protocol requires",
 )
 def _members(app: Evidence) -> Iterator[str]:
-    steps = _steps(app)
+    steps = _page_steps(app)
     if "members" not in steps:
         broke = steps.get("broke", ProbeStep(threw="the probe did not run")).threw
         yield f"the page object could not be inspected: {broke}"
@@ -176,10 +176,10 @@ def _members(app: Evidence) -> Iterator[str]:
     fix="answer the listed entry of that name, or null; do not throw",
 )
 def _describe(app: Evidence) -> Iterator[str]:
-    unknown = _step(app, "describeUnknown", "the page object has no describeCapability")
+    unknown = _required_step(app, "describeUnknown", "the page object has no describeCapability")
     if unknown.threw is not None or unknown.value is not None:
         yield f"an unknown name: {unknown.threw or f'answered {str(unknown.value)[:80]}'}"
-    step = _steps(app).get("describeKnown")
+    step = _page_steps(app).get("describeKnown")
     if step is not None and not isinstance(members_of(step.value).get("name"), str):
         yield f"a known name: {step.threw or f'answered {str(step.value)[:80]}'}"
 
@@ -192,7 +192,7 @@ def _describe(app: Evidence) -> Iterator[str]:
     fix="answer {supported: true, available: true}, and {supported: false, available: false} for an unknown name",
 )
 def _supports(app: Evidence) -> Iterator[str]:
-    steps = _inspected(app)
+    steps = _inspected_steps(app)
     if "supportsUnknown" not in steps:
         yield "the page object has no supports"
     for step_name, expected in (("supportsUnknown", False), ("supportsKnown", True)):
@@ -221,7 +221,7 @@ def _supports(app: Evidence) -> Iterator[str]:
     fix="answer the array itself, not {success, data}",
 )
 def _plain_list(app: Evidence) -> Iterator[str]:
-    step = _inspected(app).get("list")
+    step = _inspected_steps(app).get("list")
     if step is None:
         yield "the page object has no listCapabilities"
     elif step.threw is not None:
@@ -239,7 +239,7 @@ def _plain_list(app: Evidence) -> Iterator[str]:
     fix="catch exceptions of handlers and answer {success: false, error}",
 )
 def _call_by_name(app: Evidence) -> Iterator[str]:
-    step = _step(app, "unknown", "the page object could not be called")
+    step = _required_step(app, "unknown", "the page object could not be called")
     if step.threw is not None:
         yield f"a call of an unknown capability threw: {step.threw}"
 
@@ -252,7 +252,7 @@ def _call_by_name(app: Evidence) -> Iterator[str]:
     fix="keep the session in the page object, not in storage that outlives the page",
 )
 def _reload(app: Evidence) -> Iterator[str]:
-    steps = _inspected(app)
+    steps = _inspected_steps(app)
     step = steps.get("reloaded") or steps.get("broke") or ProbeStep(threw="it did not come back")
     if step.threw is not None or not isinstance(step.value, Mapping):
         yield f"initialize after a reload: {step.threw or f'answered {step.value!r}'}"
@@ -268,7 +268,8 @@ def _session_info(app: Evidence) -> Mapping[str, object]:
     return app.session_info
 
 
-def _names(capabilities: object) -> list[str]:
+def _capability_names(capabilities: object) -> list[str]:
+    """Return the names in a list of capabilities, whose entries are objects or names."""
     names: list[str] = []
     for entry in as_list(capabilities):
         if isinstance(entry, Mapping):
@@ -351,7 +352,7 @@ def _features(app: Evidence) -> Iterator[str]:
     fix="generate both from the same list",
 )
 def _same_list(app: Evidence) -> Iterator[str]:
-    initial = set(_names(_session_info(app).get("capabilities")))
+    initial = set(_capability_names(_session_info(app).get("capabilities")))
     if app.listed is None:
         raise NotApplicable(f"an app reached as {app.kind} has no message for listing")
     if app.listed.error is not None:
@@ -360,7 +361,7 @@ def _same_list(app: Evidence) -> Iterator[str]:
     answer = app.listed.answer
     if answer is None:
         raise NotApplicable("the page object has no listCapabilities")
-    listed = set(_names(answer.get("data") if isinstance(answer, Mapping) else answer))
+    listed = set(_capability_names(answer.get("data") if isinstance(answer, Mapping) else answer))
     yield from (f"{name} is listed but not in initialize" for name in sorted(listed - initial))
     yield from (f"{name} is in initialize but not listed" for name in sorted(initial - listed))
 
@@ -375,8 +376,10 @@ def _same_list(app: Evidence) -> Iterator[str]:
 def _delivery(app: Evidence) -> Iterator[str]:
     _session_info(app)
     for name in dict.fromkeys(trial.name for trial in app.trials):
-        namespace, *actions = name.lower().split(".")[-2:]
-        if (actions and namespace in _DELIVERY) or name.lower().partition(".")[0] in _DELIVERY:
+        parts = name.lower().split(".")
+        # In a name such as "app.clipboard.copy", the namespace is the last part but one.
+        namespaces = {parts[0], *parts[-2:-1]}
+        if namespaces & _DELIVERY:
             yield f"{name} is declared"
 
 
@@ -431,7 +434,8 @@ def _shutdown(app: Evidence) -> Iterator[str]:
     for name in ("shutdown", "shutdownAgain"):
         step = (app.page_steps or {}).get(name)
         if step is not None and step.threw is not None:
-            yield f"{'the second ' * (name != 'shutdown')}shutdown threw: {step.threw}"
+            call = "shutdown" if name == "shutdown" else "the second shutdown"
+            yield f"{call} threw: {step.threw}"
     if app.call_after_shutdown.succeeded:
         yield "a call after shutdown succeeded"
 
@@ -472,13 +476,14 @@ def _initialize_faults(exchange: Exchange) -> Iterator[str]:
         yield f"initialize answered {str(exchange.answer)[:120]}"
 
 
-def _counted(findings: Iterable[str]) -> Iterator[str]:
+def _with_counts(findings: Iterable[str]) -> Iterator[str]:
     """Yield each finding once, with the number of times if there are several."""
     for finding, count in Counter(findings).items():
         yield f"{finding} ({count} times)" if count > 1 else finding
 
 
 def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
+    """Yield what is wrong with the answer to a call that should be refused with NOT_INITIALIZED."""
     if exchange.error is not None:
         yield exchange.error.message
     elif exchange.succeeded:
@@ -497,7 +502,7 @@ def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
 def _frames(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only a WebSocket has frames")
-    yield from _counted(app.transport_findings)
+    yield from _with_counts(app.transport_findings)
 
 
 @RULES(
@@ -510,7 +515,7 @@ def _frames(app: Evidence) -> Iterator[str]:
 def _timestamp(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only messages of a WebSocket are seen as they are sent")
-    yield from _counted(f"{kind} has none" for kind in app.untimed)
+    yield from _with_counts(f"{kind} has none" for kind in app.untimed)
 
 
 @RULES(

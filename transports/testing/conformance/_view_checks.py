@@ -56,25 +56,25 @@ def _is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping)
 
 
-def _ui(entry: Mapping[str, Any]) -> object:
+def _ui_metadata(entry: Mapping[str, Any]) -> object:
     return members_of(entry.get("_meta")).get("ui")
 
 
-def _views(app: Evidence) -> ServerViews:
-    if not any(isinstance(address, str) for _, address in _addresses(app)):
+def _require_views(app: Evidence) -> ServerViews:
+    if not any(isinstance(address, str) for _, address in _view_addresses(app)):
         raise NotApplicable("an MCP server is judged by its views, and no tool of this one has _meta.ui.resourceUri")
     return app.views
 
 
-def _addresses(app: Evidence) -> Iterator[tuple[str, object]]:
+def _view_addresses(app: Evidence) -> Iterator[tuple[str, object]]:
     """Yield each tool that has a view with its address, of any key."""
     for name, tool in app.views.tools.items():
-        address = _address(tool)
+        address = _view_address(tool)
         if address is not None:
             yield name, address
 
 
-def _address(tool: Mapping[str, Any]) -> object:
+def _view_address(tool: Mapping[str, Any]) -> object:
     meta = members_of(tool.get("_meta"))
     addresses = [members_of(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in _LEGACY)]
     return next((address for address in addresses if address is not None), None)
@@ -82,7 +82,7 @@ def _address(tool: Mapping[str, Any]) -> object:
 
 def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the contents of the documents that could be read, each with its address."""
-    for uri, exchange in _views(app).documents.items():
+    for uri, exchange in _require_views(app).documents.items():
         for content in as_list(exchange.fields.get("contents")):
             if _is_object(content):
                 yield uri, content
@@ -90,16 +90,18 @@ def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _metadata(app: Evidence) -> Iterator[tuple[str, object]]:
     """Yield the metadata of resources, listed and read."""
-    listed = [(str(resource.get("uri")), resource) for resource in _views(app).resources]
+    listed = [(str(resource.get("uri")), resource) for resource in _require_views(app).resources]
     of_views = [(uri, resource) for uri, resource in listed if uri.startswith("ui://")]
     for uri, entry in (*of_views, *_contents(app)):
-        ui = _ui(entry)
+        ui = _ui_metadata(entry)
         if ui is not None:
             yield uri, ui
 
 
-def _html(content: Mapping[str, Any]) -> str | None:
-    text, blob = content.get("text"), content.get("blob")
+def _html_of(content: Mapping[str, Any]) -> str | None:
+    """Return the document in a resource: ``None`` if there is none, an empty text if it is not valid base64."""
+    text = content.get("text")
+    blob = content.get("blob")
     if isinstance(text, str):
         return text
     if not isinstance(blob, str):
@@ -118,13 +120,15 @@ def _html(content: Mapping[str, Any]) -> str | None:
     fix="name the resource ui://…, in the tool and in the list of resources",
 )
 def _scheme(app: Evidence) -> Iterator[str]:
-    _views(app)
-    for name, address in _addresses(app):
+    _require_views(app)
+    for name, address in _view_addresses(app):
         if isinstance(address, str) and not address.startswith("ui://"):
             yield f"the tool {name} has the view {address}"
     for resource in app.views.resources:
         uri = str(resource.get("uri"))
-        if not uri.startswith("ui://") and (_ui(resource) is not None or resource.get("mimeType") == VIEW_TYPE):
+        if not uri.startswith("ui://") and (
+            _ui_metadata(resource) is not None or resource.get("mimeType") == VIEW_TYPE
+        ):
             yield f"the resource {uri} is a view by its type or its metadata"
 
 
@@ -136,7 +140,7 @@ def _scheme(app: Evidence) -> Iterator[str]:
     fix="answer this type, without a space, in resources/list and resources/read; hosts show no other",
 )
 def _type(app: Evidence) -> Iterator[str]:
-    for resource in _views(app).resources:
+    for resource in _require_views(app).resources:
         uri, mime_type = str(resource.get("uri")), resource.get("mimeType")
         if uri.startswith("ui://") and mime_type != VIEW_TYPE:
             yield f"{uri}: the listed type is {mime_type!r}"
@@ -153,11 +157,11 @@ def _type(app: Evidence) -> Iterator[str]:
     fix="answer the HTML in text, or its base64 in blob",
 )
 def _given(app: Evidence) -> Iterator[str]:
-    for uri, exchange in _views(app).documents.items():
+    for uri, exchange in _require_views(app).documents.items():
         if exchange.error is not None and _lacks_content(exchange.error.message):
             yield f"{uri}: neither text nor blob"
     for uri, content in _contents(app):
-        if _html(content) is None:
+        if _html_of(content) is None:
             yield f"{uri}: neither text nor blob"
 
 
@@ -174,11 +178,14 @@ def _lacks_content(message: str) -> bool:
 )
 def _document(app: Evidence) -> Iterator[str]:
     for uri, content in _contents(app):
-        html = _html(content)
-        if html is not None:
-            head = html.strip()[:_HEAD]
-            if not head.lower().startswith("<!doctype html") and not _HTML.search(head):
-                yield f"{uri} begins with {head[:40]!r}" if head else f"{uri} is empty, or is not base64"
+        html = _html_of(content)
+        if html is None:
+            continue
+        head = html.strip()[:_HEAD]
+        if not head:
+            yield f"{uri} is empty, or is not base64"
+        elif not head.lower().startswith("<!doctype html") and not _HTML.search(head):
+            yield f"{uri} begins with {head[:40]!r}"
 
 
 @RULES(
@@ -189,7 +196,7 @@ def _document(app: Evidence) -> Iterator[str]:
     fix="answer resources/read for the address in the tool's metadata",
 )
 def _exists(app: Evidence) -> Iterator[str]:
-    for uri, exchange in _views(app).documents.items():
+    for uri, exchange in _require_views(app).documents.items():
         if exchange.error is not None and not _lacks_content(exchange.error.message):
             yield f"{uri}: {exchange.error.message}"
         elif exchange.error is None and not exchange.fields.get("contents"):
@@ -204,8 +211,9 @@ def _exists(app: Evidence) -> Iterator[str]:
     fix="add _meta.ui.resourceUri beside the older key, which some hosts do not read",
 )
 def _current_key(app: Evidence) -> Iterator[str]:
-    for name, tool in _views(app).tools.items():
-        ui, meta = _ui(tool), tool.get("_meta")
+    for name, tool in _require_views(app).tools.items():
+        ui = _ui_metadata(tool)
+        meta = tool.get("_meta")
         older = [key for key in _LEGACY if _is_object(meta) and key in meta]
         if older and (not _is_object(ui) or ui.get("resourceUri") is None):
             yield f"{name}: {older[0]} alone"
@@ -221,22 +229,23 @@ def _current_key(app: Evidence) -> Iterator[str]:
 def _tool_metadata(app: Evidence) -> Iterator[str]:
     faults = [f"{name}: {fault}" for name, tool in app.views.tools.items() for fault in _faults_of_tool(tool)]
     if not faults:
-        _views(app)
+        _require_views(app)
     yield from faults
 
 
 def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
-    ui = _ui(tool)
+    ui = _ui_metadata(tool)
     if _is_object(ui):
         if not isinstance(ui.get("resourceUri", ""), str):
-            yield f"resourceUri is {_kind(ui['resourceUri'])}"
+            yield f"resourceUri is {_describe_type(ui['resourceUri'])}"
         if not isinstance(ui.get("visibility", []), list):
-            yield f"visibility is {_kind(ui['visibility'])}"
+            yield f"visibility is {_describe_type(ui['visibility'])}"
         yield from (f"{key} belongs to the resource" for key in ("csp", "permissions") if key in ui)
         yield from _misspelt_keys("_meta.ui", ui, ("visibility",))
     elif ui is not None:
-        yield f"_meta.ui is {_kind(ui)}"
-    if _address(tool) is not None:
+        yield f"_meta.ui is {_describe_type(ui)}"
+
+    if _view_address(tool) is not None:
         return
     place = _misplaced_address("_meta", tool.get("_meta"))
     if place is not None:
@@ -288,28 +297,32 @@ def _view_metadata(app: Evidence) -> Iterator[str]:
 
 def _faults_of_metadata(ui: object) -> Iterator[str]:
     if not _is_object(ui):
-        yield f"_meta.ui is {_kind(ui)}"
+        yield f"_meta.ui is {_describe_type(ui)}"
         return
-    csp, permissions = ui.get("csp", {}), ui.get("permissions", {})
+
+    csp = ui.get("csp", {})
     if not _is_object(csp):
-        yield f"csp is {_kind(csp)}"
+        yield f"csp is {_describe_type(csp)}"
     else:
         for key in _DOMAINS:
             domains = csp.get(key, [])
             if not isinstance(domains, list) or not all(isinstance(domain, str) for domain in domains):
                 yield f"csp.{key} is not a list of texts"
         yield from _misspelt_keys("csp", csp, _DOMAINS)
+
+    permissions = ui.get("permissions", {})
     if not _is_object(permissions):
-        yield f"permissions is {_kind(permissions)}"
+        yield f"permissions is {_describe_type(permissions)}"
     else:
         for key in _PERMISSIONS:
             if not _is_object(permissions.get(key, {})):
-                yield f"permissions.{key} is {_kind(permissions[key])}, not {{}}"
+                yield f"permissions.{key} is {_describe_type(permissions[key])}, not {{}}"
         yield from _misspelt_keys("permissions", permissions, _PERMISSIONS)
+
     if not isinstance(ui.get("domain", ""), str):
-        yield f"domain is {_kind(ui['domain'])}"
+        yield f"domain is {_describe_type(ui['domain'])}"
     if not isinstance(ui.get("prefersBorder", True), bool):
-        yield f"prefersBorder is {_kind(ui['prefersBorder'])}"
+        yield f"prefersBorder is {_describe_type(ui['prefersBorder'])}"
 
 
 @RULES(
@@ -335,7 +348,7 @@ def _origins(app: Evidence) -> Iterator[str]:
     fix="add a text to the result that says what the view shows",
 )
 def _degrades(app: Evidence) -> Iterator[str]:
-    results = _views(app).results
+    results = _require_views(app).results
     if not results:
         raise NotApplicable("no tool with a view was called, or none succeeded")
     for name, result in results.items():
@@ -360,19 +373,19 @@ def _is_meaningful(block: object) -> bool:
 def _visibility(app: Evidence) -> Iterator[str]:
     unknown: list[str] = []
     for name, tool in app.views.tools.items():
-        for audience in as_list(members_of(_ui(tool)).get("visibility")):
+        for audience in as_list(members_of(_ui_metadata(tool)).get("visibility")):
             if audience not in ("model", "app"):
                 unknown.append(f"{name}: {audience!r}")
     if not unknown:
-        _views(app)
+        _require_views(app)
     yield from unknown
 
 
 # --- the views themselves ---------------------------------------------------------------------------------------------
 
 
-def _opened(app: Evidence) -> Sequence[ViewTrial]:
-    _views(app)
+def _opened_views(app: Evidence) -> Sequence[ViewTrial]:
+    _require_views(app)
     opened = [view for view in app.views.trials if view.opened]
     if opened:
         return opened
@@ -382,8 +395,8 @@ def _opened(app: Evidence) -> Sequence[ViewTrial]:
     raise NotApplicable("no view was opened")
 
 
-def _begun(app: Evidence) -> Sequence[ViewTrial]:
-    begun = [view for view in _opened(app) if view.asked("ui/initialize")]
+def _initializing_views(app: Evidence) -> Sequence[ViewTrial]:
+    begun = [view for view in _opened_views(app) if view.asked("ui/initialize")]
     if not begun:
         raise NotApplicable("no view sent ui/initialize")
     return begun
@@ -397,7 +410,7 @@ def _begun(app: Evidence) -> Sequence[ViewTrial]:
     fix="connect to the host while the document loads, with the App of the SDK or by hand",
 )
 def _initializes(app: Evidence) -> Iterator[Finding]:
-    silent = [view for view in _opened(app) if not view.asked("ui/initialize")]
+    silent = [view for view in _opened_views(app) if not view.asked("ui/initialize")]
     if silent and all(view.is_cut_off for view in silent):
         raise NotApplicable(f"{silent[0].uri}: {silent[0].why_blank.text}")
     for view in silent:
@@ -413,7 +426,7 @@ def _initializes(app: Evidence) -> Iterator[Finding]:
     fix="send appCapabilities, {} if there are none",
 )
 def _capabilities(app: Evidence) -> Iterator[str]:
-    for view in _begun(app):
+    for view in _initializing_views(app):
         if not _is_object(view.asked("ui/initialize")[0].get("appCapabilities")):
             yield f"{view.uri}: no appCapabilities"
 
@@ -426,7 +439,7 @@ def _capabilities(app: Evidence) -> Iterator[str]:
     fix="send the notification once the answer is there; until then the host sends nothing",
 )
 def _initialized(app: Evidence) -> Iterator[Finding]:
-    for view in _begun(app):
+    for view in _initializing_views(app):
         if not view.asked("ui/notifications/initialized"):
             yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
@@ -439,7 +452,7 @@ def _initialized(app: Evidence) -> Iterator[Finding]:
     fix="send {jsonrpc: '2.0', method, params} with a method of the specification, and nothing else to the parent",
 )
 def _messages(app: Evidence) -> Iterator[str]:
-    for view in _opened(app):
+    for view in _opened_views(app):
         yield from (f"{view.uri} sent {text}" for text in view.malformed)
         for method in dict.fromkeys(method for method, _ in view.messages):
             if method not in _METHODS and not method.startswith("notifications/"):
@@ -454,7 +467,7 @@ def _messages(app: Evidence) -> Iterator[str]:
     fix="send ui/notifications/size-changed from a ResizeObserver, as the App of the SDK does with autoResize",
 )
 def _tells_size(app: Evidence) -> Iterator[str]:
-    for view in _begun(app):
+    for view in _initializing_views(app):
         if view.error is None and not view.asked("ui/notifications/size-changed"):
             yield f"{view.uri}: no ui/notifications/size-changed"
 
@@ -467,16 +480,19 @@ def _tells_size(app: Evidence) -> Iterator[str]:
     fix="answer {tools: [{name, inputSchema}, …]}, or leave tools out of appCapabilities",
 )
 def _lists_tools(app: Evidence) -> Iterator[str]:
-    declaring = [view for view in _begun(app) if view.tools_answer is not None]
+    declaring = [view for view in _initializing_views(app) if view.tools_answer is not None]
     if not declaring:
         raise NotApplicable("no view declares tools")
     for view in declaring:
-        answer = view.tools_answer.fields if view.tools_answer else {}
+        assert view.tools_answer is not None
+        answer = view.tools_answer.fields
         result = answer.get("result")
-        if not (_is_object(result) and isinstance(result.get("tools"), list)):
-            assert view.tools_answer is not None
-            error = view.tools_answer.error or answer.get("error") or answer
-            yield f"{view.uri}: {error.message if hasattr(error, 'message') else error}"
+        if _is_object(result) and isinstance(result.get("tools"), list):
+            continue
+        if view.tools_answer.error is not None:
+            yield f"{view.uri}: {view.tools_answer.error.message}"
+        else:
+            yield f"{view.uri}: {answer.get('error') or answer}"
 
 
 @RULES(
@@ -487,7 +503,7 @@ def _lists_tools(app: Evidence) -> Iterator[str]:
     fix="look into availableDisplayModes of the host's context first; this host has inline alone",
 )
 def _modes(app: Evidence) -> Iterator[str]:
-    for view in _begun(app):
+    for view in _initializing_views(app):
         for params in view.asked("ui/request-display-mode"):
             if params.get("mode") != "inline":
                 yield f"{view.uri} asked for {params.get('mode')!r}"
@@ -501,7 +517,7 @@ def _modes(app: Evidence) -> Iterator[str]:
     fix="see the reason; `abp view TARGET TOOL --headed` shows the view",
 )
 def _shown(app: Evidence) -> Iterator[Finding]:
-    if not _views(app).trials:
+    if not _require_views(app).trials:
         raise NotApplicable("no view was opened")
     for view in app.views.trials:
         if view.blank:
@@ -516,7 +532,7 @@ def _shown(app: Evidence) -> Iterator[Finding]:
     fix="declare the origin in _meta.ui.csp of the resource, or put the file into the document",
 )
 def _policy(app: Evidence) -> Iterator[Finding]:
-    for view in _opened(app):
+    for view in _opened_views(app):
         yield from (Finding(f"{view.uri}: {violation.text}", violation.fix) for violation in view.violations)
 
 
@@ -528,10 +544,10 @@ def _policy(app: Evidence) -> Iterator[Finding]:
     fix="see the line; a view also opens with arguments and results that its author did not think of",
 )
 def _scripts(app: Evidence) -> Iterator[str]:
-    for view in _opened(app):
+    for view in _opened_views(app):
         yield from (f"{view.uri}: {text}" for text in view.script_errors)
 
 
-def _kind(value: object) -> str:
+def _describe_type(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
