@@ -26,7 +26,7 @@ def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> Abstrac
     :class:`ToolOptions <transports.agents.ToolOptions>`.
 
     Raises :class:`~transports.errors.UsageError` without Pydantic AI, 2.0 or newer."""
-    with _needed("pydantic_ai_toolset", "pydantic-ai-slim"):
+    with _requiring_package("pydantic_ai_toolset", "pydantic-ai-slim"):
         from ._pydantic_ai import AppToolset
     return AppToolset(AppTools(app, options))
 
@@ -40,7 +40,7 @@ def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTo
     ``options`` are those of :class:`ToolOptions <transports.agents.ToolOptions>`.
 
     Raises :class:`~transports.errors.UsageError` without LangChain's core, 1.0 or newer."""
-    with _needed("langchain_tools", "langchain-core"):
+    with _requiring_package("langchain_tools", "langchain-core"):
         from ._langchain import tools_of
     return tools_of(AppTools(app, options))
 
@@ -53,13 +53,14 @@ def openai_agents_tools(app: Session, **options: Unpack[ToolOptions]) -> list[Fu
     those of :class:`ToolOptions <transports.agents.ToolOptions>`.
 
     Raises :class:`~transports.errors.UsageError` without the OpenAI Agents SDK."""
-    with _needed("openai_agents_tools", "openai-agents"):
+    with _requiring_package("openai_agents_tools", "openai-agents"):
         from ._openai_agents import tools_of
     return tools_of(AppTools(app, options))
 
 
 @contextmanager
-def _needed(function: str, package: str) -> Iterator[None]:
+def _requiring_package(function: str, package: str) -> Iterator[None]:
+    """Raise :class:`~transports.errors.UsageError` with advice for an import in the block that fails."""
     try:
         yield
     except ImportError as error:

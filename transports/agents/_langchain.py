@@ -22,7 +22,7 @@ class _Tool(BaseTool):  # type: ignore[misc]
     def _to_args_and_kwargs(
         self, tool_input: str | dict[str, Any], tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # as one object: a parameter of an app may have the name of one of LangChain's, such as `config`
+        # Passed as one object: a parameter of an app may have the name of one of LangChain's, such as `config`.
         return (tool_input,), {}
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ class _Tool(BaseTool):  # type: ignore[misc]
         answer = await self._tools.call(self.name, arguments, on_progress=on_progress)
         if answer.is_error:
             raise ToolException(answer.text)
-        return content_of(answer, _block), answer.document
+        return content_of(answer, _content_block), answer.document
 
 
 def tools_of(tools: AppTools) -> list[BaseTool]:
@@ -59,7 +59,7 @@ def _langchain_tool(tools: AppTools, tool: AppTool) -> BaseTool:
     return langchain_tool
 
 
-def _block(part: str | Attachment) -> dict[str, Any]:
+def _content_block(part: str | Attachment) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if part.is_image:

@@ -98,10 +98,10 @@ class _Chat:
 
     def read_call(self, call: object) -> _Call:
         function = _member(call, "function")
-        return _Call(_text_member(call, "id"), _text_member(function, "name"), _arguments(function, "arguments"))
+        return _Call(_text_member(call, "id"), _text_member(function, "name"), _arguments_member(function, "arguments"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        lines = [answer.text, *map(_not_shown, answer.attachments)]
+        lines = [answer.text, *map(_unshown_note, answer.attachments)]
         return {"role": "tool", "tool_call_id": call.id, "content": "\n".join(lines)}
 
 
@@ -110,7 +110,7 @@ class _Responses:
         return [{"type": "function", **_openai_function(tool)} for tool in tools]
 
     def read_call(self, call: object) -> _Call:
-        return _Call(_text_member(call, "call_id"), _text_member(call, "name"), _arguments(call, "arguments"))
+        return _Call(_text_member(call, "call_id"), _text_member(call, "name"), _arguments_member(call, "arguments"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
         return {"type": "function_call_output", "call_id": call.id, "output": content_of(answer, _input_part)}
@@ -129,7 +129,7 @@ def _input_part(part: str | Attachment) -> Json:
     return {"type": "input_file", "filename": part.filename, "file_data": url}
 
 
-def _not_shown(attachment: Attachment) -> str:
+def _unshown_note(attachment: Attachment) -> str:
     return f"(content of {attachment.filename}, {attachment.mime_type}: not shown here)"
 
 
@@ -144,14 +144,14 @@ class _Anthropic:
         return definitions
 
     def read_call(self, call: object) -> _Call:
-        return _Call(_text_member(call, "id"), _text_member(call, "name"), _arguments(call, "input"))
+        return _Call(_text_member(call, "id"), _text_member(call, "name"), _arguments_member(call, "input"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        content = [_block(part) for part in parts_of(answer)]
+        content = [_content_block(part) for part in parts_of(answer)]
         return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": answer.is_error}
 
 
-def _block(part: str | Attachment) -> Json:
+def _content_block(part: str | Attachment) -> Json:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     source = {"type": "base64", "media_type": part.mime_type, "data": part.base64}
@@ -159,7 +159,7 @@ def _block(part: str | Attachment) -> Json:
         return {"type": "image", "source": source}
     if part.mime_type == "application/pdf":
         return {"type": "document", "source": source}
-    return {"type": "text", "text": _not_shown(part)}
+    return {"type": "text", "text": _unshown_note(part)}
 
 
 class _Google:
@@ -172,7 +172,7 @@ class _Google:
     def read_call(self, call: object) -> _Call:
         has_id = _member(call, "id") is not None
         call_id = _text_member(call, "id") if has_id else ""
-        return _Call(call_id, _text_member(call, "name"), _arguments(call, "args"))
+        return _Call(call_id, _text_member(call, "name"), _arguments_member(call, "args"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
         outcome = "error" if answer.is_error else "output"
@@ -189,7 +189,7 @@ def _inline_data(attachment: Attachment) -> Json:
 
 
 def _member(call: object, name: str) -> object:
-    """Return a member of a model's call, of JSON or of an object."""
+    """Return a member of a model's call, which is JSON or an object of the maker's package."""
     if isinstance(call, Mapping):
         return call.get(name)
     return getattr(call, name, None)
@@ -204,7 +204,7 @@ def _text_member(call: object, name: str) -> str:
     )
 
 
-def _arguments(call: object, name: str) -> Mapping[str, object] | str:
+def _arguments_member(call: object, name: str) -> Mapping[str, object] | str:
     value = _member(call, name)
     if isinstance(value, Mapping | str):
         return value

@@ -22,36 +22,46 @@ _BASE64_TEXT = "Base64, or the URI of a file that a tool has produced (artifact:
 
 
 def with_references(schema: Mapping[str, object], description: str, depth: int = 0) -> Schema:
-    """Return ``schema`` with a text instead of each parameter for a file. ``description`` says what the text is;
-    it follows the parameter's own description."""
+    """Return ``schema`` with a text parameter in the place of each parameter for a file.
+
+    ``description`` says what to write there; it follows the parameter's own description. ``depth`` is the level of
+    ``schema`` below the object of all parameters."""
     if depth > _MAX_DEPTH:
         return dict(schema)
-    if depth > 0 and (is_file(schema) or _is_base64(schema)):  # the root is the object of all parameters
+    # The object of all parameters is never a file itself.
+    if depth > 0 and (is_file(schema) or _is_base64(schema)):
         text = description if is_file(schema) else _BASE64_TEXT
         if isinstance(schema.get("description"), str):
             text = f"{schema['description']}. {text}"
         return {"type": "string", "description": text}
+
     replaced = dict(schema)
-    properties, items = schema.get("properties"), schema.get("items")
+    properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        replaced["properties"] = members = dict(properties)
+        members = dict(properties)
+        replaced["properties"] = members
         for name, member in properties.items():
             if isinstance(member, Mapping):
                 members[name] = with_references(member, description, depth + 1)
+    items = schema.get("items")
     if isinstance(items, Mapping):
         replaced["items"] = with_references(items, description, depth + 1)
     return replaced
 
 
 def given_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the place of each text that was given for a file, by the app's own ``schema``, and the text."""
+    """Yield the place and the text of each argument that names a file.
+
+    The app's own ``schema`` says which arguments are files."""
     if len(place) > _MAX_DEPTH:
         return
     if isinstance(value, str):
         if is_file(schema) or (_is_base64(schema) and value.startswith(URI)):
             yield place, value
         return
-    properties, items = schema.get("properties"), schema.get("items")
+
+    properties = schema.get("properties")
+    items = schema.get("items")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
         for name, inner in value.items():
             member = properties.get(name)
@@ -101,7 +111,7 @@ def strict_schema(schema: Mapping[str, object]) -> Schema | None:
     if "anyOf" in schema or "oneOf" in schema:
         return None
     try:
-        strict = _strict(schema, 1)
+        strict = _to_strict(schema, 1)
     except _NotStrict:
         return None
     if _count_properties(strict) > 5000:  # the limit of OpenAI's structured outputs
@@ -109,30 +119,40 @@ def strict_schema(schema: Mapping[str, object]) -> Schema | None:
     return strict
 
 
-def _strict(schema: object, level: int) -> Schema:
-    max_level = 10  # of OpenAI's structured outputs
+def _to_strict(schema: object, level: int) -> Schema:
+    """Return the strict form of a schema at a ``level`` of nested objects. Raises :class:`_NotStrict` without one."""
+    # The limit of OpenAI's structured outputs.
+    max_level = 10
     if not isinstance(schema, Mapping) or level > max_level or any(key in schema for key in _OPEN):
         raise _NotStrict
-    about: Schema = {}
+
+    description: Schema = {}
     if "description" in schema:
-        about["description"] = schema["description"]
+        description["description"] = schema["description"]
+
     branches = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(branches, list):
-        return {**about, "anyOf": [_strict_branch(branch, level) for branch in branches]}
+        return {**description, "anyOf": [_strict_branch(branch, level) for branch in branches]}
+
     kind = schema.get("type", _kind_of_values(schema))
     if kind == "object":
-        return {**about, **_strict_object(schema, level)}
+        return {**description, **_strict_object(schema, level)}
     if kind == "array":
-        return {**about, "type": "array", "items": _strict(schema.get("items"), level)}
+        return {**description, "type": "array", "items": _to_strict(schema.get("items"), level)}
+
     kinds = kind if isinstance(kind, list) else [kind]
     if not kinds or not all(name in _SIMPLE for name in kinds):
         raise _NotStrict
-    return {"type": kind, **about, **{key: schema[key] for key in ("enum", "const") if key in schema}}
+    values = {key: schema[key] for key in ("enum", "const") if key in schema}
+    return {"type": kind, **description, **values}
 
 
 def _strict_branch(schema: object, level: int) -> Schema:
-    """Return an alternative. It has no optional members: which alternative a null belongs to would not be known."""
-    strict = _strict(schema, level)
+    """Return the strict form of one alternative of ``anyOf``.
+
+    An object among alternatives must not have optional members: it would not be known which alternative the null of a
+    member belongs to."""
+    strict = _to_strict(schema, level)
     if isinstance(schema, Mapping) and "object" in _kinds(schema):
         required = schema.get("required")
         members = cast(Schema, strict.get("properties", {}))
@@ -147,6 +167,7 @@ def _kinds(schema: Mapping[str, object]) -> list[object]:
 
 
 def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
+    """Return the strict form of an object: optional members become required and nullable."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties", False) is not False:
         raise _NotStrict
@@ -155,7 +176,7 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
         raise _NotStrict
     members: Schema = {}
     for name, member in properties.items():
-        strict = _strict(member, level + 1)
+        strict = _to_strict(member, level + 1)
         members[name] = strict if name in required else _nullable(strict)
     return {"type": "object", "properties": members, "required": [*members], "additionalProperties": False}
 
@@ -166,21 +187,26 @@ def _required(schema: Mapping[str, object]) -> list[object]:
 
 
 def _nullable(schema: Schema) -> Schema:
-    kind = schema.get("type")
+    """Return a strict schema that also allows null."""
     if _allows_null(schema):
         return schema
-    if isinstance(kind, str | list) and kind not in ("object", "array") and "const" not in schema:
+
+    kind = schema.get("type")
+    is_simple = isinstance(kind, str | list) and kind not in ("object", "array")
+    if is_simple and "const" not in schema:
         nullable = {**schema, "type": [*_kinds(schema), "null"]}
         values = schema.get("enum")
         if isinstance(values, list):
             nullable["enum"] = [*values, None]
         return nullable
+
     branches = schema.get("anyOf")
     if isinstance(branches, list):
         return {**schema, "anyOf": [*branches, {"type": "null"}]}
-    about = {key: value for key, value in schema.items() if key == "description"}
+
+    description = {key: value for key, value in schema.items() if key == "description"}
     rest = {key: value for key, value in schema.items() if key != "description"}
-    return {**about, "anyOf": [rest, {"type": "null"}]}
+    return {**description, "anyOf": [rest, {"type": "null"}]}
 
 
 def _kind_of_values(schema: Mapping[str, object]) -> str | None:
@@ -211,11 +237,13 @@ def _count_properties(schema: object) -> int:
 
 
 def without_nulls(schema: object, value: object) -> object:
-    """Return the arguments of a strict call without the nulls for members that were left out, by the
-    schema from which the strict one was made."""
+    """Return the arguments of a strict call without the nulls that stand for members that were left out.
+
+    ``schema`` is the one from which the strict schema was made: a null that it allows is a value."""
     if not isinstance(schema, Mapping):
         return value
-    properties, items = schema.get("properties"), schema.get("items")
+
+    properties = schema.get("properties")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
         required = _required(schema)
         present: dict[object, object] = {}
@@ -225,7 +253,7 @@ def without_nulls(schema: object, value: object) -> object:
                 present[name] = without_nulls(member, inner)
         return present
     if isinstance(value, list):
-        return [without_nulls(items, inner) for inner in value]
+        return [without_nulls(schema.get("items"), inner) for inner in value]
     return value
 
 

@@ -219,32 +219,46 @@ class AppTools:
         return self._tools
 
     def _make_tools(self) -> dict[str, AppTool]:
+        """Return a tool for each capability, and the one that reads files, by their names for a model."""
         tools: dict[str, AppTool] = {}
         for name in islice(self.app.capabilities, MAX_TOOLS):
             capability = self.app.capabilities[name]
-            tool = free_tool_name(name, (READ_TOOL, *tools))
+            tool_name = free_tool_name(name, (READ_TOOL, *tools))
             hints = tool_hints(capability)
             marks = [mark for hint, mark in _MARKS.items() if hints.get(hint)]
             description = tool_description(capability, *marks)
-            tools[tool] = self._tool(tool, description, tool_schema(capability), name, hints)
+            tools[tool_name] = self._make_tool(tool_name, description, tool_schema(capability), name, hints)
+
         hints = {"readOnlyHint": True, "idempotentHint": True}
-        tools[READ_TOOL] = self._tool(READ_TOOL, READ_DESCRIPTION, read_schema(self._attach), None, hints)
+        tools[READ_TOOL] = self._make_tool(READ_TOOL, READ_DESCRIPTION, read_schema(self._attach), None, hints)
         return tools
 
-    def _reference(self) -> str:
+    def _file_description(self) -> str:
+        """Return the description of a parameter for a file."""
         if not self._roots:
             return f"{_REFERENCE}."
         roots = ", ".join(map(str, self._roots[:5]))
         return f"{_REFERENCE}, or the path of one below {roots}."
 
-    def _tool(
+    def _make_tool(
         self, name: str, description: str, schema: dict[str, object], capability: str | None, hints: dict[str, bool]
     ) -> AppTool:
+        """Return a tool whose schema takes files by their references, in the strict form if that is possible."""
         declared = model_schema(schema)
-        loose = with_references(declared.schema, self._reference())
-        strict = strict_schema(loose) if self._strict and declared.is_complete else None
-        described = f"{description} {declared.rules}".rstrip()
-        return AppTool(name, described, strict or loose, capability, hints, strict is not None, loose, declared)
+        loose = with_references(declared.schema, self._file_description())
+        strict = None
+        if self._strict and declared.is_complete:
+            strict = strict_schema(loose)
+        return AppTool(
+            name,
+            f"{description} {declared.rules}".rstrip(),
+            strict or loose,
+            capability,
+            hints,
+            strict=strict is not None,
+            loose=loose,
+            declared=declared,
+        )
 
     async def call(
         self, name: str, arguments: Mapping[str, object] | str, *, on_progress: OnProgress | None = None
@@ -255,12 +269,14 @@ class AppTools:
             tool = self.tools.get(name)
             if tool is None:
                 raise self._unknown_tool(name)
+
             checked = _read_arguments(tool, arguments)
             if tool.capability is None:
                 return await read_artifact(self.app.store, checked, attach=self._attach, limits=_IMAGES)
-            params = await self._params(tool, tool.capability, checked)
+
+            params = await self._prepare_params(tool, tool.capability, checked)
             result = await self.app.call(tool.capability, params, timeout=self._timeout, on_progress=on_progress)
-            return await self._result_answer(result)
+            return await self._answer_with_result(result)
         except ABPError as error:
             return await _error_answer(error)
 
@@ -271,64 +287,81 @@ class AppTools:
             message += f"; did you mean {similar[0]}?"
         return UsageError(message)
 
-    async def _params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the parameters of a capability, with each file instead of the text that names it."""
-        texts = dict(islice(given_files(tool.declared.schema, arguments), _MAX_GIVEN + 1))
-        if not texts:
+    async def _prepare_params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the parameters of the capability ``name``, with each file in the place of the text that names it."""
+        references = dict(islice(given_files(tool.declared.schema, arguments), _MAX_GIVEN + 1))
+        if not references:
             return app_arguments(tool.declared, arguments)
-        if len(texts) > _MAX_GIVEN:
+        if len(references) > _MAX_GIVEN:
             raise TooLarge(f"there are more than {_MAX_GIVEN} files; give fewer at once")
-        places = {field_of(place): place for place in texts}
-        with ExitStack() as opened:
-            files = {key: self._file(texts[place], key, opened) for key, place in places.items()}
+
+        places = {field_of(place): place for place in references}
+        with ExitStack() as stack:
+            files = {key: self._open_given_file(references[place], key, stack) for key, place in places.items()}
             accepted = await accept_files(files, store=self.app.store, capability=name)
+
         contents: dict[Place, object] = {places[key]: file.binary for key, file in accepted.items()}
         return app_arguments(tool.declared, cast(Mapping[str, object], replace(arguments, contents)))
 
-    def _file(self, text: str, key: str, opened: ExitStack) -> GivenFile | OpenFile:
-        path = Path(text)
-        if not text.startswith(URI) and path.is_absolute():
-            refused = UsageError(
-                f"{key}: this path may not be read; give the id of a file, or have the user allow its folder",
-                details={"argument": key},
-            )
-            file = opened.enter_context(open_beneath(text, self._roots, refused))
-            return OpenFile(file, None, Path(str(file.name)).name)
-        return GivenFile(id=text)
+    def _open_given_file(self, reference: str, argument: str, stack: ExitStack) -> GivenFile | OpenFile:
+        """Return the file that a model named by its id or by a path below the allowed folders.
+
+        A file with a path is open until ``stack`` is closed. Raises :class:`~transports.errors.UsageError` for a path
+        that may not be read."""
+        path = Path(reference)
+        if reference.startswith(URI) or not path.is_absolute():
+            return GivenFile(id=reference)
+
+        refused = UsageError(
+            f"{argument}: this path may not be read; give the id of a file, or have the user allow its folder",
+            details={"argument": argument},
+        )
+        file = stack.enter_context(open_beneath(reference, self._roots, refused))
+        return OpenFile(file, None, Path(str(file.name)).name)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    async def _result_answer(self, result: Result) -> Answer:
+    async def _answer_with_result(self, result: Result) -> Answer:
+        """Return the answer for a result: its data, the beginnings of its texts, and the attached files."""
         result = with_tool_names(result)
         files: list[ArtifactRef] = []
         if result.inline_data:
             files = [ref for ref in answered_files(result).values() if ref.stored]
         texts = await read_texts(files, self.app.store, max_chars=8 * 1024)
-        attachments, notes = await self._attachments(files)
-        text = "\n".join([await _data_text(result), *notes, *texts])
+        attachments, notes = await self._attach_files(files)
+        text = "\n".join([await _encode_data(result), *notes, *texts])
         return Answer(plain_text(text), attachments, result)
 
-    async def _attachments(self, files: Sequence[ArtifactRef]) -> tuple[tuple[Attachment, ...], list[str]]:
-        chosen = [ref for ref in files if is_attached(ref.mime_type, self._attach)]
-        pictures = await read_pictures(chosen, self.app.store, _IMAGES)
+    async def _attach_files(self, files: Sequence[ArtifactRef]) -> tuple[tuple[Attachment, ...], list[str]]:
+        """Return the files of the types to attach, and notes on those that are not shown as they are."""
+        to_attach = [ref for ref in files if is_attached(ref.mime_type, self._attach)]
+        pictures = await read_pictures(to_attach, self.app.store, _IMAGES)
         attached = [attachment(picture) for picture in pictures.shown]
         notes = [pictures.note] if pictures.note else []
-        room = 10_000_000  # bytes of all other files
+
+        # Limits of the files other than images, in bytes: each, and all together.
+        max_file_bytes = 5_000_000
+        bytes_left = 10_000_000
         too_large = 0
-        for ref in chosen:
+        for ref in to_attach:
             if ref.mime_type.startswith("image/"):
                 continue
-            if ref.size_bytes > min(5_000_000, room):
+            if ref.size_bytes > min(max_file_bytes, bytes_left):
                 too_large += 1
                 continue
-            room -= ref.size_bytes
-            attached.append(Attachment(await self.app.store.get(ref), ref.mime_type, ref.filename, ref.filename))
+            bytes_left -= ref.size_bytes
+            content = await self.app.store.get(ref)
+            attached.append(Attachment(content, ref.mime_type, ref.filename, ref.filename))
+
         if too_large:
             notes.append(f"Files: {too_large} too large to be shown")
         return tuple(attached), notes
 
 
 def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
+    """Return a model's arguments as an object, without the nulls that the strict form requires.
+
+    Raises :class:`~transports.errors.UsageError` for a text that is not JSON, and for other values than objects."""
     value: object = arguments
     if isinstance(arguments, str):
         value = decode_given(arguments or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
@@ -339,20 +372,26 @@ def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dic
     return dict(cast(Mapping[str, object], value))
 
 
-async def _data_text(result: Result) -> str:
-    read = partial(result.for_agent, max_bytes=min(16 * 1024, result.limits.max_bytes))
-    if json_size(result.data) > 128 * 1024:  # it may have a million values
-        return encode_json(await in_thread(read)).decode()
-    return encode_json(read()).decode()
+async def _encode_data(result: Result) -> str:
+    """Return the data of a result as JSON, shortened for a model."""
+    shorten_data = partial(result.for_agent, max_bytes=min(16 * 1024, result.limits.max_bytes))
+    # Large data may have a million values, which would hold up the event loop.
+    if json_size(result.data) > 128 * 1024:
+        data = await in_thread(shorten_data)
+    else:
+        data = shorten_data()
+    return encode_json(data).decode()
 
 
 async def _error_answer(error: ABPError) -> Answer:
+    """Return an error as the answer of a tool, with the advice for a model and what was stored."""
     lines = error_lines(error, _ADVICE)
     result = None
-    if isinstance(error.result, Result):  # part of the answer is in the store
+    if isinstance(error.result, Result):
         result = error.result
-        lines += ["Stored:", await _data_text(result)]
-    return Answer(plain_text("\n".join(lines))[: 8 * 1024], (), result, error)
+        lines += ["Stored:", await _encode_data(result)]
+    max_chars = 8 * 1024
+    return Answer(plain_text("\n".join(lines))[:max_chars], (), result, error)
 
 
 def read_schema(attach: Collection[str]) -> dict[str, object]:
@@ -387,7 +426,10 @@ async def read_artifact(
 
 
 async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, with_picture: bool) -> Answer:
-    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=800 if with_picture else 0)
+    # A width of 0 pixels means no picture.
+    width = 800 if with_picture else 0
+    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=width)
+
     text = page.text.strip() or "(no text on this page)"
     if len(page.text) >= _MAX_CHARS:
         text += "\n… (the page has more text)"
@@ -396,16 +438,19 @@ async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, wit
 
 
 async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Answer:
+    """Return the part of a text file that begins at the byte ``offset``, and the offset at which to continue."""
     data = await store.get(ref, offset=offset, length=_MAX_CHARS)
     end = offset + len(data)
-    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=end >= ref.size_bytes)
-    if end < ref.size_bytes:
-        end -= _unfinished(data)
+    is_last_part = end >= ref.size_bytes
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=is_last_part)
+    if not is_last_part:
+        # The next part begins with the character that is cut here.
+        end -= _unfinished_bytes(data)
         text += f"\n… ({ref.size_bytes:,} bytes in all; continue with offset {end})"
     return Answer(plain_text(f"{ref.filename}, from byte {offset}:\n{text}"))
 
 
-def _unfinished(data: bytes) -> int:
+def _unfinished_bytes(data: bytes) -> int:
     """Return the number of bytes at the end that begin a character of UTF-8 and do not finish it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data)

@@ -67,22 +67,24 @@ def replace(tree: object, replacements: Mapping[Place, object]) -> object:
         return tree
     if () in replacements:
         return replacements[()]
-    below: dict[str | int, dict[Place, object]] = {}
+
+    # Group the replacements by the first step of their places.
+    by_step: dict[str | int, dict[Place, object]] = {}
     for path, value in replacements.items():
-        below.setdefault(path[0], {})[path[1:]] = value
+        by_step.setdefault(path[0], {})[path[1:]] = value
 
     copy: object = tree
     if isinstance(tree, dict):
         copy = dict(tree)
         for key, value in tree.items():
-            if str(key) in below:
-                copy[key] = replace(value, below.pop(str(key)))
+            if str(key) in by_step:
+                copy[key] = replace(value, by_step.pop(str(key)))
     elif isinstance(tree, list | tuple):
         copy = list(tree)
-        for index in [step for step in below if isinstance(step, int) and 0 <= step < len(tree)]:
-            copy[index] = replace(tree[index], below.pop(index))
-    if below:
-        raise KeyError(f"the tree has no place {next(iter(below))!r}")
+        for index in [step for step in by_step if isinstance(step, int) and 0 <= step < len(tree)]:
+            copy[index] = replace(tree[index], by_step.pop(index))
+    if by_step:
+        raise KeyError(f"the tree has no place {next(iter(by_step))!r}")
     return copy
 
 
@@ -183,7 +185,7 @@ class _Search:
                     flat_key, flat_binary = flat
 
         for name, value in node.items():
-            # The tests at the head of `walk` for numbers and short texts stand here as well: a call of it costs more.
+            # Numbers and short texts are skipped here, although `walk` skips them too: a call of it costs more.
             kind = type(value)
             if flat_key is not None and name == flat_key:
                 self.content.append(Found((*path, name), flat_binary, is_flat=True))
@@ -261,40 +263,44 @@ def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
     mime_type = node.get("mimeType")
     content = node.get("content")
     url = node.get("downloadUrl")
-    bare: BinaryData | None = None
+    binary: BinaryData | None = None
     if isinstance(mime_type, str) and isinstance(url, str) and url:
         inline = decode_data_url(url)
-        bare = BinaryData(_download(url, node) if inline is None else inline)
+        binary = BinaryData(_download(url, node) if inline is None else inline)
     elif not isinstance(content, str):
-        bare = content_value(content)
+        binary = content_value(content)
     elif isinstance(mime_type, str):
-        bare = _text_content(content, mime_type, node)
-    if bare is None:
+        binary = _text_content(content, mime_type, node)
+
+    if binary is None:
         return None
     metadata = {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}
-    return _with_declarations(bare, node, metadata)
+    return _with_declarations(binary, node, metadata)
 
 
-def _with_declarations(bare: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
-    """Return content with the declarations of ``node``, and ``extra`` as its metadata.
+def _with_declarations(binary: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
+    """Return content with the type, size and name that ``node`` declares, and ``extra`` as its metadata.
 
-    Missing declarations are taken from the content: a ``Blob`` or ``File`` of a page has a type and a name.
-    Raises :class:`~transports.errors.BadDescriptor` for an invalid ``size``.
+    What ``node`` does not declare is taken from the content itself: a ``Blob`` or ``File`` of a page has a type and a
+    name. Raises :class:`~transports.errors.BadDescriptor` for an invalid ``size``.
     """
     mime_type = node.get("mimeType")
     if not isinstance(mime_type, str) or not mime_type:
-        mime_type = bare.mime_type
+        mime_type = binary.mime_type
+
     size = _declared_size(node.get("size"))
     if size is None:
-        size = bare.size
+        size = binary.size
+
     filename = node.get("filename")
     if not isinstance(filename, str) or not filename:
-        filename = bare.filename
-    return BinaryData(bare.content, mime_type, size, filename, extra)
+        filename = binary.filename
+
+    return BinaryData(binary.content, mime_type, size, filename, extra)
 
 
 def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> BinaryData | None:
-    """Return ``content`` that arrived as text; ``None`` if the descriptor is plain data.
+    """Return the content of a descriptor whose ``content`` is ``text``; ``None`` if the descriptor is plain data.
 
     An ``encoding`` decides for any type. Without one, content of a binary type is base64 (docs/protocol.md 9.2), and
     content of a text type is a file only if the descriptor also has a file name or a size.
@@ -302,17 +308,20 @@ def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> Bina
     encoding = node.get("encoding")
     if is_base64_encoding(encoding):
         return _encoded_content(text, "base64")
+
     media_type = normalise_mime(mime_type)
     if media_type is None:
         return None
     if isinstance(encoding, str) and encoding.lower() in ("utf-8", "utf8"):
         return BinaryData(Encoded(text, "utf-8"))
-    is_binary = is_binary_mime(media_type)
-    if is_binary and encoding is not None:
+
+    if not is_binary_mime(media_type):
+        is_file = encoding is None and _is_named_or_measured(node)
+        return _encoded_content(text, "utf-8") if is_file else None
+
+    if encoding is not None:
         raise BadEncoding(f"unknown encoding {_excerpt(encoding)}; ABP knows 'base64' and 'utf-8'")
-    if not is_binary and (encoding is not None or not _is_named_or_measured(node)):
-        return None
-    if not is_binary or (_TEXTUAL.search(media_type) and not is_base64(text)):
+    if _TEXTUAL.search(media_type) and not is_base64(text):
         return _encoded_content(text, "utf-8")
     return _encoded_content(text, "base64")
 
@@ -365,6 +374,7 @@ def _download(url: str, node: Mapping[str, object]) -> Download:
 
 
 def _expiry(value: object) -> float | None:
+    """Return ``expiresAt``, in Unix milliseconds; ``None`` without one."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_SIZE:
@@ -373,16 +383,18 @@ def _expiry(value: object) -> float | None:
 
 
 def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers and query fields of ``auth``, in its documented forms (docs/protocol.md 10.3)."""
+    """Return the headers and the query fields that send the credentials of ``auth`` (docs/protocol.md 10.3)."""
     if auth is None:
         return {}, {}
     if not isinstance(auth, dict):
         raise BadDescriptor("auth must be an object with a type")
+
     kind = auth.get("type")
     if isinstance(kind, str):
         kind = kind.lower()
     token = _secret_line(auth.get("token"))
     header = _secret_line(auth.get("header"))
+
     if kind == "query" and token:
         return {}, {"token": token}
     if kind == "bearer" and header:
@@ -393,6 +405,9 @@ def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _secret_line(secret: object) -> str:
+    """Return a token or header without outer white space; empty if it is missing.
+
+    Raises :class:`~transports.errors.BadDescriptor` for other values than one line of text."""
     if secret is None:
         return ""
     if not isinstance(secret, str) or re.search(r"[\x00-\x1f\x7f]", secret):
@@ -415,7 +430,8 @@ def _excerpt(value: object) -> str:
 
     Python refuses to write numbers of more than 4,300 digits, so huge ones are only named.
     """
-    if isinstance(value, int) and value.bit_length() > 128:
+    huge_bits = 128
+    if isinstance(value, int) and value.bit_length() > huge_bits:
         return "a huge number"
     return repr(value)[:40]
 
@@ -427,8 +443,9 @@ _HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F]*")  # with a digit: a run of "A" is bas
 
 
 def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPError] | None:
-    """Return the key of ``node`` that holds content in the flat form, with the content or its error; ``None`` without
-    content.
+    """Return the key of ``node`` that holds content in the flat form, and the content or its error.
+
+    Return ``None`` if ``node`` holds no content.
 
     The type must be binary or the encoding base64, as in a descriptor (docs/protocol.md 9.2). Keys named after the
     type (``image``, ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with
@@ -445,6 +462,7 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
     type_names = {*media_type.split("/"), extension_for(media_type)[1:]}
 
     def rank(key: str) -> int:
+        """Return 0 for keys named after the type, 1 for generic names, 2 for all others."""
         if key.lower() in type_names:
             return 0
         return 1 if key.lower() in _GENERIC_KEYS else 2
@@ -461,24 +479,33 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
 
 
 def _flat_content(value: object, *, is_named: bool, is_certain: bool, size: object) -> BinaryData | None:
-    """Return ``value`` as content, or ``None``. Under a key that is not named for content, it needs a signature."""
+    """Return ``value`` as content; ``None`` if it is plain data.
+
+    Under a key named for content (``is_named``), text counts as base64 if its node declares base64 (``is_certain``), if
+    it decodes to the declared ``size``, or if it looks like base64. Under any other key it needs a signature.
+    """
     if not isinstance(value, str):
         return content_value(value) if is_named else None
+
     if is_named:
         inline = decode_data_url(value)
         if inline is not None:
             return BinaryData(inline)
-    is_content = sniff_base64(value) is not None
+
+    has_signature = sniff_base64(value) is not None
     if is_named:
-        is_content = is_content or is_certain or _decodes_to(value, size) or _looks_encoded(value)
-    elif len(value) < 64:
-        is_content = False
+        is_content = has_signature or is_certain or _decodes_to(value, size) or _looks_encoded(value)
+    else:
+        # A short word may begin like a signature by chance.
+        is_content = has_signature and len(value) >= 64
     return BinaryData(Encoded(value, "base64")) if is_content else None
 
 
 def _decodes_to(text: str, size: object) -> bool:
     """Return whether ``text`` is base64 of exactly the declared ``size``, unlike short words and paths."""
-    return bool(text) and len(text.rstrip("=")) * 3 // 4 == size and is_base64(text)
+    # Four characters of base64 are three bytes.
+    decoded_size = len(text.rstrip("=")) * 3 // 4
+    return bool(text) and decoded_size == size and is_base64(text)
 
 
 def _looks_encoded(text: str) -> bool:
@@ -499,8 +526,9 @@ def _may_be_block(node: dict[str, object]) -> bool:
 
 
 def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
-    """Return the content of an MCP block, or its error, with the keys that lead to it from ``node``; ``None`` if
-    ``node`` is not a block with content.
+    """Return the keys that lead from an MCP block to its content, and the content or its error.
+
+    Return ``None`` if ``node`` is not a block with content.
 
     An ``image`` or ``audio`` block is recognised only in a list that is the whole answer, or that is called ``content``
     or ``contents``. A resource is recognised anywhere, by its ``uri`` and ``blob``. A ``resource_link`` has no content:
@@ -516,9 +544,12 @@ def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryDa
 
 
 def _read_media_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
+    """Return the content of an ``image`` or ``audio`` block, as :func:`read_block` does."""
     data = node.get("data")
     mime_type = node.get("mimeType")
-    if not isinstance(data, str | BinaryData) or not isinstance(mime_type, str) or not _is_in_block_list(path):
+    if not isinstance(data, str | BinaryData) or not isinstance(mime_type, str):
+        return None
+    if not _is_in_block_list(path):
         return None
     return ("data",), _block_binary(data, mime_type, None)
 
@@ -528,6 +559,7 @@ def _is_in_block_list(path: Place) -> bool:
 
 
 def _read_resource(resource: object, keys: Place) -> tuple[Place, BinaryData | ABPError] | None:
+    """Return ``keys``, which lead to the content of a resource, and the content; ``None`` without content."""
     if not isinstance(resource, dict):
         return None
     uri = resource.get("uri")
@@ -541,7 +573,9 @@ def _read_resource(resource: object, keys: Place) -> tuple[Place, BinaryData | A
 
 
 def _block_binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData | ABPError:
-    """Return base64 text, or content that a transport has already decoded, with these declarations."""
+    """Return the content of a block with its declared type and file name, or its error.
+
+    ``value`` is base64 text, or content that a transport has already decoded."""
     if isinstance(value, BinaryData):
         return replace_fields(value, mime_type=mime_type or value.mime_type, filename=filename or value.filename)
     try:

@@ -94,6 +94,7 @@ def sniff(head: bytes) -> str | None:
     for offset, magic, mime_type in _BY_FIRST_BYTE.get(head[0], _ELSEWHERE):
         if head.startswith(magic, offset):
             return mime_type
+
     match head[:4]:
         case b"PK\x03\x04":
             return _sniff_zip(head)
@@ -101,9 +102,11 @@ def sniff(head: bytes) -> str | None:
             return _RIFF.get(head[8:12])
         case b"\x1aE\xdf\xa3":
             return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
+
     if head[:2] == b"\0\0" and head[4:8] == b"ftyp":
         return _FTYP.get(head[8:12], "video/mp4")
-    if head[:2] == b"BM" and len(head) >= 14 and head[6:10] == b"\0\0\0\0":  # two letters alone prove nothing
+    # Two letters alone prove nothing; the header of a bitmap also has four reserved bytes.
+    if head[:2] == b"BM" and len(head) >= 14 and head[6:10] == b"\0\0\0\0":
         return "image/bmp"
     if head[2:4] == b"\r\n" and _is_python_bytecode(head):
         return "application/x-python-code"
@@ -127,25 +130,37 @@ def _sniff_zip(head: bytes) -> str:
 def _is_python_bytecode(head: bytes) -> bool:
     """Return whether content begins with the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) and a
     marshalled code object. Their magic numbers begin at 3,390."""
-    if len(head) <= 16 or not 3390 <= head[0] | head[1] << 8 < 5000:
+    if len(head) <= 16:
         return False
-    # validated by time, unchecked hash, checked hash
-    return head[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0") and head[16] == 0xE3
+    magic_number = head[0] | head[1] << 8
+    if not 3390 <= magic_number < 5000:
+        return False
+
+    # Validated by time, by an unchecked hash, or by a checked hash.
+    has_flags = head[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
+    is_code_object = head[16] == 0xE3
+    return has_flags and is_code_object
 
 
 def _is_mpeg_audio(head: bytes) -> bool:
-    """Return whether content begins with a frame header of MPEG audio (no ID3 tag): 11 bits of sync, no reserved value,
-    and not layer I, which is out of use and looks like a byte order mark."""
+    """Return whether content begins with a frame header of MPEG audio (no ID3 tag).
+
+    The header has 11 bits of sync and no reserved value. Layer I is refused: it is out of use and looks like a byte
+    order mark."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
+
     version = head[1] >> 3 & 3
     layer = head[1] >> 1 & 3
     bitrate = head[2] >> 4
-    rate = head[2] >> 2 & 3
-    return version != 1 and layer in (1, 2) and bitrate not in (0, 15) and rate != 3
+    sample_rate = head[2] >> 2 & 3
+    is_layer_2_or_3 = layer in (1, 2)
+    has_reserved_value = version == 1 or bitrate in (0, 15) or sample_rate == 3
+    return is_layer_2_or_3 and not has_reserved_value
 
 
 def _sniff_markup(head: bytes) -> str | None:
+    """Return the type of HTML, SVG or XML by its first tag; ``None`` for other content."""
     text = head[:1024].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body", b"<script")):
         return "text/html"
@@ -277,8 +292,10 @@ def normalise_mime(mime_type: str | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _normalised(mime_type: str) -> str | None:
-    bare = mime_type.partition(";")[0].strip().lower()
-    return _ALIASES.get(bare, bare) if _MIME.fullmatch(bare) else None
+    essence = mime_type.partition(";")[0].strip().lower()
+    if not _MIME.fullmatch(essence):
+        return None
+    return _ALIASES.get(essence, essence)
 
 
 def is_binary_mime(mime_type: str) -> bool:
@@ -286,8 +303,8 @@ def is_binary_mime(mime_type: str) -> bool:
 
     Text that is not a MIME type is not binary.
     """
-    bare = normalise_mime(mime_type)
-    return bare is not None and not bare.startswith("text/") and bare != "application/json"
+    media_type = normalise_mime(mime_type)
+    return media_type is not None and not media_type.startswith("text/") and media_type != "application/json"
 
 
 def extension_for(mime_type: str | None) -> str:
@@ -303,9 +320,9 @@ def type_of_extension(extension: str) -> str | None:
 
 
 def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str | None:
-    """Return the text type whose extension a file name has, if content that begins with ``head`` is text in UTF-8.
-    ``whole`` is true if that is all of it; otherwise its last character may be cut.
+    """Return the text type that the extension of a file name stands for, if the content is text in UTF-8.
 
+    ``head`` is the beginning of the content. With ``whole`` it is all of it; otherwise its last character may be cut.
     ``None`` for other types: their content has a signature, or is markup, which a browser could run."""
     mime_type = type_of_extension((filename or "").rpartition(".")[2])
     if mime_type is None or is_binary_mime(mime_type) or mime_type in _MARKUP or b"\0" in head:
@@ -323,13 +340,13 @@ def contradicts(declared: str, sniffed: str) -> bool:
     A declared type that this module does not know is accepted (``image/apng`` begins like a PNG), unless the content is
     markup, which a browser could run.
     """
-    bare = normalise_mime(declared)
-    if bare is None or bare in (sniffed, OCTET_STREAM):
+    media_type = normalise_mime(declared)
+    if media_type is None or media_type in (sniffed, OCTET_STREAM):
         return False
     if sniffed in _MARKUP:
-        return "xml" not in bare and not bare.startswith("text/")
-    is_known = bare in _EXTENSIONS or not is_binary_mime(bare)
-    return is_known and bare not in _CONTAINED_TYPES.get(sniffed, ())
+        return "xml" not in media_type and not media_type.startswith("text/")
+    is_known = media_type in _EXTENSIONS or not is_binary_mime(media_type)
+    return is_known and media_type not in _CONTAINED_TYPES.get(sniffed, ())
 
 
 #: Unicode categories of characters that are invisible or change the display of others.
@@ -347,17 +364,26 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     """
     if suggestion and _PLAIN.fullmatch(suggestion):
         return suggestion
+
     name = suggestion or ""
-    name = name[1 + max(name.rfind("/"), name.rfind("\\")) :]
-    if len(name) > 1000:  # before anything else: composing a long run of marks takes quadratic time
+    last_separator = max(name.rfind("/"), name.rfind("\\"))
+    name = name[last_separator + 1 :]
+    # Before anything else: composing a long run of marks takes quadratic time.
+    if len(name) > 1000:
         name = name[:500] + name[-500:]
     name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
-    name = unicodedata.normalize("NFC", ".".join(map(str.rstrip, name.split(".")))).strip().lstrip(".-~ ").rstrip(". ")
+    name = ".".join(part.rstrip() for part in name.split("."))
+    name = unicodedata.normalize("NFC", name).strip().lstrip(".-~ ").rstrip(". ")
+
     stem, _, extension = name.rpartition(".")
     if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
-        stem, extension = name, extension_for(mime_type)[1:]
+        stem = name
+        extension = extension_for(mime_type)[1:]
+
     from pathvalidate import sanitize_filename  # late: a session loads it while its transport opens
 
     stem = sanitize_filename(stem, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
-    stem = stem.encode()[: 119 - len(extension)].decode(errors="ignore").rstrip(". ")
+    max_stem_bytes = 120 - len(f".{extension}")
+    # Cutting may leave a part of a character at the end, which is ignored.
+    stem = stem.encode()[:max_stem_bytes].decode(errors="ignore").rstrip(". ")
     return f"{stem or fallback}.{extension}"

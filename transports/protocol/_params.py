@@ -25,10 +25,10 @@ class FileToRead(Exception):
 
 
 def prepare_params(params: object, *, read_files: bool = True) -> tuple[object, list[Found]]:
-    """Return a copy of ``params`` with every ``bytes``, ``Path``, open binary file and :class:`BinaryData` as a
-    :class:`BinaryData`, and their places.
+    """Return a copy of ``params`` with a :class:`BinaryData` for each binary, and the binaries with their places.
 
-    Open files are read from where they stand to their end; without ``read_files`` they raise :class:`FileToRead`.
+    A binary is a ``bytes``, a ``Path``, a file that is open in binary mode, or a :class:`BinaryData`. Open files are
+    read from their position to their end; without ``read_files`` they raise :class:`FileToRead`.
 
     ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. The
     descriptor takes precedence over properties of the content.
@@ -46,21 +46,22 @@ def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None
     Missing objects on the path are created. In a list, a step is the index of an item, or of the next item to append.
     Raises :class:`~transports.errors.UsageError` if a step leads into a value that is neither an object nor a list.
     """
-    inner: Any = params
-    for count, step in enumerate(path, 1):
+    container: Any = params
+    for depth, step in enumerate(path, 1):
         key: Any = step
-        if isinstance(inner, list) and _INDEX.fullmatch(step) and int(step) <= len(inner):
+        if isinstance(container, list) and _INDEX.fullmatch(step) and int(step) <= len(container):
             key = int(step)
-            if key == len(inner):
-                inner.append({})
-        elif isinstance(inner, dict):
-            inner.setdefault(step, {})
+            if key == len(container):
+                container.append({})
+        elif isinstance(container, dict):
+            container.setdefault(step, {})
         else:
-            conflict = f"{path[count - 2]!r} already has a value that is not an object"
+            conflict = f"{path[depth - 2]!r} already has a value that is not an object"
             raise UsageError(f"{'.'.join(path)}: {conflict}; give the whole at once")
-        if count == len(path):
-            inner[key] = value
-        inner = inner[key]
+
+        if depth == len(path):
+            container[key] = value
+        container = container[key]
 
 
 class _Preparation:
@@ -71,6 +72,7 @@ class _Preparation:
         self._read_files = read_files
 
     def copy_value(self, value: object, path: Place) -> object:
+        """Return a copy of the value at ``path``, and note the binaries in it."""
         match value:
             case None | bool() | int():
                 return value
@@ -110,9 +112,9 @@ class _Preparation:
             return None
 
         metadata = {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}
-        beside = _Preparation(self._read_files)
-        extra = beside.copy_value(metadata, path)
-        if beside.content or not isinstance(extra, dict):
+        metadata_copy = _Preparation(self._read_files)
+        extra = metadata_copy.copy_value(metadata, path)
+        if metadata_copy.content or not isinstance(extra, dict):
             raise UsageError(f"params: the binary at {_dotted(path)} holds another binary beside its content")
 
         filename = node.get("filename")
@@ -131,7 +133,9 @@ class _Preparation:
                 return BinaryData.from_path(value)
             case None | str():
                 return None
-        file = getattr(value, "file", value)  # of a temporary file, or of an upload
+
+        # Temporary files and uploads wrap the open file.
+        file = getattr(value, "file", value)
         if not isinstance(file, io.IOBase):
             return None
         if isinstance(file, io.TextIOBase):
@@ -142,10 +146,14 @@ class _Preparation:
 
 
 def _read_open_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
+    """Return the rest of an open file, with its name if it has one.
+
+    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, or was read to its end before."""
     try:
         data = cast(BinaryIO, file).read()
         is_exhausted = not data and file.seekable() and file.tell() > 0
-    except (OSError, ValueError) as error:  # ValueError: it is closed
+    except (OSError, ValueError) as error:
+        # ValueError: the file is closed.
         raise UsageError(f"params: the file at {_dotted(path)} cannot be read: {error}") from error
     if is_exhausted:
         raise UsageError(f"params: the file at {_dotted(path)} has been read to its end; call its seek(0) first")
@@ -154,9 +162,11 @@ def _read_open_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
 
 
 def _checked_text(text: object, path: Place) -> str:
+    """Return a text or a key. Raises :class:`~transports.errors.UsageError` if it cannot be written as JSON."""
     if not isinstance(text, str):
         raise UsageError(f"params: the key {text!r} at {_dotted(path)} must be text")
     try:
+        # The test is faster than encoding, which raises for half of a surrogate pair.
         text.isascii() or text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"params: the text at {_dotted(path)} holds half of a surrogate pair") from None

@@ -69,6 +69,8 @@ class _Limits:
 
 
 _LIMITS = _Limits()
+#: Characters of a text that count as one value.
+_CHARS_OF_VALUE = 64
 
 
 class NotChecked(Exception):
@@ -92,26 +94,31 @@ def count_values(tree: object, limit: int, what: str) -> int:
     crashes the process. ``what`` names the tree in the message.
     """
     level: list[object] = [tree]
-    size = depth = 0
+    size = 0
+    depth = 0
     while level:
         size += len(level)
-        if size > limit:  # before iterating over them: there may be millions
+        # Checked before the loop over the level, which may have millions of values.
+        if size > limit:
             raise NotChecked(f"{what} has more than {limit:,} values")
+
         inner: list[object] = []
         for node in level:
             if type(node) in _NUMBERS:
                 continue
             if isinstance(node, dict):
                 inner += node.values()
-                size += sum(len(name) >> 6 for name in node if isinstance(name, str))
+                size += sum(len(name) // _CHARS_OF_VALUE for name in node if isinstance(name, str))
             elif isinstance(node, _LISTS):
                 inner += node
             elif isinstance(node, str):
-                size += len(node) >> 6
+                size += len(node) // _CHARS_OF_VALUE
         if size > limit:
             raise NotChecked(f"{what} has more than {limit:,} values")
+
         depth += 1
-        if depth > MAX_DEPTH + 1:  # the leaves of the deepest level that is allowed
+        # One level more: the leaves of the deepest level that is allowed.
+        if depth > MAX_DEPTH + 1:
             raise NotChecked(f"{what} is nested deeper than {MAX_DEPTH} levels")
         level = inner
     return size
@@ -124,9 +131,10 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
     patterns.
     """
     waiting: list[object] = [schema]
-    references = rebased = False
+    has_references = False
+    changes_base = False
     patterns = 0
-    identity = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
+    id_keyword = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):
@@ -134,21 +142,23 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
         elif isinstance(node, dict):
             waiting += node.values()
             patterns += isinstance(node.get("pattern"), str)
-            several = node.get("patternProperties")
-            patterns += len(several) if isinstance(several, dict) else 0
-            rebased = rebased or (node is not schema and isinstance(node.get(identity), str))
+            patterns += len(members_of(node.get("patternProperties")))
+            if node is not schema and isinstance(node.get(id_keyword), str):
+                changes_base = True
             for key in ("$ref", "$dynamicRef", "$recursiveRef"):
                 target = node.get(key)
                 if not isinstance(target, str):
                     continue
-                references = True
-                if key != "$ref" or not (target == "#" or target.startswith("#/")):
+                has_references = True
+                is_pointer = target == "#" or target.startswith("#/")
+                if key != "$ref" or not is_pointer:
                     raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
+
     if patterns > _LIMITS.patterns:
         raise NotChecked(f"the schema has more than {_LIMITS.patterns} patterns")
-    if references and rebased:
+    if has_references and changes_base:
         raise NotChecked("the schema has references and changes what they are relative to ($id)")
-    return references, patterns
+    return has_references, patterns
 
 
 _SAME = {"not", "if", "then", "else"}
@@ -171,7 +181,7 @@ def count_steps(schema: dict[str, object], data: object) -> int:
         steps += 1
         if isinstance(node, dict):
             if isinstance(value, str) and "pattern" in node:
-                steps += len(value) >> 6
+                steps += len(value) // _CHARS_OF_VALUE
             waiting += islice(_applied(node, value, schema), _LIMITS.steps)
         if steps + len(waiting) > _LIMITS.steps:
             raise NotChecked("it would take too long")
@@ -198,8 +208,10 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 yield from ((inner[name], member) for name, member in members.items() if name in inner)
             elif key == "patternProperties":
                 yield from ((subschema, member) for subschema in inner.values() for member in members.values())
-                # matching a pattern takes time in proportion to the name
-                yield from ((None, None) for name in members for _ in range((len(name) >> 6) * len(inner)))
+                # Matching a pattern takes time in proportion to the length of the name.
+                for name in members:
+                    for _ in range(len(name) // _CHARS_OF_VALUE * len(inner)):
+                        yield None, None
             elif key in _SAME_MAPS:
                 yield from ((subschema, value) for subschema in inner.values())
             elif key in _EACH_ITEM:
@@ -209,8 +221,9 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 yield from ((subschema, value) for subschema in inner)
             elif key in _BY_INDEX:
                 yield from zip(inner, items, strict=False)
-            elif key == "enum":  # a comparison with a member is cheaper than a step
-                yield from ((None, value) for _ in range(len(inner) >> 4))
+            elif key == "enum":
+                # Comparisons with 16 members take as long as a step.
+                yield from ((None, value) for _ in range(len(inner) // 16))
 
 
 def target_of(root: object, pointer: str) -> object:
@@ -255,12 +268,17 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
     kind = error.kind
     if kind.name in _IGNORED_KINDS:
         return False
-    if any(place[: len(path)] == path for path in content):
+
+    is_inside_content = any(place[: len(path)] == path for path in content)
+    if is_inside_content:
         return False
     if content and not {"then", "else"}.isdisjoint(error.evaluation_path):
-        return False  # an ``if`` may depend on content
-    if not any(path[: len(place)] == place for path in content):
+        # The result of the ``if`` may depend on content.
+        return False
+    contains_content = any(path[: len(place)] == place for path in content)
+    if not contains_content:
         return True
+
     branches = _branches(kind)
     if branches:
         return all(any(is_fault(inner, content) for inner in branch) for branch in branches)
@@ -283,6 +301,7 @@ def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place
 
     If no alternative fits, the message lists the first reason against each, at most three.
     """
+    # A dict, since several alternatives may give the same reason.
     reasons: dict[str, None] = {}
     for branch in _branches(error.kind):
         first = next((inner for inner in branch if is_fault(inner, content)), None)
@@ -295,8 +314,10 @@ def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place
         reasons[reason] = None
     if not reasons:
         return shorten(error.message)
-    listed = [*islice(reasons, 3)]
-    if len(reasons) > 3:
+
+    max_reasons = 3
+    listed = [*islice(reasons, max_reasons)]
+    if len(reasons) > max_reasons:
         listed.append("…")
     return f"fits no alternative: {'; '.join(listed)}"
 
@@ -310,18 +331,20 @@ def is_file(schema: Mapping[str, object]) -> bool:
 def declared_parameters(
     schema: Mapping[str, object], above: str = "", level: int = 1
 ) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield the place of each parameter, its schema, and whether it is required; those inside of objects follow their
-    object, such as ``options.format``, down to the fourth level."""
+    """Yield the place of each parameter, its schema, and whether it is required.
+
+    An object is followed by the parameters inside it (``options.format``), down to the fourth level."""
+    max_level = 4
     required = schema.get("required")
     for name, inner in members_of(schema.get("properties")).items():
         declared = members_of(inner)
         yield f"{above}{name}", declared, isinstance(required, list) and name in required
-        if level < 4 and not is_file(declared):
+        if level < max_level and not is_file(declared):
             yield from declared_parameters(declared, f"{above}{name}.", level + 1)
 
 
 def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
-    """Return a hint if a parameter is text where ``schema`` declares a file. The text is mostly a path."""
+    """Return a hint if a parameter is text, most likely a path, where ``schema`` declares a file."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not isinstance(params, Mapping):
         return []
@@ -343,11 +366,12 @@ def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
     Only objects with listed ``properties`` and no keyword about other members count. The schema must have passed the
     validator's bounds.
     """
-    hints = (_hint(place, name, names) for place, name, names in _unnamed_members(schema, params))
+    hints = (_unnamed_hint(place, name, names) for place, name, names in _unnamed_members(schema, params))
     return list(islice(hints, _LIMITS.hints))
 
 
-def _hint(place: Place, name: str, names: list[str]) -> str:
+def _unnamed_hint(place: Place, name: str, names: list[str]) -> str:
+    """Return the hint about the member ``name`` of the object at ``place``, whose schema has the members ``names``."""
     nearest = similar_names(name, names[:500], most=1)
     if nearest:
         advice = f"did you mean {field_of((*place, nearest[0]))!r}?"
@@ -386,11 +410,11 @@ def _named_members(
 ) -> dict[str, list[object]] | None:
     """Return the members named by the schemas of one object, each with its schemas.
 
-    ``None`` if no members are listed, if other members are allowed, or if ``steps`` are used up. Alternatives count
-    together, since the intended one is unknown.
+    ``None`` if no members are listed, if other members are allowed, or if ``steps`` are used up. The members of all
+    alternatives are returned, since the intended alternative is unknown.
     """
     named: dict[str, list[object]] = {}
-    listed = False
+    has_properties = False
     waiting = list(schemas)
     seen: set[int] = set()
     while waiting:
@@ -398,13 +422,16 @@ def _named_members(
         if not isinstance(node, Mapping) or id(node) in seen:
             continue
         seen.add(id(node))
-        others = any(node.get(key, False) is not False for key in _OTHERS)
-        if others or any(key in node for key in _ELSEWHERE):
+
+        allows_others = any(node.get(key, False) is not False for key in _OTHERS)
+        if allows_others or any(key in node for key in _ELSEWHERE):
             return None
         members = members_of(node.get("properties"))
-        listed = listed or bool(members)
+        has_properties = has_properties or bool(members)
+        # Use up one step for the schema, and one for each of its members.
         if next(islice(steps, len(members), None), None) is None:
             return None
+
         for name, inner in members.items():
             named.setdefault(name, []).append(inner)
         required = node.get("required")
@@ -413,8 +440,12 @@ def _named_members(
                 if isinstance(name, str):
                     named.setdefault(name, [])
         waiting += _same_place(node, root)
-    descriptor = {"content", "mimeType"} <= named.keys()  # a file descriptor: all apps accept its other fields
-    return named if listed and not descriptor else None
+
+    # All apps accept the other fields of a file descriptor, too.
+    is_descriptor = {"content", "mimeType"} <= named.keys()
+    if not has_properties or is_descriptor:
+        return None
+    return named
 
 
 def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Iterator[object]:
@@ -453,24 +484,26 @@ def check_params(
         faults = [fault for fault in _faults(schema, params, content) if not _has_default(schema, fault)]
     except NotChecked as reason:
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
-    if faults:
-        listed = [fault.message("params") for fault in faults]
-        hints = [*misgiven_files(schema, params), *unnamed_params(schema, params)]
-        if len(listed) == _LIMITS.faults:
-            hints.insert(0, "there may be more faults")
-        message = "; ".join((*listed, *hints))
-        details = {"path": field_of(faults[0].place), "faults": listed}
-        raise UsageError(f"{capability}: {message}", details=details)
-    return []
+    if not faults:
+        return []
+
+    listed = [fault.message("params") for fault in faults]
+    hints = [*misgiven_files(schema, params), *unnamed_params(schema, params)]
+    if len(listed) == _LIMITS.faults:
+        hints.insert(0, "there may be more faults")
+    message = "; ".join((*listed, *hints))
+    details = {"path": field_of(faults[0].place), "faults": listed}
+    raise UsageError(f"{capability}: {message}", details=details)
 
 
 def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[str, object]) -> dict[str, Any]:
-    """Return the arguments that a model gave to a ``tool`` of the kit itself, with each whole number where ``schema``
-    has an integer as an :class:`int`: JSON Schema counts ``1.0`` as one.
+    """Check the arguments that a model gave to a ``tool`` of the kit itself, and return them.
+
+    JSON Schema accepts ``1.0`` as an integer; such a number is returned as an :class:`int`. Objects and lists of which
+    the schema says no more, such as the parameters for an app, are not checked.
 
     Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON,
-    such as half of a surrogate pair.
-    Objects and lists of which the schema says no more, such as the parameters for an app, are not looked into."""
+    such as half of a surrogate pair."""
     unchecked = check_params(tool, schema, _outline(schema, arguments))
     if unchecked:
         raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
@@ -478,7 +511,8 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 
 
 def _outline(schema: object, value: object) -> object:
-    """Return a value without what ``schema`` does not look into: the ends of long texts, and members without a schema.
+    """Return the parts of a value that ``schema`` checks: the beginnings of texts, and members that have a schema.
+
     A file in base64 would be too large to be checked otherwise."""
     properties = members_of(schema).get("properties")
     items = members_of(schema).get("items")
@@ -488,7 +522,8 @@ def _outline(schema: object, value: object) -> object:
                 value.encode()
             except UnicodeEncodeError:
                 raise UsageError("an argument holds half of a surrogate pair; give whole characters") from None
-            return value[:64]  # the values that the schemas of the kit have are all shorter
+            # The values that the schemas of the kit name are all shorter.
+            return value[:64]
         case Mapping():
             if not isinstance(properties, Mapping):
                 return {}
@@ -502,6 +537,7 @@ def _outline(schema: object, value: object) -> object:
 
 
 def _with_integers(schema: object, value: object) -> object:
+    """Return a copy of a value with an :class:`int` for each whole number where ``schema`` has an integer."""
     if not isinstance(schema, Mapping):
         return value
     if isinstance(value, float) and schema.get("type") == "integer":
@@ -539,13 +575,15 @@ def check_value(schema: Mapping[str, object], value: object, name: str) -> list[
 
 def _has_default(schema: Mapping[str, object], fault: _Fault) -> bool:
     """Return whether a fault is a missing member that has a default."""
-    part: object = schema
+    if not fault.missing:
+        return False
+    subschema: object = schema
     for step in (*fault.place, fault.missing):
-        key = "items" if isinstance(step, int) else "properties"
-        part = members_of(part).get(key)
-        if isinstance(step, str) and isinstance(part, Mapping):
-            part = part.get(step)
-    return bool(fault.missing) and isinstance(part, Mapping) and "default" in part
+        if isinstance(step, int):
+            subschema = members_of(subschema).get("items")
+        else:
+            subschema = members_of(members_of(subschema).get("properties")).get(step)
+    return isinstance(subschema, Mapping) and "default" in subschema
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,27 +614,33 @@ def _faults(
     A schema is compiled once, so it must not change."""
     if not schema:
         return []
-    places = tuple(content)
     compiled = _validator_of(schema)
     if isinstance(compiled, str):
         raise NotChecked(compiled)
+
+    # The validator sees null in the place of each binary.
+    places = tuple(content)
     tree = replace(data, dict.fromkeys(places))
     values = count_values(tree, _LIMITS.values, "the value")
     steps = 0
+    # Without references, the validator takes at most a step for each pair of a value and a subschema.
     if compiled.references or values * compiled.nodes > _LIMITS.steps:
         steps = count_steps(compiled.schema, tree)
+
     try:
         if compiled.validator.is_valid(tree):
             return []
         if (steps or count_steps(compiled.schema, tree)) > _LIMITS.listing_steps:
             raise NotChecked("it does not fit, but is too large to list its faults")
+
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(
             _Fault(tuple(error.instance_path), format_error(error, places), getattr(error.kind, "property", ""))
             for error in errors
         )
         return list(islice(faults, limit))
-    except ValueError as error:  # a value outside JSON, or an integer with thousands of digits
+    except ValueError as error:
+        # A value outside JSON, or an integer with thousands of digits.
         raise NotChecked(shorten(str(error))) from None
 
 
