@@ -91,26 +91,31 @@ class Background:
                 "a coroutine callback runs in the loop that this call would wait for; make it a plain function, "
                 "which gets a thread of its own"
             )
-        with self._using(coroutine) as thread:
+
+        with self._running_thread(coroutine) as thread:
             outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
             tasks: list[asyncio.Task[T]] = []
             try:
                 thread.begin_task(coroutine, outcome, tasks)
+                # Raised here, since result() would add its own frames to the traceback.
                 error = outcome.exception()
                 if error is not None:
-                    raise error  # result() would add its own frames
+                    raise error
                 return outcome.result()
             except BaseException:
-                if not outcome.done():  # the wait was interrupted, the work was not
+                # The wait was interrupted (Ctrl-C), but not the work.
+                if not outcome.done():
                     thread.cancel(tasks)
                     concurrent.futures.wait((outcome,), timeout=_CANCEL_TIMEOUT)
                 raise
             finally:
+                # The exception refers to this frame; these two lines prevent a reference cycle.
                 error = None
-                del outcome  # the exception refers to this frame: without these two lines, a reference cycle
+                del outcome
 
     @contextlib.contextmanager
-    def _using(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:
+    def _running_thread(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:
+        """Keep the thread alive for the block; close the coroutine if the thread does not start."""
         user = object()
         try:
             thread = self._add_user(user)
@@ -124,25 +129,28 @@ class Background:
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run as :meth:`Runner.post`; callable in any thread, also by the garbage collector."""
-        thread = self._thread  # no lock: the garbage collector may call this while it is held
+        # Without the lock: the garbage collector may call this while the lock is held.
+        thread = self._thread
         if thread is None or not thread.is_alive():
             coroutine.close()
-        else:
-            outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
-            outcome.add_done_callback(_report_error)
-            thread.begin_task(coroutine, outcome, [])
+            return
+
+        outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
+        outcome.add_done_callback(_report_error)
+        thread.begin_task(coroutine, outcome, [])
 
     def acquire(self, user: Closable) -> None:
         """Acquire as :meth:`Runner.acquire`; starts the thread if it does not run."""
         self._add_user(user)
 
     def _add_user(self, user: object) -> _LoopThread:
+        """Add a user and return the thread, which is started for the first one."""
         with self._lock:
             if self._thread is None:
                 thread = _LoopThread()
                 thread.start_and_wait()
                 self._thread = thread
-                self._register()
+                self._register_finish()
             self._users[user] = None
             return self._thread
 
@@ -154,24 +162,29 @@ class Background:
             del self._users[user]
             if self._users or self._thread is None:
                 return
-            thread, self._thread = self._thread, None
+            thread = self._thread
+            self._thread = None
         thread.end()
 
-    def _register(self) -> None:
+    def _register_finish(self) -> None:
         """Have :meth:`_finish` called when the program ends, before other handlers."""
-        atexit.unregister(self._finish)  # register anew as the last handler, which runs first
+        # Register anew as the last handler, which runs first.
+        atexit.unregister(self._finish)
         atexit.register(self._finish)
+
         if not self._registered:
-            # Handlers of atexit run when thread pools take no more work, which closing needs: so this comes before.
-            with contextlib.suppress(AttributeError, RuntimeError):  # not CPython; or the program ends already
+            # Closing needs thread pools, which take no more work by the time that handlers of atexit run.
+            # AttributeError: this is not CPython. RuntimeError: the program is ending already.
+            with contextlib.suppress(AttributeError, RuntimeError):
                 threading._register_atexit(self._finish_early)  # type: ignore[attr-defined]
             self._registered = True
 
     def _finish_early(self) -> None:
         """Close open users when the main thread has ended, unless other threads of the program may still use them."""
-        of_pools = getattr(concurrent.futures.thread, "_threads_queues", {})  # these end after this
-        ended = (threading.main_thread(), threading.current_thread())
-        if all(thread.daemon or thread in of_pools or thread in ended for thread in threading.enumerate()):
+        # Threads of pools end later than this.
+        pool_threads = getattr(concurrent.futures.thread, "_threads_queues", {})
+        ending = (threading.main_thread(), threading.current_thread())
+        if all(thread.daemon or thread in pool_threads or thread in ending for thread in threading.enumerate()):
             self._finish()
 
     def _finish(self) -> None:
@@ -181,7 +194,9 @@ class Background:
         if self._exiting:
             return
         self._exiting = True
+
         for user in reversed(tuple(self._users)):
+            # The users that run() adds have nothing to close.
             finish = getattr(user, "finish", None)
             if finish is not None:
                 try:
@@ -193,8 +208,9 @@ class Background:
 
 
 def _report_error(outcome: concurrent.futures.Future[object]) -> None:
+    """Log the error of a coroutine that ran in the background; it is cancelled if the program ends."""
     error = outcome.exception()
-    if error is not None and not isinstance(error, asyncio.CancelledError):  # of a program that ends
+    if error is not None and not isinstance(error, asyncio.CancelledError):
         logger.error("a forgotten object did not close: %r", error, exc_info=error)
 
 
@@ -214,7 +230,8 @@ class _LoopThread(threading.Thread):
             self._error = error
         finally:
             serving.close()
-            self._running.set()  # start_and_wait() waits, and holds a lock
+            # Without this, start_and_wait() would wait for ever after a failed start.
+            self._running.set()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -252,7 +269,8 @@ class _LoopThread(threading.Thread):
                 outcome.set_result(task.result())
 
         def start() -> None:
-            task = self._loop.create_task(coroutine)  # in the caller's context, which call_soon_threadsafe copied
+            # Runs in the caller's context, which call_soon_threadsafe has copied.
+            task = self._loop.create_task(coroutine)
             task.add_done_callback(on_done)
             tasks.append(task)
 
@@ -314,10 +332,11 @@ def namesake(twin: Callable[P, T], original: Callable[..., object]) -> Callable[
     """Return ``twin`` with the name, the docstring and the signature of ``original``, in blocking terms."""
     functools.update_wrapper(twin, original, updated=())
     twin.__doc__ = _blocking_text(original.__doc__ or "")
+
     signature = inspect.signature(original)
-    returned = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
-    returned = re.sub(r"AsyncGenerator\[(.*), None\]", r"AsyncIterator[\1]", returned)
-    signature = signature.replace(return_annotation=returned.replace("AsyncIterator", "Iterator"))
+    result = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
+    result = re.sub(r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", result).replace("AsyncIterator", "Iterator")
+    signature = signature.replace(return_annotation=result)
     twin.__signature__ = signature  # type: ignore[attr-defined]
     twin.__annotations__ = {**original.__annotations__, "return": signature.return_annotation}
     return twin
@@ -406,7 +425,8 @@ def iterating(
 def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
     """Yield the items of an asynchronous iterator, each awaited in the runner."""
 
-    async def step() -> tuple[T, ...]:
+    async def next_item() -> tuple[T, ...]:
+        """Return the next item in a tuple, or an empty tuple at the end."""
         async for item in iterator:
             return (item,)
         return ()
@@ -419,13 +439,15 @@ def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
         finally:
             runner.release(user)
 
+    # A loop that ended between two items would end the iterator, too.
     user = _Iteration()
-    runner.acquire(user)  # a loop that ended between two steps would end the iterator, too
+    runner.acquire(user)
     try:
-        while item := runner.run(step()):
+        while item := runner.run(next_item()):
             yield item[0]
     finally:
-        runner.post(close())  # without waiting: the garbage collector may close this generator, in any thread
+        # Without waiting: the garbage collector may close this generator, in any thread.
+        runner.post(close())
 
 
 class _Iteration:
@@ -472,7 +494,8 @@ class _OpenManager(Generic[T]):
         try:
             return self._runner.run(self._leave(exc_info))
         except Disconnected:
-            return None  # the loop has ended, and with it the manager
+            # The loop has ended, and the manager with it.
+            return None
         finally:
             self._release()
 
@@ -483,18 +506,19 @@ class _OpenManager(Generic[T]):
 
     def abandon(self) -> None:
         """Close the manager without waiting. Called by the garbage collector, in any thread, for a forgotten object."""
-        if not self.closed and self._pid == os.getpid():
-            self._warn()
-            self.closed = True
-            self._runner.post(self._leave_and_release())
+        if self.closed or self._pid != os.getpid():
+            return
+        self._warn_unclosed()
+        self.closed = True
+        self._runner.post(self._close_and_release())
 
     def finish(self) -> None:
         """Close the manager because the program ends."""
         if not self.closed:
-            self._warn()
+            self._warn_unclosed()
         self.leave(None, None, None)
 
-    def _warn(self) -> None:
+    def _warn_unclosed(self) -> None:
         warnings.warn(f"{self._manager!r} was not closed; use it in a `with` block", ResourceWarning, stacklevel=3)
 
     def _release(self) -> None:
@@ -502,23 +526,29 @@ class _OpenManager(Generic[T]):
         if self._task is None or self._task.done():
             self._runner.release(self)
         else:
-            self._runner.post(self._leave_and_release())
+            self._runner.post(self._close_and_release())
 
     async def _enter(self) -> T:
-        entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._leaving: asyncio.Future[_ExcInfo] = asyncio.get_running_loop().create_future()
+        """Start the task that holds the manager open, and return the manager's value."""
+        loop = asyncio.get_running_loop()
+        entered: asyncio.Future[T] = loop.create_future()
+        self._leaving: asyncio.Future[_ExcInfo] = loop.create_future()
         self._task = asyncio.create_task(self._hold_open(entered))
+
         try:
             await asyncio.wait((self._task, entered), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._task.cancel()
             await asyncio.wait((self._task,), timeout=_CANCEL_TIMEOUT)
             raise
+
         if not entered.done():
-            self._task.result()  # raises
+            # The manager did not open: this raises its error.
+            self._task.result()
         return entered.result()
 
     async def _hold_open(self, entered: asyncio.Future[T]) -> bool | None:
+        """Enter the manager, wait for the end of its block, and leave it, all in this task."""
         entered.set_result(await self._manager.__aenter__())
         try:
             exc_info = await self._leaving
@@ -527,6 +557,9 @@ class _OpenManager(Generic[T]):
         return await self._manager.__aexit__(*exc_info)
 
     async def _leave(self, exc_info: Any) -> bool | None:
+        """End the task that holds the manager open, and return the result of ``__aexit__``.
+
+        Raises :class:`~transports.errors.CallTimeout` if the manager does not close in time."""
         assert self._task is not None
         if not self._leaving.done():
             self._leaving.set_result(exc_info)
@@ -538,7 +571,7 @@ class _OpenManager(Generic[T]):
             )
         return self._task.result()
 
-    async def _leave_and_release(self) -> None:
+    async def _close_and_release(self) -> None:
         try:
             await self._leave((None, None, None))
         finally:
@@ -558,7 +591,8 @@ class Resource(Blocking[M]):
         except ABPError as error:
             raise blocking_error(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
-        weakref.finalize(self, manager.abandon).atexit = False  # at the end of the program Background._finish closes it
+        # Not at the end of the program, when Background._finish closes it.
+        weakref.finalize(self, manager.abandon).atexit = False
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -607,18 +641,22 @@ def managing(
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[F]:
         manager: AbstractAsyncContextManager[T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
-        return _managed(manager, facade, self._runner)
+        return _manage_blocking(manager, facade, self._runner)
 
     return namesake(call, method)
 
 
 @contextmanager
-def _managed(manager: AbstractAsyncContextManager[T], facade: Callable[[T, Runner], F], runner: Runner) -> Iterator[F]:
+def _manage_blocking(
+    manager: AbstractAsyncContextManager[T], facade: Callable[[T, Runner], F], runner: Runner
+) -> Iterator[F]:
+    """Enter an asynchronous manager for the block, which gets the ``facade`` of its value."""
     open_manager = _OpenManager(manager, runner)
     value = facade(open_manager.enter(), runner)
     try:
         yield value
     except BaseException:
+        # A true result means that the manager has handled the exception.
         if not open_manager.leave(*sys.exc_info()):
             raise
     else:

@@ -126,32 +126,34 @@ class BlockingPlaywright(metaclass=_NamesExpect):
         return f"<blocking {self._wrapped!r}>"
 
     def __getattr__(self, name: str) -> object:
+        """Return an attribute in blocking form: a method that waits, a wrapped object, or a plain value."""
         attribute = getattr(self._wrapped, name)
         if not inspect.ismethod(attribute):
-            return self._shown(attribute)
+            return self._wrap_value(attribute)
 
         def call(*args: object, **kwargs: object) -> object:
             from playwright.async_api import Error
 
             __tracebackhide__ = True
-            plain_kwargs = {key: _plain(value) for key, value in kwargs.items()}
+            async_args = [_unwrap_value(value) for value in args]
+            async_kwargs = {key: _unwrap_value(value) for key, value in kwargs.items()}
             try:
-                result: Any = attribute(*map(_plain, args), **plain_kwargs)
+                result: Any = attribute(*async_args, **async_kwargs)
                 if inspect.iscoroutine(result):
                     result = self._runner.run(result)
-                return self._shown(result)
+                return self._wrap_value(result)
             except (AssertionError, Error) as error:
                 raise error.with_traceback(None)  # noqa: B904 - it is the same error, without Playwright's frames
 
         return call
 
-    def _shown(self, value: object) -> object:
+    def _wrap_value(self, value: object) -> object:
         if isinstance(value, list):
-            return [self._shown(item) for item in value]
+            return [self._wrap_value(item) for item in value]
         if type(value).__module__.startswith("playwright.async_api"):
             return BlockingPlaywright(value, self._runner)
         return value
 
 
-def _plain(value: object) -> object:
+def _unwrap_value(value: object) -> object:
     return value._wrapped if isinstance(value, BlockingPlaywright) else value
