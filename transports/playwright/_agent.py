@@ -368,7 +368,7 @@ class PageAgent(Agent):
         self._on_loss = on_loss
         self._binding = f"_{secrets.token_hex(8)}"
         self._warned = False
-        # its agent sends fewer events: more come from a script that impersonates the agent
+        # The agent sends fewer events a second: more come from a script that impersonates it.
         self._rate = Rate(5000)
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
@@ -390,7 +390,8 @@ class PageAgent(Agent):
         configuration = {
             "binding": self._binding,
             "inline": INLINE_BYTES,
-            "longest": 2 << 20,  # characters of JSON in a direct answer (measured: above, a file is faster)
+            # Characters of JSON in a direct answer (measured: above, a file is faster).
+            "longest": 2 << 20,
             "borrowed": now,
             **options,
         }
@@ -437,7 +438,8 @@ class PageAgent(Agent):
     def _on_emit(self, text: object) -> None:
         if self.is_lost:
             return
-        if self._rate.is_over():  # before parsing, which costs time
+        # Checked before parsing, which costs time.
+        if self._rate.is_over():
             self.end_flood()
         else:
             self.deliver(text, to=self._on_event)
@@ -506,7 +508,8 @@ class PageAgent(Agent):
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
         if not self._lost.done():
-            reason = self._on_loss(error)  # may call this method: it notifies all sessions of the browser
+            reason = self._on_loss(error)
+            # It may have called this method, as it notifies all sessions of the browser.
             if not self._lost.done():
                 self._lost.set_result(reason)
 
@@ -514,7 +517,7 @@ class PageAgent(Agent):
         if self._lost.done():
             drop(work)
             raise self.loss()
-        # in a task, whose stack has none of our functions: Playwright reads the stack of each call
+        # In a task, whose stack has none of our functions: Playwright reads the stack of each call.
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait((task, self._lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -525,7 +528,8 @@ class PageAgent(Agent):
             raise no_answer(action, timeout)
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
-                await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may bring the real reason
+                # An event may bring the real reason.
+                await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)
             raise self._map_error(error) from None
         except Exception as error:
             if "Connection closed while reading from the driver" in str(error):
@@ -538,19 +542,23 @@ class PageAgent(Agent):
                 drop(task)
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
+        """Return the reason of the loss as a new error. ``sent`` says whether the command had been sent."""
         lost = self._lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
-        first = first_line(error)
+        """Return our error for one of Playwright's."""
         if self._lost.done():
             return self.loss()
-        if any(text in first for text in _NAVIGATED_MESSAGES):
+
+        message = first_line(error)
+        if any(text in message for text in _NAVIGATED_MESSAGES):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
-            if any(text in first for text in _NOT_SENT_MESSAGES):
+            if any(text in message for text in _NOT_SENT_MESSAGES):
                 lost.sent = False
             return lost
-        if any(text in first for text in _CLOSED_MESSAGES):  # without an event: so the driver, which sends them, died
+        if any(text in message for text in _CLOSED_MESSAGES):
+            # No event has reported the end, so the driver, which sends them, has died.
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self.loss()
-        return TransportError(f"the browser refused: {first}")
+        return TransportError(f"the browser refused: {message}")

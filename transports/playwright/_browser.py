@@ -62,19 +62,24 @@ def lock_profile(folder: Path) -> Iterator[None]:
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not")
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    real = folder.resolve()
-    if (
-        real in _locked_profiles
-        or any(_names_living_process(real / name) for name in ("SingletonLock", "lock"))
-        or any(_is_held_open(real / name) for name in ("lockfile", "parent.lock"))
-    ):
+    profile = folder.resolve()
+    if profile in _locked_profiles or _is_locked_by_browser(profile):
         raise ProfileInUse.at(folder)
-    _locked_profiles.add(real)
+
+    _locked_profiles.add(profile)
     try:
         yield
     finally:
-        _locked_profiles.discard(real)
+        _locked_profiles.discard(profile)
+
+
+def _is_locked_by_browser(profile: Path) -> bool:
+    """Return whether a browser has the profile open, by the lock files of Chromium and Firefox on each system."""
+    if any(_names_living_process(profile / name) for name in ("SingletonLock", "lock")):
+        return True
+    return any(_is_held_open(profile / name) for name in ("lockfile", "parent.lock"))
 
 
 def _names_living_process(lock: Path) -> bool:
@@ -86,12 +91,16 @@ def _names_living_process(lock: Path) -> bool:
         owner = str(lock.readlink())
     except OSError:
         return False
-    host, _, pid = owner.rpartition("+" if "+" in owner else "-")
+
+    separator = "+" if "+" in owner else "-"
+    host, _, pid = owner.rpartition(separator)
+    # Firefox writes a numeric address of this machine.
     is_here = owner[:1].isdigit() or host == socket.gethostname()
     return is_here and pid.isdigit() and psutil.pid_exists(int(pid))
 
 
 def _is_held_open(lock: Path) -> bool:
+    """Return whether a process has opened the lock for itself alone, as browsers do on Windows."""
     try:
         with lock.open("rb"):
             return False
@@ -114,17 +123,19 @@ def start_reason(error: BaseException) -> str:
     """Return the reason for a browser that did not start, in one line: how its program ended and its first output, or
     Playwright's message."""
     text = str(error)
-    # the second is the message of Chromium's helper, which may be below other lines
+    # The second is the message of Chromium's helper, which may be below other lines.
     if _SANDBOX_FAILED in text or "Failed to move to new namespace" in text:
         return _SANDBOX_FAILED
+
     reason = re.sub(r"^BrowserType\.\w+: ", "", first_line(error))
     exit_line = re.search(r"<process did exit: exitCode=(\d+),", text)
     if exit_line is None or "has been closed" not in reason:
         return reason
-    output = re.search(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE)  # the program's stderr
-    if output is None:
+
+    stderr_line = re.search(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE)
+    if stderr_line is None:
         return f"it ended with status {exit_line[1]}"
-    return f"it ended with status {exit_line[1]} and printed: {output[1][:200]}"
+    return f"it ended with status {exit_line[1]} and printed: {stderr_line[1][:200]}"
 
 
 def not_found(name: str | None) -> BrowserNotFound:
@@ -263,13 +274,16 @@ class Browser(OpenedHere):
         return self
 
     async def _start_process(self) -> None:
+        """Start the driver, and start a browser or attach to one, within the timeout. Ends both after a failure."""
         choice = None if self.attached else self._find_executable()
         self._process = process = next_process()
         try:
             self.folder = self._stack.enter_context(RunFolder())
-            sweep()  # at each start: a process that runs for weeks has its own folder all the time
+            # At each start: a process that runs for weeks has its own folder all the time.
+            sweep()
             if self._profile is not None:
                 self._stack.enter_context(lock_profile(self._profile))
+
             async with asyncio.timeout(self._timeout):
                 await process.start_driver(self.folder)
                 if self._remote is not None:
@@ -373,8 +387,9 @@ class Browser(OpenedHere):
         pages that were opened without a session.
         """
         self._owner.require()
+        # A restart under way is not shared: it may find the browser alive and not restart it.
         while self._restarting is not None and not self._restarting.done():
-            await asyncio.wait((self._restarting,))  # not shared: it may find the browser alive and not restart it
+            await asyncio.wait((self._restarting,))
         await self._restart_once(self._restart())
 
     @short_traceback
@@ -397,10 +412,12 @@ class Browser(OpenedHere):
         if self._closed:
             work.close()
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
+
         if self._restarting is None or self._restarting.done():
             self._restarting = asyncio.ensure_future(work)
         else:
             work.close()
+
         restarting = self._restarting
         await asyncio.wait((restarting,))
         if restarting.cancelled():

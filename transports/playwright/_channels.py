@@ -99,8 +99,10 @@ class CdpChannel(Channel):
         # Both come for each document, in this order and before any reply from that document.
         listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
+
         on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
-        steps = [  # pipelined: sent in this order, without waiting for each reply
+        # Pipelined: sent in this order, without waiting for each reply.
+        steps = [
             self.cdp.send("Runtime.enable"),
             self.cdp.send("Runtime.addBinding", {"name": script.binding}),
             self.cdp.send("Page.enable"),
@@ -111,6 +113,7 @@ class CdpChannel(Channel):
         else:
             tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
             contexts.read_tree(tree["frameTree"])
+
         if script.now:
             self._set_agent(await evaluate(self.cdp, script.late))
             if contexts is not None:
@@ -163,10 +166,15 @@ class CdpChannel(Channel):
         await self.cdp.send("HeapProfiler.collectGarbage")
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        options: dict[str, object] = {"printBackground": True, "transferMode": "ReturnAsStream"}
-        options |= {"paperWidth": A4_WIDTH, "paperHeight": paper_height or A4_HEIGHT}
-        options["preferCSSPageSize"] = paper_height is None
-        stream: str = (await self.cdp.send("Page.printToPDF", options))["stream"]
+        options: dict[str, object] = {
+            "printBackground": True,
+            "transferMode": "ReturnAsStream",
+            "paperWidth": A4_WIDTH,
+            "paperHeight": paper_height or A4_HEIGHT,
+            "preferCSSPageSize": paper_height is None,
+        }
+        reply = await self.cdp.send("Page.printToPDF", options)
+        stream: str = reply["stream"]
         return stream
 
     def leave_out(self, document: FrameDocument) -> bool:
@@ -221,6 +229,7 @@ class PlaywrightChannel(Channel):
           const value = key => (key === {self._key!r} ? agent : undefined);
           if (agent) Object.defineProperty(globalThis, {self._place!r}, {{ value }});
         }})({script.source})"""
+
         self._undo.push_async_exit(await self._page.expose_binding(script.binding, on_binding))
         self._undo.push_async_exit(await self._page.add_init_script(f"{announce}; {hand_over}"))
         if script.now:
@@ -239,6 +248,7 @@ class PlaywrightChannel(Channel):
         await handle.dispose()
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
+        """Return the channel to the document in a frame."""
         return PlaywrightChannel(self._page, frame, (self._place, self._key))
 
     async def set_agent(self, handle: JSHandle) -> None:
@@ -338,12 +348,14 @@ class _FrameDocuments:
 
     async def install_now(self, source: str) -> None:
         for frame in self._page.frames[1:]:
-            with contextlib.suppress(PlaywrightError):  # a frame that is going away
+            # A frame may be going away.
+            with contextlib.suppress(PlaywrightError):
                 channel = self._channel.inside(frame)
                 await channel.set_agent(await frame.evaluate_handle(source))
                 self.document_of(frame).channel.agent = channel.agent
 
     def document_of(self, frame: Frame) -> FrameDocument:
+        """Return the document of a frame, which is added first if it is new."""
         document = self._documents.get(frame)
         if document is None:
             origin = _origin_of(frame.url)

@@ -61,22 +61,26 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
 
     ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium, ``status`` the last answer's.
     """
-    first = first_line(error)
+    message = first_line(error)
     if status in (204, 205):
         return f"the server answers {status_phrase(status)}, so there is no page; correct the address"
-    if status is not None and "ERR_HTTP_RESPONSE_CODE_FAILURE" in first:
+    if status is not None and "ERR_HTTP_RESPONSE_CODE_FAILURE" in message:
         return f"the server answers {status_phrase(status)}; {_status_advice(status)}"
-    if status is not None and "ERR_ABORTED" in first:
-        first = "Download is starting"
+
+    # A navigation that is aborted after an answer has become a download.
+    if status is not None and "ERR_ABORTED" in message:
+        message = "Download is starting"
     for code, reason in _REASONS.items():
-        if code in first:
+        if code in message:
             if code == "ERR_CERT":
                 reason += spelled(_OWN_CONTEXT)
             return reason
-    start = first.find("net::")
+
+    # An error without advice: its code, or the message of Playwright.
+    start = message.find("net::")
     if start >= 0:
-        return first[start:].split(" at ")[0]
-    return first.removeprefix("Page.goto: ").replace(url, "it")
+        return message[start:].split(" at ")[0]
+    return message.removeprefix("Page.goto: ").replace(url, "it")
 
 
 def now_at(current: str, target: str) -> str:
@@ -115,13 +119,15 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     a page that hangs."""
     if not same_document(frame.url, target) and _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
-    with contextlib.suppress(Exception):  # must not hide the error that is being explained
+    # A failure here must not hide the error that is being explained.
+    with contextlib.suppress(Exception):
         async with asyncio.timeout(_TIMEOUT):
             return await frame.locator("input[type=password]").count() > 0
     return False
 
 
 def _names_sign_in(url: str) -> bool:
+    """Return whether host or path of an address hold a word for signing in."""
     parts = urlsplit(url)
     words = r"(?i)(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])"
     return re.search(words, parts.netloc + parts.path) is not None
@@ -145,10 +151,11 @@ class PageProblems:
     def summary(self) -> str:
         """Return three items for a message: the first errors and requests, then the last lines of the console. Empty if
         there are none."""
-        items = [*self.errors, *self.requests][:3]
-        free = 3 - len(items)
-        if free:
-            items += self.console[-free:]
+        max_items = 3
+        items = [*self.errors, *self.requests][:max_items]
+        free_places = max_items - len(items)
+        if free_places:
+            items += self.console[-free_places:]
         return "; ".join(items)
 
     def as_details(self) -> dict[str, list[str]]:
@@ -170,9 +177,9 @@ class PageProblems:
         creation if the page logged its stack, otherwise that of the logging call, ``frame``."""
         place = ""
         if level == "error":
-            created = _STACK_FRAME.search(text)
-            if created is not None:
-                place = f" ({redact_url(created[1])}:{created[2]})"
+            creation = _STACK_FRAME.search(text)
+            if creation is not None:
+                place = f" ({redact_url(creation[1])}:{creation[2]})"
             elif frame and frame["url"]:
                 place = f" ({redact_url(frame['url'])}:{frame['lineNumber'] + 1}:{frame['columnNumber'] + 1})"
         self.console.append(f"console.{level}: {_shown_line(text)}{place}")
@@ -199,7 +206,8 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
     Never raises. For a page that is gone or hangs, the result is incomplete.
     """
     problems = PageProblems()
-    with contextlib.suppress(Exception):  # must not hide the error that is being explained
+    # A failure here must not hide the error that is being explained.
+    with contextlib.suppress(Exception):
         async with asyncio.timeout(_TIMEOUT):
             try:
                 cdp = await page.context.new_cdp_session(frame or page)
@@ -227,12 +235,14 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
     def on_log(event: Mapping[str, Any]) -> None:
         entry = event["entry"]
         level, source, text, url = entry["level"], entry["source"], entry["text"], entry.get("url", "")
-        # a violation of the page's policy, which may stop its own script, among other messages on security
-        if level == "error" and source == "security" and "Content Security Policy" in text:
+        # A violation of the page's policy may stop its own script; other messages on security do not.
+        is_policy_violation = source == "security" and "Content Security Policy" in text
+        if level == "error" and is_policy_violation:
             problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
         elif level != "error" or source != "network":
             problems.add_console(level, text)
-        elif url != page_url:  # the page's own status is in the message already
+        elif url != page_url:
+            # The page's own status is left out, as it is in the message already.
             problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
 
     listen(cdp, "Runtime.exceptionThrown", on_exception)
@@ -244,11 +254,18 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
 
 
 async def _read_with_playwright(page: Page, problems: PageProblems) -> None:
+    """Read what Playwright has recorded of the page, for browsers without CDP."""
     for error in await page.page_errors():
-        problems.add_error(f"{error.name}: {error.message}" if error.name else error.message, "", 0, 0)
+        text = error.message
+        if error.name:
+            text = f"{error.name}: {error.message}"
+        problems.add_error(text, "", 0, 0)
+
     for message in await page.console_messages():
-        if not message.text.startswith(_NETWORK_PREFIX):  # a failed request, which is listed below
+        # Failed requests are read below.
+        if not message.text.startswith(_NETWORK_PREFIX):
             problems.add_console(message.type, message.text, message.location)
+
     for request in await page.requests():
         response = request.existing_response
         if response is not None and response.status >= 400 and request.url != page.url:
@@ -277,7 +294,9 @@ def app_fault(app: AppState, protocol: str, grace: float) -> str:
     if not app.present:
         missing = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
         return f"has {missing[protocol]} {format_seconds(grace)} after it loaded"
-    if len(app.missing) == 2:
+
+    has_neither_function = len(app.missing) == 2
+    if has_neither_function:
         fault = (
             "has a window.abp of another product, with neither initialize nor call (the ABP Framework of ASP.NET has "
             "one)"
@@ -291,6 +310,7 @@ def app_fault(app: AppState, protocol: str, grace: float) -> str:
 
 
 def refused_page(app: AppState, status: int | None, url: str) -> str:
+    """Return the server's refusal of the page, in words; empty if the page has an app or the status is no failure."""
     if app.present or app.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
     return f"the server answers {status_phrase(status)} at {redact_url(url)}; {_status_advice(status)}"

@@ -179,6 +179,7 @@ class EffectTracker:
             for effect in call.as_effects():
                 self._emit(Message("effect", effect))
             return
+
         warnings = self._take_warnings(call)
         contents: list[BinaryData] = []
         unfinished: list[_Output] = []
@@ -196,6 +197,7 @@ class EffectTracker:
                 unfinished.append(output)
         call.outputs = unfinished
         contents += self._take_deferred(warnings)
+
         reply.outputs = (*reply.outputs, *contents)
         reply.warnings = (*reply.warnings, *warnings)
         reply.effects = call.as_effects()
@@ -203,30 +205,38 @@ class EffectTracker:
     async def _wait_for_expected(self, call: CallEffects, deadline: float) -> None:
         """Wait until the announced effects of a call have begun or are given up, until ``deadline`` (loop time)."""
         now = asyncio.get_running_loop().time
-        replied = now()
+        replied_at = now()
         while call.expected and not self._lost.done():
-            until = max(replied + BEGIN_TIMEOUT, *(effect.until for effect in call.expected))
+            # Further effects may be announced during the wait.
+            until = max(replied_at + BEGIN_TIMEOUT, *(effect.until for effect in call.expected))
             seconds = min(until, deadline) - now()
             if seconds <= 0:
                 return
+
             begun: list[asyncio.Future[Any]] = [effect.begun for effect in call.expected]
             await asyncio.wait((*begun, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def _take_warnings(self, call: CallEffects) -> list[str]:
+        """Return the warnings for the reply to a call, also about effects that were refused, dropped or too slow."""
         warnings = [*self.unattributed.warnings, *call.warnings]
         self.unattributed.warnings.clear()
+
         if call.refused:
             warnings.append(f"{call.refused} windows were too many and were closed at once")
         if call.dropped:
             warnings.append(f"{call.dropped} downloads were too many for one call and are lost; let the app make fewer")
-        waits = sum(effect.wait > 0 for effect in call.expected)
-        if waits:
-            warnings.append(f"{waits} downloads had not begun in time; they come with later calls, so allow more time")
+        waiting = sum(effect.wait > 0 for effect in call.expected)
+        if waiting:
+            warnings.append(
+                f"{waiting} downloads had not begun in time; they come with later calls, so allow more time"
+            )
         return warnings
 
     async def _is_finished(self, output: _Output, timeout: float) -> bool:
+        """Wait up to ``timeout`` seconds for an output, and return whether it is there."""
         futures: list[asyncio.Future[Any]] = [output.task]
-        if not output.required:  # a download gives no event when its page is lost
+        # A download gives no event when its page is lost, so that it would be waited for in vain.
+        if not output.required:
             futures.append(self._lost)
         await asyncio.wait(futures, timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         return output.task.done()
@@ -247,16 +257,19 @@ class EffectTracker:
         return None
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        outputs, self.unattributed.outputs = self.unattributed.outputs, []
+        """Return the contents that began before the call and are finished; the others wait for a later call."""
+        deferred, self.unattributed.outputs = self.unattributed.outputs, []
         contents: list[BinaryData] = []
-        for output in outputs:
+        for output in deferred:
             if not output.task.done():
                 self.unattributed.outputs.append(output)
                 continue
+
             content = self._take_content(output, warnings)
             if content is not None:
                 warnings.append(f"{output.what} began before this call")
                 contents.append(content)
+
         if self._discarded:
             warnings.append(f"{self._discarded} outputs that began before this call were too many and are lost")
             self._discarded = 0
@@ -309,11 +322,14 @@ class EffectTracker:
             call.dropped += 1
 
     def _defer(self, output: _Output) -> None:
+        """Keep an output for the next call. Of too many, the oldest is discarded."""
+        max_deferred = 8
         output.required = False
         self.unattributed.outputs.append(output)
-        if len(self.unattributed.outputs) > 8:
+        if len(self.unattributed.outputs) > max_deferred:
             self._discarded += 1
-            self._discard(self.unattributed.outputs.pop(0))
+            oldest = self.unattributed.outputs.pop(0)
+            self._discard(oldest)
 
     def _discard(self, output: _Output) -> None:
         if not output.task.done():
@@ -335,8 +351,11 @@ class EffectTracker:
         self._tasks.discard(task)
         if task.cancelled():
             return
-        error = task.exception()  # marked as retrieved: users of the outcome read it from the task
-        if error is not None and not isinstance(error, (ABPError, Error)):  # pages go away, which is expected
+
+        # Read in any case: otherwise asyncio would log it, though users of the outcome read it from the task.
+        error = task.exception()
+        # Errors of Playwright are expected, as pages go away.
+        if error is not None and not isinstance(error, (ABPError, Error)):
             logger.error("a side effect of the app could not be handled", exc_info=error)
 
     # --- effects that are announced before they begin -----------------------------------------------------------------
@@ -353,8 +372,11 @@ class EffectTracker:
     ) -> ExpectedEffect | None:
         """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
         Ignored if the call waits for a hundred others."""
-        if len(call.expected) >= 100:  # docs/security.md
+        # docs/security.md
+        max_expected = 100
+        if len(call.expected) >= max_expected:
             return None
+
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + BEGIN_TIMEOUT
         expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late)

@@ -141,14 +141,16 @@ class CallRecording:
         self._console = ConsoleLog(page, self._secrets)
 
     async def start(self) -> None:
+        """Start all recordings at once. Those that fail are noted."""
         self.folder.mkdir(mode=0o700)
         if "console" in self._kinds:
             self._console.start()
+
         tracing = self._page.context.tracing
         starts: dict[EvidenceKind, Callable[[], Awaitable[object]]] = {
             "trace": self._start_trace,
-            "har": lambda: tracing.start_har(self._path("har", raw=True), content="embed"),
-            "video": lambda: self._page.screencast.start(path=self._path("video")),
+            "har": lambda: tracing.start_har(self._file_path("har", raw=True), content="embed"),
+            "video": lambda: self._page.screencast.start(path=self._file_path("video")),
         }
         kinds = [kind for kind in starts if kind in self._kinds]
         started = await asyncio.gather(*(self._try_step(kind, starts[kind]()) for kind in kinds))
@@ -158,7 +160,8 @@ class CallRecording:
         # A trace of its own for each call: chunks of one trace would share a log of requests, which only grows.
         tracing = self._page.context.tracing
         await tracing.start(screenshots=True, snapshots=True, title=self._title)
-        with contextlib.suppress(Exception):  # a group, as the call itself is not an action of Playwright's
+        # The call is shown as a group, as it is not an action of Playwright's. The trace is of use without it, too.
+        with contextlib.suppress(Exception):
             await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
@@ -169,23 +172,26 @@ class CallRecording:
         recorded: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._try_step("screenshot", self._take_picture()):
             recorded.add("screenshot")
+
         tracing = self._page.context.tracing
-        if await self._stop("video", self._page.screencast.stop):
+        if await self._stop_recording("video", self._page.screencast.stop):
             recorded.add("video")
-        if await self._stop("har", tracing.stop_har):
+        if await self._stop_recording("har", tracing.stop_har):
             recorded.add("har")
-        path = self._path("trace", raw=True) if "trace" in keep else None
-        if await self._stop("trace", lambda: tracing.stop(path=path)):
+        # A trace without a path is thrown away.
+        path = self._file_path("trace", raw=True) if "trace" in keep else None
+        if await self._stop_recording("trace", lambda: tracing.stop(path=path)):
             recorded.add("trace")
         if "console" in self._kinds:
             recorded.add("console")
+
         recorded &= set(keep)
         if not recorded:
             return []
         await self._learn_fields()
         return await in_thread(self._redact_files, recorded)
 
-    async def _stop(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
+    async def _stop_recording(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
         if kind not in self.running:
             return False
         self.running.discard(kind)
@@ -194,10 +200,12 @@ class CallRecording:
     async def _take_picture(self) -> None:
         seconds = self._limits.picture
         async with asyncio.timeout(seconds):
-            await self._page.screenshot(path=self._path("screenshot"), timeout=seconds * 1000)
+            await self._page.screenshot(path=self._file_path("screenshot"), timeout=seconds * 1000)
 
     async def _learn_fields(self) -> None:
-        with contextlib.suppress(Exception):  # a page that is gone has no fields
+        """Learn the cookies, and the values of password fields, as secrets."""
+        # A page that is gone has no fields, and Playwright may raise any error for it.
+        with contextlib.suppress(Exception):
             async with asyncio.timeout(self._limits.picture):
                 for cookie in await self._page.context.cookies():
                     self._secrets.learn_value(cookie["value"])
@@ -205,6 +213,7 @@ class CallRecording:
                     self._secrets.learn_value(str(value))
 
     async def _try_step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
+        """Await a step within the time limit. If it fails, note the reason and return false."""
         from playwright.async_api import Error  # late: reports of tests import this module without Playwright
 
         try:
@@ -223,41 +232,45 @@ class CallRecording:
             return True
         return False
 
-    def _path(self, kind: EvidenceKind, *, raw: bool = False) -> Path:
+    def _file_path(self, kind: EvidenceKind, *, raw: bool = False) -> Path:
         stem = "raw" if raw else "clean"
         return self.folder / f"{stem}.{_FORMATS[kind][1]}"
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
         """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
         redacted in every file."""
-        self._secrets.learn(self._params)
-        raw_trace, trace = self._path("trace", raw=True), self._path("trace")
+        raw_trace, trace = self._file_path("trace", raw=True), self._file_path("trace")
         har = None
+
+        self._secrets.learn(self._params)
         if "trace" in recorded:
             self._try_redaction("trace", recorded, lambda: learn_trace(raw_trace, self._secrets))
         if "har" in recorded:
             har = self._try_redaction("har", recorded, self._read_har)
+
+        # A trace that could not be learned from is not in `recorded` any more.
         if "trace" in recorded:
             self._try_redaction("trace", recorded, lambda: clean_trace(raw_trace, trace, self._secrets))
         if har is not None:
-            self._try_redaction("har", recorded, lambda: clean_har(har, self._path("har"), self._secrets))
+            self._try_redaction("har", recorded, lambda: clean_har(har, self._file_path("har"), self._secrets))
         if "console" in recorded:
             self._try_redaction("console", recorded, self._write_console)
+
         return [
-            EvidenceFile(kind, self._path(kind), mime_type, ending)
+            EvidenceFile(kind, self._file_path(kind), mime_type, ending)
             for kind, (mime_type, ending) in _FORMATS.items()
             if kind in recorded
         ]
 
     def _read_har(self) -> dict[str, object]:
-        path = self._path("har", raw=True)
+        path = self._file_path("har", raw=True)
         size = path.stat().st_size
         if size > self._limits.max_har:
             raise ValueError(f"it has {size:,} bytes, too many to search for secrets")
         return learn_har(path, self._secrets)
 
     def _write_console(self) -> None:
-        self._path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
+        self._file_path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
 
     def _try_redaction(self, kind: EvidenceKind, recorded: set[EvidenceKind], work: Callable[[], T]) -> T | None:
         """Run a step of the redaction. A file that cannot be redacted is not kept."""
@@ -306,19 +319,22 @@ class PageEvidence:
 
     async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
         """Start recording a call with these parameters. Secrets in the parameters are redacted in all files."""
+        busy_kinds = self.busy & frozenset(kinds)
+        notes = [f"{kind}: another call of this session was being recorded" for kind in sorted(busy_kinds)]
         page = self._source.page
-        busy = self.busy & frozenset(kinds)
-        free = frozenset(kinds) - busy if page is not None else frozenset[EvidenceKind]()
-        evidence = CallEvidence(self, free)
-        evidence.notes += [f"{kind}: another call of this session was being recorded" for kind in sorted(busy)]
         if page is None:
-            evidence.notes.append("the page was not open when the call began")
+            evidence = CallEvidence(self, frozenset())
+            evidence.notes = [*notes, "the page was not open when the call began"]
             return evidence
-        self.busy |= EXCLUSIVE & free
+
+        free_kinds = frozenset(kinds) - busy_kinds
+        evidence = CallEvidence(self, free_kinds)
+        evidence.notes = notes
+        self.busy |= EXCLUSIVE & free_kinds
         folder = self._folder / str(next(self._numbers))
         recording = CallRecording(
             page,
-            free,
+            free_kinds,
             folder,
             title=title,
             params=params,
@@ -328,12 +344,13 @@ class PageEvidence:
         evidence.recording = recording
         try:
             await recording.start()
-        except OSError as error:  # missing evidence must not fail the call
-            self.busy -= free
+        except OSError as error:
+            # Missing evidence must not fail the call.
+            self.busy -= free_kinds
             evidence.recording = None
             evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
         except BaseException:
-            self.busy -= free
+            self.busy -= free_kinds
             raise
         return evidence
 

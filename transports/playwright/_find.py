@@ -92,6 +92,7 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
     """
     if name is not None and name not in ENGINES:
         raise UsageError(f"unknown browser {name!r}; use one of {', '.join(ENGINES)}")
+
     reason = "named by the caller"
     if name is None and not executable:
         executable = os.environ.get("ABP_BROWSER")
@@ -101,13 +102,18 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
         if path is None:
             raise BrowserNotFound(f"no executable browser at {executable}; correct ABP_BROWSER or unset it")
         return BrowserChoice(path, reason)
+
+    # Of these, Playwright fully supports only its own builds.
     if name in ("firefox", "webkit") and (build := _installed_by_playwright(name)):
-        return build  # Playwright's own build is the only one that it fully supports
-    for kind in [name] if name else ["chrome", "chromium", "msedge"]:
+        return build
+
+    names = ("chrome", "chromium", "msedge") if name is None else (name,)
+    for kind in names:
         for command in _COMMANDS[kind]:
             path = shutil.which(command)
             if path is not None:
                 return BrowserChoice(path, "installed on this system")
+
     if name in (None, "chromium"):
         return _installed_by_playwright("chromium")
     return None
@@ -210,6 +216,7 @@ async def _listens(port: int) -> bool:
 
 
 async def _browser_name(port: int) -> str | None:
+    """Return the name of the browser whose DevTools listen at a port of this machine, or ``None``."""
     with contextlib.suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -219,9 +226,11 @@ async def _browser_name(port: int) -> str | None:
                 answer = await reader.read(64 * 1024)
             finally:
                 writer.close()
-        about = decode_json(answer.partition(b"\r\n\r\n")[2])
-        if isinstance(about, dict) and "webSocketDebuggerUrl" in about:
-            return str(about.get("Browser", "a browser"))[:100]
+
+        _, _, body = answer.partition(b"\r\n\r\n")
+        version = decode_json(body)
+        if isinstance(version, dict) and "webSocketDebuggerUrl" in version:
+            return str(version.get("Browser", "a browser"))[:100]
     return None
 
 
@@ -242,6 +251,7 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
     if not ahead and url in checked_ahead:
         checked_ahead.remove(url)
         return
+
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
@@ -251,11 +261,13 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
         if ahead:
             _checked_ahead.set([url])
         return
+
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
-        async with asyncio.timeout(2.0):  # after that, the result is left to the browser
+        async with asyncio.timeout(2.0):
             connection, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
-    except OSError as error:  # TimeoutError, too; for all but a refusal the browser has the better message
+    except OSError as error:
+        # For all but a refusal, a timeout too, the browser has the better message.
         if is_refused(error):
             message = f"cannot open {redact_url(url)}: {NOTHING_LISTENS}; start the app or correct the address"
             raise ConnectFailed(message) from error
@@ -266,12 +278,16 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
 
 
 async def _require_host(url: str, host: str) -> None:
-    if host.endswith(".localhost") or _may_use_proxy():  # a browser knows these names by itself
+    """Raise :class:`~transports.errors.ConnectFailed` for a host name that has no address."""
+    # A browser knows names below .localhost by itself, and a proxy may know any.
+    if host.endswith(".localhost") or _may_use_proxy():
         return
     try:
-        async with asyncio.timeout(0.1):  # a browser looks a name up in far less time than it takes to start
+        # A slower look-up is left to the browser, as it would delay the browser's start.
+        async with asyncio.timeout(0.1):
             await asyncio.get_running_loop().getaddrinfo(host, None)
-    except socket.gaierror as error:  # of other faults the browser has the better message
+    except socket.gaierror as error:
+        # For other faults the browser has the better message.
         if error.errno == socket.EAI_NONAME:
             message = f"cannot open {redact_url(url)}: the host name is not known; correct the address"
             raise ConnectFailed(message) from error

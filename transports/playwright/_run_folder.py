@@ -112,13 +112,16 @@ def _start_time(pid: int) -> int:
 
 
 def sweep() -> None:
+    """Remove the run folders of processes that have ended."""
     for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
             name = _NAME.match(folder.name)
             if name is None:
                 continue
             pid, start_time = int(name[1]), int(name[2])
-            if abs(_start_time(pid) - start_time) > 2:
+            # The start time of a process, as the system computes it, may vary a little.
+            is_running = abs(_start_time(pid) - start_time) <= 2
+            if not is_running:
                 shutil.rmtree(folder, ignore_errors=True)
 
 

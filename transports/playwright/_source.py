@@ -131,6 +131,7 @@ class PageSource:
         if len(owner_options) > 1:
             names = " and ".join(spelled(f"{name}=") for name in owner_options)
             raise UsageError(f"{names} are mutually exclusive")
+
         owner = owner_options[0] if owner_options else ""
         has_context = owner in ("page", "context", "cdp_url")
         if has_context and isinstance(self.browser, str):
@@ -141,11 +142,13 @@ class PageSource:
             raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{owner}=')} out")
         if self.headers is not None and owner not in ("cdp_url", "browser_server"):
             raise headers_without_address()
+
         shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
         if self.storage_state is not None and (has_context or self.profile or self.extension or shares_context):
             raise _state_of_existing_context()
-        for name, kind in (("page", "Page"), ("context", "BrowserContext")):
-            _require_async(name, owners[name], kind)
+
+        for name, class_name in (("page", "Page"), ("context", "BrowserContext")):
+            _require_async(name, owners[name], class_name)
 
     @property
     def _patience(self) -> float:
@@ -174,7 +177,8 @@ class PageSource:
             return self.browser
         if isinstance(self.browser, BrowserLender):
             return await stack.enter_async_context(self.browser.lend())
-        # a service worker of a profile may answer for the app, and a remote browser has another localhost
+
+        # A service worker of a profile may answer for the app, and a remote browser has another localhost.
         if not (self.profile or self.cdp_url or self.browser_server or self.extension):
             await require_listener(url)
         browser = Browser(
@@ -217,32 +221,39 @@ class PageSource:
         except Error as error:
             if is_closed(error):
                 raise
-            first = first_line(error)
-            for name, value in (("timezone", self.timezone), ("locale", self.locale)):
-                if value is not None and f"invalid {name}" in first.lower():
-                    raise UsageError(f"unknown {name} {value!r:.100}") from None
-            hint = ""
-            if browser is not None and browser.engine == "firefox" and "unknown command" in first:
-                hint = "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
-            raise ConnectFailed(f"the browser could not open a page: {first}{hint}") from None
+            raise self._open_error(browser, first_line(error)) from None
+
+    def _open_error(self, browser: Browser | None, reason: str) -> UsageError | ConnectFailed:
+        """Return the error for a page that could not be opened; ``reason`` is the message of Playwright."""
+        for name, value in (("timezone", self.timezone), ("locale", self.locale)):
+            if value is not None and f"invalid {name}" in reason.lower():
+                return UsageError(f"unknown {name} {value!r:.100}")
+
+        if browser is not None and browser.engine == "firefox" and "unknown command" in reason:
+            reason += "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
+        return ConnectFailed(f"the browser could not open a page: {reason}")
 
     async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
+        """Take the caller's page, or open one: in the caller's context, in the browser's, or in a new one."""
         if self.page is not None:
             if self.page in _PAGES_IN_USE:
                 raise UsageError("this page has a session already; close that session, or give another page=")
             _PAGES_IN_USE.add(self.page)
             stack.callback(_PAGES_IN_USE.discard, self.page)
             return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
+
         context = self.context
         if context is None and browser is not None:
             context = browser.context
         if context is not None:
-            if self.storage_state is not None:  # a browser that was lent: nothing is known of it before
+            # Only now is it known that a browser that was lent has a context.
+            if self.storage_state is not None:
                 raise _state_of_existing_context()
             page = await context.new_page()
             stack.push_async_callback(close_quietly, page)
             folder = stack.enter_context(RunFolder()) if browser is None else browser.folder
             return Tab(page, folder, browser)
+
         assert browser is not None
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium",
@@ -251,24 +262,28 @@ class PageSource:
             timezone_id=self.timezone,
         )
         SESSION_CONTEXTS.add(context)
-        # only in a shared browser: one of our own closes its contexts itself
+        # Only in a shared browser: one of our own closes its contexts itself.
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
 
     def _load_storage_state(self) -> Any:
+        """Return the storage state, from its file if it is one. Raises :class:`~transports.errors.UsageError`."""
         state = self.storage_state
         if state is None:
             return None
         try:
             if isinstance(state, (str, Path)):
                 content = read_regular(Path(state).expanduser(), 64 << 20)
-                with parser_limits(content):  # not decode_given(): storage may hold half of a surrogate pair
+                # Not decode_given(): storage may hold half of a surrogate pair.
+                with parser_limits(content):
                     state = json.loads(content)
             if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
                 raise ValueError("it holds neither cookies nor origins")
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not a value of context.storage_state()"
+            reason = "it is not a value of context.storage_state()"
+            if isinstance(error, OSError):
+                reason = str(error.strerror)
             name = spelled("storage_state=")
             if isinstance(self.storage_state, (str, Path)):
                 name += f" {self.storage_state}"
@@ -276,11 +291,11 @@ class PageSource:
         return dict(state)
 
 
-def _require_async(option: str, value: object, kind: str) -> None:
-    if value is None:
-        return
-    if not isinstance(value, getattr(async_api, kind)):
-        raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
+def _require_async(option: str, value: object, class_name: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` unless ``value`` is ``None`` or of that class of
+    ``playwright.async_api``."""
+    if value is not None and not isinstance(value, getattr(async_api, class_name)):
+        raise UsageError(f"{option}= takes a {class_name} of playwright.async_api, not {type(value).__module__}")
 
 
 async def close_quietly(page_or_context: Page | BrowserContext) -> None:
