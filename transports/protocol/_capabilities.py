@@ -127,26 +127,30 @@ class Capabilities(Mapping[str, "Capability"]):
         warning.
         """
         entries = dict(self._entries)
-        nameless = beyond = 0
-        for item in _unwrap(listed):
+        nameless = 0
+        over_limit = 0
+        for item in _listed_entries(listed):
             entry = {"name": item} if isinstance(item, str) else item
             name = entry.get("name") if isinstance(entry, Mapping) else None
             if not isinstance(entry, Mapping) or not isinstance(name, str):
                 nameless += 1
-                if nameless <= 5:  # a broken list may have many
+                # A broken list may have many of them.
+                if nameless <= 5:
                     logger.warning("left out of the app's capabilities: %.80r has no name", item)
                 continue
-            before = entries.get(name)
-            if before:
-                entries[name] = {**before, **{key: value for key, value in entry.items() if value is not None}}
-            elif before is None and len(entries) >= MAX_CAPABILITIES:
-                beyond += 1
+
+            earlier = entries.get(name)
+            if earlier:
+                entries[name] = {**earlier, **{key: value for key, value in entry.items() if value is not None}}
+            elif earlier is None and len(entries) >= MAX_CAPABILITIES:
+                over_limit += 1
             else:
                 entries[name] = entry
-        if beyond:
+
+        if over_limit:
             logger.warning(
                 "left out %s of the app's capabilities: the limit is %s",
-                f"{beyond:,}",
+                f"{over_limit:,}",
                 f"{MAX_CAPABILITIES:,}",
             )
         return Capabilities(entries)
@@ -161,9 +165,9 @@ class Capabilities(Mapping[str, "Capability"]):
         Each part holds names or capabilities in the form of a list. Any part may be missing.
         """
         parts = members_of(change)
-        after = self.merge(parts.get("added")).merge(parts.get("changed"))
+        merged = self.merge(parts.get("added")).merge(parts.get("changed"))
         removed = Capabilities().merge(parts.get("removed"))
-        return after.only(name for name in after if name not in removed)
+        return merged.only(name for name in merged if name not in removed)
 
     def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
         """Return these capabilities with missing fields filled in from the manifest.
@@ -175,8 +179,8 @@ class Capabilities(Mapping[str, "Capability"]):
         for capability in declared:
             entry = entries.get(capability.name)
             if entry:
-                more = capability.model_dump(by_alias=True, exclude_unset=True, exclude={"available", "view"})
-                missing = {key: value for key, value in more.items() if entry.get(key) in (None, "", [], {})}
+                fields = capability.model_dump(by_alias=True, exclude_unset=True, exclude={"available", "view"})
+                missing = {key: value for key, value in fields.items() if entry.get(key) in (None, "", [], {})}
                 entries[capability.name] = {**entry, **missing}
         return Capabilities(entries)
 
@@ -191,10 +195,11 @@ class Capabilities(Mapping[str, "Capability"]):
 
 def is_long(listed: object) -> bool:
     """Return whether an app's raw list has more than :data:`MANY` entries."""
-    return len(_unwrap(listed)) > MANY
+    return len(_listed_entries(listed)) > MANY
 
 
-def _unwrap(listed: object) -> list[object]:
+def _listed_entries(listed: object) -> list[object]:
+    """Return the entries of an app's raw list, which may be wrapped in ``data`` and ``capabilities``."""
     if isinstance(listed, Mapping):
         listed = listed.get("data", listed.get("capabilities"))
         if isinstance(listed, Mapping):
@@ -229,13 +234,17 @@ def with_suggestions(
 ) -> CapabilityError:
     """Add suggestions to the message of the app's error, in place, and return it.
 
-    They are similar capabilities, alternatives, at most three unmet requirements, and ``params`` that the capability
-    does not have. ``name`` is the capability that was called, ``capabilities`` are those of the app.
+    The suggestions are similar capabilities, alternatives, at most three unmet requirements, and ``params`` that the
+    capability does not have. ``name`` is the capability that was called, ``capabilities`` are those of the app.
     """
     called: Capability | None = None
-    if name in capabilities:  # `get` would come here again: the error of an unknown name has suggestions, too
+    # Without `get`, which may come here again: the error of an unknown name has suggestions, too.
+    if name in capabilities:
         called = capabilities[name]
-    hints = unnamed_params(called.input_schema, params) if called is not None else []
+
+    hints: list[str] = []
+    if called is not None:
+        hints += unnamed_params(called.input_schema, params)
     if error.code == "UNKNOWN_CAPABILITY":
         hints.append(_similar_capabilities(error, name, capabilities))
     elif error.alternatives:
@@ -245,6 +254,7 @@ def with_suggestions(
         for requirement in unmet[:3]:
             resolution = f": {requirement.resolution}" if requirement.resolution else ""
             hints.append(f"it needs {requirement.description or requirement.type}{resolution}")
+
     if hints:
         error.message = "; ".join((error.message, *hints))
         error.args = (error.message,)
@@ -257,7 +267,8 @@ def _similar_capabilities(error: CapabilityError, name: str, capabilities: Mappi
     if similar:
         error.alternatives = tuple(similar)
         return f"did you mean {', '.join(similar)}?"
-    # names that are not similar are no substitutes
+
+    # Listed in the message, but not as alternatives: names that are not similar are no substitutes.
     names = error.alternatives or tuple(sorted(islice(capabilities, 5000))[:8])
     if not names:
         return "the app has none"

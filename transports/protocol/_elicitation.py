@@ -37,13 +37,16 @@ def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
     A question without a default is declined, as is a ``destructive`` confirmation unless its default is ``False``.
     """
     key = _KEYS.get(request.method)
-    places = (request.params, _schema_of(request))
-    defaults = [place["default"] for place in places if place.get("default") is not None]
+    sources = (request.params, _schema_of(request))
+    defaults = [source["default"] for source in sources if source.get("default") is not None]
     if key is None or request.method in _NO_DEFAULT or not defaults:
         return DECLINED
-    if key == "confirmed" and defaults[0] is not False and any(place.get("destructive") for place in places):
+
+    default = defaults[0]
+    is_destructive = any(source.get("destructive") for source in sources)
+    if key == "confirmed" and is_destructive and default is not False:
         return DECLINED
-    return {"success": True, "data": {key: defaults[0]}}
+    return {"success": True, "data": {key: default}}
 
 
 def refused_answer(message: str) -> Mapping[str, object]:
@@ -57,12 +60,14 @@ def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
     listed = params.get("options", params.get("choices", enum))
     if not isinstance(listed, list):
         return []
+
     options: list[tuple[str, str]] = []
     for option in listed:
-        value = label = option
         if isinstance(option, Mapping):
             value = option.get("value", option.get("id"))
             label = option.get("label", option.get("title", value))
+        else:
+            value = label = option
         options.append((str(value), str(label)))
     return options
 
@@ -75,21 +80,24 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
     method, any ``data`` fits.
     """
     key = _KEYS.get(request.method)
-    example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
-    form = f'{{"success": True, "data": {example}}}'
+    data_example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
+    form = f'{{"success": True, "data": {data_example}}}'
     if not isinstance(answer, Mapping):
         return f"it is of the type {type(answer).__name__}, not {form}"
     try:
         encode_json(answer)
     except (TypeError, ValueError) as error:
         return f"it is not JSON: {error}"
+
     success = answer.get("success")
-    if success is False or (success is None and (answer.get("cancelled") is True or answer.get("error"))):
+    is_declined = answer.get("cancelled") is True or bool(answer.get("error"))
+    if success is False or (success is None and is_declined):
         return ""
     if success is not True:
         return f"it does not say whether it is a success; return {form}"
     if key is None:
         return ""
+
     data = answer.get("data")
     if not isinstance(data, Mapping) or key not in data:
         return f"its data has no {key!r}; return {form}"
@@ -97,26 +105,32 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
 
 
 def _value_fault(request: ElicitationRequest, key: str, value: object) -> str:
+    """Return a description of the fault in the value of an answer, without the value if it may be a secret."""
     if key == "selected":
         return _selection_fault(request, value)
     if key == "confirmed":
         if isinstance(value, bool):
             return ""
         return f"confirmed is of the type {type(value).__name__}, not True or False"
+
     schema = _schema_of(request) if key == "value" else {}
     fields = schema.get("properties")
     if isinstance(fields, Mapping) and len(fields) == 1 and not isinstance(value, Mapping):
         value = {next(iter(fields)): value}
+
     faults = check_value(schema, value, key)
     if not faults:
         return ""
     place = faults[0].partition(": ")[0]
-    if _is_secret(request, place.rpartition(".")[2]):
-        return f"{place} does not fit the schema"  # the validator's message shows the value
+    field = place.rpartition(".")[2]
+    if _is_secret(request, field):
+        # The validator's message shows the value.
+        return f"{place} does not fit the schema"
     return faults[0]
 
 
 def _selection_fault(request: ElicitationRequest, selected: object) -> str:
+    """Return a description of the first selected value that is not an option; empty if all are, or none is declared."""
     options = [option for option, _ in options_of(request.params)]
     values = selected if isinstance(selected, list) else [selected]
     unknown = [value for value in values if str(value) not in options]
@@ -129,6 +143,7 @@ def _selection_fault(request: ElicitationRequest, selected: object) -> str:
 
 
 def _is_secret(request: ElicitationRequest, field: str) -> bool:
+    """Return whether the name of a field, or the text of its question, suggests that the answer is a secret."""
     texts = (field, *(request.params.get(key) for key in ("title", "message", "prompt", "question")))
     return any(Redactor().is_secret(text) for text in texts if isinstance(text, str))
 

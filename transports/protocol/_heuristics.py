@@ -67,12 +67,13 @@ class Heuristics:
         """
         if len(text) < self.min_chars:
             return None
+
         base64 = _base64_in(text)
         head = base64_head(base64)
         custom_type = self._custom_type(head)
         mime_type = custom_type or self._known_type(head)
         if mime_type is None:
-            return self._binary_string(text) or self._file_of_unknown_type(base64)
+            return self._read_binary_string(text) or self._read_unknown_file(base64)
 
         decoded = self._decode(base64)
         if decoded is None:
@@ -83,7 +84,7 @@ class Heuristics:
             return BinaryData(Encoded(base64, "base64"), mime_type)
         return BinaryData(decoded.data, mime_type)
 
-    def _binary_string(self, text: str) -> BinaryData | None:
+    def _read_binary_string(self, text: str) -> BinaryData | None:
         """Return the content of a binary string (a character per byte), as of ``atob`` or ``readAsBinaryString``."""
         try:
             head = text[:_HEAD_BYTES].encode("latin-1")
@@ -98,7 +99,7 @@ class Heuristics:
             return None
         return BinaryData(data, mime_type)
 
-    def _file_of_unknown_type(self, base64: str) -> BinaryData | None:
+    def _read_unknown_file(self, base64: str) -> BinaryData | None:
         if self.require_magic_bytes or not base64 or self._decode(base64) is None:
             return None
         return BinaryData(Encoded(base64, "base64"))
@@ -122,7 +123,8 @@ class Heuristics:
                 data = b"".join(chunks)
                 return _Decoded(data, data[:_HEAD_BYTES])
             first = next(chunks)
-            for _ in chunks:  # all of it must be valid
+            # All of it must be valid.
+            for _ in chunks:
                 pass
         except BadEncoding:
             return None
@@ -143,7 +145,8 @@ def _base64_in(text: str) -> str:
     elif inline is not None:
         return ""
 
-    line_end = text[:100].find("\n")  # RFC 2045: lines of 60, 64 or 76 characters
+    # RFC 2045: the lines have 60, 64 or 76 characters.
+    line_end = text[:100].find("\n")
     if line_end > 0 and BASE64.fullmatch(text[:line_end].removesuffix("\r")):
         return text.replace("\r", "").replace("\n", "")
     return text
@@ -191,13 +194,18 @@ def _has_second_frame(head: bytes) -> bool:
     """Return whether a second frame of MPEG audio follows the first one (ISO 11172-3 §2.4.2.3)."""
     version = head[1] >> 3 & 3
     layer = head[1] >> 1 & 3
-    bitrate = head[2] >> 4
-    rate = head[2] >> 2 & 3
+    bitrate_index = head[2] >> 4
+    rate_index = head[2] >> 2 & 3
     padding = head[2] >> 1 & 1
-    samples = 1152 if layer == 2 or version == 3 else 576
-    bits = 1000 * _MPEG_KBITS[version == 3, layer][bitrate - 1]
-    length = samples // 8 * bits // _MPEG_RATES[version][rate] + padding
-    return head[length : length + 1] == b"\xff" and head[length + 1 : length + 2] == head[1:2]
+
+    is_version_1 = version == 3
+    is_layer_2 = layer == 2
+    samples = 1152 if is_layer_2 or is_version_1 else 576
+    bits_per_second = 1000 * _MPEG_KBITS[is_version_1, layer][bitrate_index - 1]
+    frame_bytes = samples // 8 * bits_per_second // _MPEG_RATES[version][rate_index] + padding
+
+    # The first two bytes of all frames are the same.
+    return head[frame_bytes : frame_bytes + 1] == b"\xff" and head[frame_bytes + 1 : frame_bytes + 2] == head[1:2]
 
 
 def _has_first_icon(content: bytes) -> bool:

@@ -37,9 +37,8 @@ def plain_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return re.sub(
-        _NOT_PLAIN, _plain_character, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
-    )
+    text = text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    return re.sub(_NOT_PLAIN, _plain_character, text)
 
 
 def plain_json(text: str) -> str:
@@ -85,6 +84,7 @@ def plain_schema(schema: Mapping[str, object]) -> dict[str, object] | None:
 
 
 def _schema_value(key: str, value: object) -> object:
+    """Return the plain form of a schema's value. Raises :class:`ValueError` if other texts than titles would change."""
     if plain_text(key) != key:
         raise ValueError(key)
     if isinstance(value, str):
@@ -135,14 +135,17 @@ def redact_url(url: str) -> str:
     """
     url = url.strip()
     if url[:10].lower() == "mcp+stdio:":
-        head, space, _ = url.partition(" ")
-        return head + " …" * bool(space)
+        command, space, _ = url.partition(" ")
+        return f"{command} …" if space else command
+
     if url[:5].lower() == "data:":
         head, comma, _ = url[:80].partition(",")
-        return (head if comma else "data:") + ",…"
-    bare, _, _ = url.partition("#")
-    bare, mark, _ = bare.partition("?")
-    return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")
+        return f"{head},…" if comma else "data:,…"
+
+    without_fragment, _, _ = url.partition("#")
+    address, question_mark, _ = without_fragment.partition("?")
+    address = _USERINFO.sub(r"\1", address)
+    return f"{address}?…" if question_mark else address
 
 
 def is_address(target: str) -> bool:

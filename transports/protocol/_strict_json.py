@@ -99,17 +99,23 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
 
 
 def _decode(text: str | bytes, at_most: int, levels: int) -> object:
-    if len(text) > 1 << 16:  # the collector pauses only for what is long
+    """Parse JSON within the limits. Raises :class:`ValueError`, and :class:`OverLimit` for too many values."""
+    # For a short text, pausing the garbage collector and counting values would cost more than they save.
+    long_text = 64 * 1024
+    if len(text) > long_text:
         if has_more_values(text, at_most):
             raise OverLimit(f"has more than {at_most:,} values and names, which is the limit", at_most)
         _check_levels(text, levels)
         with parser_limits(), without_collection():
             return _DECODE(text)
-    if len(text) > levels:  # long enough to be deep
+
+    # A text with fewer characters cannot be nested deeper.
+    if len(text) > levels:
         _check_levels(text, levels)
+    # Without parser_limits(): a context manager would cost seven more calls for a small message.
     try:
         return _DECODE(text)
-    except RecursionError as error:  # a context manager is seven calls more in a small call
+    except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
@@ -118,11 +124,18 @@ _ESCAPE = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\
 
 
 def without_half_pairs(text: bytes) -> bytes:
-    """Return JSON with U+FFFD in the place of each half of a pair of surrogates. JavaScript and Python write one for a
-    text that was cut in the middle of a character; strict parsers refuse it."""
+    """Return JSON with U+FFFD in the place of each half of a pair of surrogates.
+
+    JavaScript and Python write a half for a text that was cut in the middle of a character; strict parsers refuse it.
+    """
     if b"\\ud" not in text and b"\\uD" not in text:
         return text
-    return _ESCAPE.sub(lambda escape: b"\\ufffd" if len(escape[0]) == 6 else escape[0], text)
+
+    def replace_half(escape: re.Match[bytes]) -> bytes:
+        is_half = len(escape[0]) == len(rb"\ud800")
+        return rb"\ufffd" if is_half else escape[0]
+
+    return _ESCAPE.sub(replace_half, text)
 
 
 def _check_levels(text: str | bytes, levels: int) -> None:
@@ -140,17 +153,24 @@ def has_more_levels(text: str | bytes, limit: int) -> bool:
     data = text.encode(errors="replace") if isinstance(text, str) else text
     if data.count(b"[") + data.count(b"{") <= limit:
         return False
-    if b"\\" in data:  # without escapes, each quotation mark begins or ends a text
+
+    # Without escapes, each quotation mark begins or ends a text.
+    if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")  # what is between other marks stays between marks
+    # Remove empty pairs of quotation marks: what is inside a text stays inside a text.
+    steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")
     if b'"' in steps:
+        # Every second part is outside texts.
         steps = b"".join(steps.split(b'"')[::2])
+
+    # Remove the innermost brackets a few times: few texts are nested deeper, and this is much faster than counting.
     level = 0
-    while level < min(limit, 4):  # innermost brackets first: few texts are nested deeper
+    while level < min(limit, 4):
         if steps.count(b"\x01") <= limit - level:
             return False
         steps = steps.replace(b"\x01\xff", b"")
         level += 1
+
     for start in range(0, len(steps), _COUNTED):
         levels = [*accumulate(memoryview(steps[start : start + _COUNTED]).cast("b"), initial=level)]
         if max(levels) > limit:
@@ -167,15 +187,18 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
     """
     if len(text) <= limit:
         return False
-    most = 0
-    for piece in _pieces(text):
-        most += _marks(piece)
-        if most > limit:  # an upper bound, which includes marks in texts
+
+    # First an upper bound, which includes marks in texts: it decides most cases, and is fast.
+    marks = 0
+    for piece in _split_into_pieces(text):
+        marks += _count_marks(piece)
+        if marks > limit:
             break
     else:
         return False
+
     counter = ValueCounter()
-    return any(counter.add(piece) > limit for piece in _pieces(text))
+    return any(counter.add(piece) > limit for piece in _split_into_pieces(text))
 
 
 class ValueCounter:
@@ -186,28 +209,36 @@ class ValueCounter:
 
     def __init__(self) -> None:
         self.count = 0
-        self._inside = False  # a text
-        self._held = b""  # the first half of an escape
+        self._inside_text = False
+        # The first half of an escape, held back until the next piece.
+        self._held = b""
 
     def add(self, piece: bytes) -> int:
         """Count one more piece and return the total."""
         piece = self._held + piece
         self._held = b""
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # it ends within an escape
+        backslashes_at_end = len(piece) - len(piece.rstrip(b"\\"))
+        if backslashes_at_end % 2:
+            # The piece ends within an escape.
             self._held = piece[-1:]
-        if b"\\" in piece:  # without escapes, each quotation mark begins or ends a text
+
+        # Without escapes, each quotation mark begins or ends a text.
+        if b"\\" in piece:
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')
-        self.count += _marks(b"".join(parts[self._inside :: 2]))  # every second part is outside texts
-        self._inside ^= len(parts) % 2 == 0
+        # Every second part is outside texts.
+        first_outside = 1 if self._inside_text else 0
+        self.count += _count_marks(b"".join(parts[first_outside::2]))
+        has_odd_quotation_marks = len(parts) % 2 == 0
+        self._inside_text ^= has_odd_quotation_marks
         return self.count
 
 
-def _marks(data: bytes) -> int:
+def _count_marks(data: bytes) -> int:
     return len(data.translate(None, _NO_MARKS))
 
 
-def _pieces(text: str | bytes) -> Iterator[bytes]:
+def _split_into_pieces(text: str | bytes) -> Iterator[bytes]:
     for start in range(0, len(text), _COUNTED):
         piece = text[start : start + _COUNTED]
         yield piece.encode(errors="replace") if isinstance(piece, str) else piece
@@ -230,7 +261,7 @@ def json_lines(
             continue
         place = f"{where}, line {number}".removeprefix(", ")
         try:
-            document = _object_of(text, place, kind)
+            document = _parse_object(text, place, kind)
         except UsageError as error:
             if refuse is None:
                 raise
@@ -241,7 +272,8 @@ def json_lines(
             yield number, len(text), document
 
 
-def _object_of(line: bytes, place: str, kind: str) -> dict[str, object]:
+def _parse_object(line: bytes, place: str, kind: str) -> dict[str, object]:
+    """Return the object of one line. Raises :class:`~transports.errors.UsageError`, which begins with ``place``."""
     if len(line) > _MAX_LINE:
         raise UsageError(f"{place} is longer than {_MAX_LINE >> 20} MiB; give files as files")
     try:

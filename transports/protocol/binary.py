@@ -64,6 +64,7 @@ class Encoded:
 
 
 def _decode_base64(text: str | memoryview) -> Iterator[bytes]:
+    """Yield the bytes of padded base64, a chunk at a time. Raises :class:`~transports.errors.BadEncoding`."""
     altchars = b"-_" if _is_url_safe(text) else None
     for start in range(0, len(text), _CHUNK_CHARS):
         part = text[start : start + _CHUNK_CHARS]
@@ -113,12 +114,15 @@ def sniff_base64(text: str) -> str | None:
 
 
 def base64_head(text: str) -> bytes:
-    """Return the first 4,098 bytes of base64 text, or fewer if it ends or is broken before that. Missing bits at the
-    end of a broken text are zero."""
-    run = _NOT_BASE64.split(text[:5464], maxsplit=1)[0]
-    missing = "A" * (-len(run) % 4)
+    """Return the first 4,098 bytes of base64 text, or fewer if it ends or is broken before that.
+
+    Missing bits at the end of a broken text are zero."""
+    # Four characters are three bytes: 5,464 characters are 4,098 bytes.
+    valid_start = _NOT_BASE64.split(text[:5464], maxsplit=1)[0]
+    # The character "A" stands for six zero bits.
+    missing = "A" * (-len(valid_start) % 4)
     try:
-        return b"".join(Encoded(run + missing, "base64").chunks())
+        return b"".join(Encoded(valid_start + missing, "base64").chunks())
     except BadEncoding:
         return b""
 
@@ -132,8 +136,10 @@ def decode_data_url(text: str) -> Encoded | bytes | None:
     head = _DATA_URL.match(text[:1024])
     if head is None:
         return None
+
     body = text[head.end() :]
-    if head[1]:
+    is_base64_body = bool(head[1])
+    if is_base64_body:
         base64 = unquote(body)
         for space in "\t\n\f\r ":
             base64 = base64.replace(space, "")
@@ -209,10 +215,12 @@ class BinaryData:
         """
         path = Path(path)
         try:
-            with open_regular(path) as file:  # opening a pipe would wait, and reading it here would empty it
+            # Only a regular file: opening a pipe would wait, and reading it here would empty it.
+            with open_regular(path) as file:
                 head = file.read(4096)
                 size = os.fstat(file.fileno()).st_size
-        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        except (OSError, ValueError) as error:
+            # ValueError: there is a NUL in the name.
             reason = error.strerror if isinstance(error, OSError) else error
             raise UsageError(f"{str(path)!r} cannot be read ({reason}); correct the path") from error
         return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
