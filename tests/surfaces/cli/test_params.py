@@ -128,7 +128,7 @@ def test_the_schema_decides_whether_a_value_is_text(tmp_path: Path) -> None:
     }
     pairs = ["phone=1234567890", "deep.id=1e5", "deep.n=7", "either=12", f"page=@{page}", "maybe=null", "count=x"]
     given = read_params('{"other": 1}', pairs, ())
-    assert given.fitting(schema) == {
+    assert given.fit_to(schema) == {
         "other": 1,
         "phone": "1234567890",
         "deep": {"id": "1e5", "n": 7},
@@ -137,8 +137,8 @@ def test_the_schema_decides_whether_a_value_is_text(tmp_path: Path) -> None:
         "maybe": None,
         "count": "x",
     }
-    assert given["phone"] == 1234567890 and given.fitting({}) == given
-    assert read_params('{"phone": 1}', (), ()).fitting(schema) == {"phone": 1}  # --params is JSON
+    assert given["phone"] == 1234567890 and given.fit_to({}) == given
+    assert read_params('{"phone": 1}', (), ()).fit_to(schema) == {"phone": 1}  # --params is JSON
 
 
 def test_text_stays_text_in_each_command_that_calls(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ from ._signals import draining
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from rich.progress import Progress
+
     from ...batch._batch import Engine
     from ...batch._jobs import Consent
     from ...batch._runner import RunOptions
@@ -192,15 +194,18 @@ class BatchProgress:
         self._as_json = as_json
         self._counts = counts
         self._total = counts.total
-        self._ended = self._ended_before = counts.total - counts.open
+        self._ended = counts.total - counts.open
+        self._ended_at_start = self._ended
         self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
         self._recent: deque[float] = deque(maxlen=_MAX_ENDS)
-        self._bar = None
+        self._bar: Progress | None = None
         if as_json:
             print_event({"event": "begun", **counts.as_dict()})
             return
-        if not shows_progress():
-            return
+        if shows_progress():
+            self._add_bar()
+
+    def _add_bar(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -224,60 +229,73 @@ class BatchProgress:
             self._bar.stop()
 
     def settled(self, settlement: Settlement) -> None:
+        """Report the end of a job, or of an attempt that is repeated."""
         from ...batch._jobs import State
 
         outcome = settlement.outcome
         retry_delay = settlement.again_after
         if self._as_json:
-            print_event(
-                {
-                    "event": "ended" if retry_delay is None else "retried",
-                    "id": outcome.job.id,
-                    "key": settlement.key,
-                    "status": outcome.state.value,
-                    "error_code": outcome.error_code,
-                    "error": outcome.error,
-                    "duration_ms": round(outcome.milliseconds, 1),
-                    **({} if retry_delay is None else {"again_after": round(retry_delay, 3)}),
-                }
-            )
+            event = {
+                "event": "ended" if retry_delay is None else "retried",
+                "id": outcome.job.id,
+                "key": settlement.key,
+                "status": outcome.state.value,
+                "error_code": outcome.error_code,
+                "error": outcome.error,
+                "duration_ms": round(outcome.milliseconds, 1),
+            }
+            if retry_delay is not None:
+                event["again_after"] = round(retry_delay, 3)
+            print_event(event)
+
         if retry_delay is None:
-            self._show(self._ended + 1, self._failed + (outcome.state is not State.SUCCEEDED))
+            failed = self._failed
+            if outcome.state is not State.SUCCEEDED:
+                failed += 1
+            self._show_counts(self._ended + 1, failed)
 
     def counted(self, counts: Counts) -> None:
         """Show the number of jobs in each state, for an engine that does not report single jobs."""
         from ...batch._jobs import State
 
-        if counts != self._counts:
-            self._counts = counts
-            if self._as_json:
-                print_event({"event": "progress", **counts.as_dict()})
-            self._show(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
+        if counts == self._counts:
+            return
+        self._counts = counts
+        if self._as_json:
+            print_event({"event": "progress", **counts.as_dict()})
+        self._show_counts(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
 
-    async def keep_telling(self) -> None:
+    async def keep_updating(self) -> None:
         """Show the progress also while no job ends, until the task is cancelled."""
         while not self._as_json:
             if self._bar is not None:
                 await asyncio.sleep(_BAR_INTERVAL)
-                self._draw()
-                continue
-            await asyncio.sleep(_NOTE_INTERVAL)
-            note = f"{self._ended} of {self._total} jobs have ended"
-            details = ", ".join(filter(None, (self._failed_text(), self._rate_text())))
-            if details:
-                note += f" ({details})"
-            print_note(note)
+                self._draw_bar()
+            else:
+                await asyncio.sleep(_NOTE_INTERVAL)
+                self._print_progress_note()
 
-    def _show(self, ended: int, failed: int) -> None:
-        self._recent.extend([time.monotonic()] * min(ended - self._ended, _MAX_ENDS))
-        self._ended, self._failed = ended, failed
+    def _print_progress_note(self) -> None:
+        note = f"{self._ended} of {self._total} jobs have ended"
+        details = ", ".join(filter(None, (self._failed_text(), self._rate_text())))
+        if details:
+            note += f" ({details})"
+        print_note(note)
+
+    def _show_counts(self, ended: int, failed: int) -> None:
+        """Note that more jobs have ended, and draw the bar again."""
+        newly_ended = min(ended - self._ended, _MAX_ENDS)
+        self._recent.extend([time.monotonic()] * newly_ended)
+        self._ended = ended
+        self._failed = failed
         if self._bar is not None:
-            self._draw()
+            self._draw_bar()
 
     def _failed_text(self) -> str:
         return f"{self._failed} failed" if self._failed else ""
 
     def _rate_text(self) -> str:
+        """Return the rate of ends in the last ten seconds; empty if fewer than two jobs ended in that time."""
         now = time.monotonic()
         while self._recent and now - self._recent[0] > _RATE_WINDOW:
             self._recent.popleft()
@@ -286,9 +304,9 @@ class BatchProgress:
         seconds = max(now - self._recent[0], 0.001)
         return f"{len(self._recent) / seconds:.1f}/s"
 
-    def _draw(self) -> None:
+    def _draw_bar(self) -> None:
         assert self._bar is not None
-        rate = self._rate_text() if self._ended > self._ended_before else _OPENING
+        rate = self._rate_text() if self._ended > self._ended_at_start else _OPENING
         self._bar.update(self._task, completed=self._ended, rate=rate, failed=self._failed_text())
 
 
@@ -337,12 +355,12 @@ async def work_off(
         )
 
     with draining(drain) as signalled, progress:
-        telling = begin(progress.keep_telling())
+        updating = begin(progress.keep_updating())
         try:
             async with _serving_metrics(metrics):
                 report = await engine.run()
         finally:
-            telling.cancel()
+            updating.cancel()
         stopped = signalled()
     browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
     status = stopped.status if stopped else exit_status(await ledger.counts())
@@ -376,6 +394,7 @@ def print_report(
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
+
     states, codes, hints, copies = report["states"], report["codes"], report["hints"], report["copies"]
     counts = states if isinstance(states, dict) else {}
     jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
@@ -385,12 +404,15 @@ def print_report(
         print_text(f"Lines: {report['lines']}, of which {copies} {repeat}")
     if isinstance(codes, dict) and codes:
         print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
-    for hint in hints if isinstance(hints, list) else ():
-        print_text(f"Hint: {hint}")
+    if isinstance(hints, list):
+        for hint in hints:
+            print_text(f"Hint: {hint}")
+
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if counts.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-    step = _next_step(counts, None if run is None else shlex.quote(str(run)))
+    quoted_run = None if run is None else shlex.quote(str(run))
+    step = _next_step(counts, quoted_run)
     if step is not None:
         print_text(step)
 
@@ -503,7 +525,9 @@ def run_(
                 print_note(f"{count} {verb} run again")
             status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
             report = await export_run(opened, out, browsers)
-            print_report(report, out, run=out if ledger is None and working.store is None else None, as_json=as_json)
+            # Commands on the run take its folder only if the ledger and the files are in it.
+            is_in_folder = ledger is None and working.store is None
+            print_report(report, out, run=out if is_in_folder else None, as_json=as_json)
         return status
 
     return run_async(work)
@@ -610,7 +634,8 @@ async def export(
     folder = Path(run) if out is None else out
     async with open_run(run, read_only=True) as ledger:
         report = await export_run(ledger, folder)
-        print_report(report, folder, run=Path(run) if files is None and "://" not in run else None, as_json=as_json)
+        names_folder = files is None and "://" not in run
+        print_report(report, folder, run=Path(run) if names_folder else None, as_json=as_json)
         if files is not None:
             async with open_store(store or Path(run) / "files") as opened:
                 count = await export_files(ledger, opened, files, name)

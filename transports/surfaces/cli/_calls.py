@@ -87,6 +87,7 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
+
     rows = list(islice(_parameter_rows(capability.input_schema), LIMITS.parameters + 1))
     if len(rows) > LIMITS.parameters:
         rows[LIMITS.parameters :] = [("…", "", "", "", "and more")]
@@ -96,18 +97,23 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
         print_rows((head, *rows), indent="  ")
     else:
         print_text("It declares no parameters.")
-    print_text(f"\nexample: {plain_line(_example(capability, target))}")
+
+    example = plain_line(_example_call(capability, target))
+    print_text(f"\nexample: {example}")
 
 
 def _parameter_rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield path, type, "yes" for a required one, default and description of each declared parameter."""
     for path, declared, required in declared_parameters(schema):
+        default = ""
+        if "default" in declared:
+            default = _cut_cell(json.dumps(declared["default"], ensure_ascii=False))
         needed = "yes" if required else ""
-        default = _cut(json.dumps(declared["default"], ensure_ascii=False)) if "default" in declared else ""
         description = str(declared.get("description", ""))
-        yield _cut(path), _type_of(declared), needed, default, description
+        yield _cut_cell(path), _type_of(declared), needed, default, description
 
 
-def _cut(text: str) -> str:
+def _cut_cell(text: str) -> str:
     if len(text) <= LIMITS.cell:
         return text
     return text[: LIMITS.cell - 1] + "…"
@@ -122,11 +128,11 @@ def _type_of(schema: Mapping[str, Any]) -> str:
         choices = " | ".join(map(str, values))
         if len(choices) <= LIMITS.choices:
             return choices
-        return f"{_cut(choices)} ({len(values)})"
-    return _cut(type_name(schema))
+        return f"{_cut_cell(choices)} ({len(values)})"
+    return _cut_cell(type_name(schema))
 
 
-def _example(capability: Capability, target: Sequence[str]) -> str:
+def _example_call(capability: Capability, target: Sequence[str]) -> str:
     """Return an example call, with the app's own example of parameters or the smallest valid required parameters."""
     from ...testing.conformance._inputs import CannotGenerate, generated_params
 
@@ -137,20 +143,22 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
         params = {}
     if not schema.get("examples"):
         params = {name: _placeholder(name, schema) or value for name, value in params.items()}
-    words = [shell_word(word) for word in (*target, capability.name)]
+
+    files: dict[str, str] = {}
     values: dict[str, object] = {}
     for name, value in params.items():
-        if not isinstance(value, BinaryData):
-            values[name] = value
-            continue
-        file = name.upper() + Path(value.filename or "").suffix
-        if target:
-            words += ["--file", shell_word(f"{name}={file}")]
+        if isinstance(value, BinaryData):
+            files[name] = name.upper() + Path(value.filename or "").suffix
         else:
-            words.append(f"{name}@{file}")
+            values[name] = value
+
+    words = [shell_word(word) for word in (*target, capability.name)]
     if target:
+        for name, file in files.items():
+            words += ["--file", shell_word(f"{name}={file}")]
         words += example_words(values)
     else:
+        words += [f"{name}@{file}" for name, file in files.items()]
         words += [f"{name}={json_line(value)}" for name, value in values.items()]
     return " ".join(words)
 
@@ -201,6 +209,7 @@ async def call_each(
     are printed."""
     results: list[dict[str, object]] = []
     failed = 0
+
     for count, (number, params) in enumerate(lines, 1):
         bar.set_label(f"{capability} {count}/{len(lines)}")
         try:
@@ -223,6 +232,7 @@ async def call_each(
                 else:
                     print_text(f"line {number}")
                     print_result(result)
+
     if as_json:
         print_json({"success": not failed, "results": results})
     if failed:
@@ -230,18 +240,19 @@ async def call_each(
     return 1 if failed else 0
 
 
-def fitting(params: Params, app: Session, capability: str) -> dict[str, object]:
+def params_for(params: Params, app: Session, capability: str) -> dict[str, object]:
+    """Return parameters as the schema of a capability takes them; unchanged for an unknown capability."""
     declared = app.capabilities.get(capability)
     if declared is None:
         return params
-    return params.fitting(declared.input_schema)
+    return params.fit_to(declared.input_schema)
 
 
 def routing_of_options(preset: str | None, options: Sequence[str] | None) -> RoutingConfig | str | None:
     """Return the routing of ``--preset`` and ``--routing KEY=VALUE``, for :func:`transports.connect`.
 
-    Dots in a key lead into tables, and a value is JSON, else text. Settings of a file hold besides, unless there is a
-    preset. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
+    A dot in a key leads into a table, and a value is JSON, otherwise text. The options override the settings file or,
+    if there is one, the preset. Raises :class:`~transports.errors.UsageError` with the name of the wrong key."""
     if not options:
         return preset
     from ...routing._policy import RoutingConfig
@@ -255,7 +266,8 @@ def routing_of_options(preset: str | None, options: Sequence[str] | None) -> Rou
         with suppress(ProtocolError):
             value = decode_json(text)
         set_path(table, key.strip().split("."), value)
-    settings = routing_of(read_config()) if preset is None else RoutingConfig({"preset": preset})
+
+    settings = RoutingConfig({"preset": preset}) if preset is not None else routing_of(read_config())
     return settings.with_options(table, "--routing")
 
 
@@ -341,7 +353,7 @@ def call(
             async with open_app(
                 target, connection, store=output, record=record, routing=policy, pause=bar.pause
             ) as app:
-                values = fitting(params, app, capability)
+                values = params_for(params, app, capability)
                 if lines is not None:
                     lines = [(number, values | line) for number, line in lines]
                     return await call_each(
@@ -357,22 +369,23 @@ def call(
             print_result(result)
         return 0
 
-    with _private_addresses() if insecure_private_addresses else nullcontext():
+    with _allow_private_addresses() if insecure_private_addresses else nullcontext():
         return run_async(work)
 
 
 @contextmanager
-def _private_addresses() -> Iterator[None]:
+def _allow_private_addresses() -> Iterator[None]:
+    """Set the variable that allows downloads from private addresses while the context lasts."""
     name = "ABP_ALLOW_PRIVATE_ADDRESSES"
-    before = os.environ.get(name)
+    previous_value = os.environ.get(name)
     os.environ[name] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if previous_value is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = previous_value
 
 
 @spread_groups
@@ -415,7 +428,9 @@ def capabilities(
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
-    version = app.version if app.version != "0" else ""  # that of a page with an adapter, which has none
+    """Print the app's name, version and id, then its capabilities."""
+    # A page with an adapter has no version, and reports 0.
+    version = app.version if app.version != "0" else ""
     id_ = f"({app.id})" if app.id else ""
     print_text(" ".join(plain_line(text) for text in (app.name, version, id_) if text))
     print_names(capabilities)

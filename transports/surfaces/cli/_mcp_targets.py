@@ -14,7 +14,7 @@ import typer.core
 from ...errors import ABPError
 from ...protocol._capabilities import find_capability
 from ...protocol._plain_text import plain_line
-from ._calls import fitting, print_names
+from ._calls import params_for, print_names
 from ._options import (
     ConnectionOptions,
     Headers,
@@ -159,7 +159,7 @@ def view(
         with ProgressBar(tool) as bar:
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
                 find_capability(app.info.name, tool, app.capabilities)
-                async with app.open_view(tool, fitting(tool_params, app, tool), **view_options) as opened:
+                async with app.open_view(tool, params_for(tool_params, app, tool), **view_options) as opened:
                     results = await _call_in_order(opened, calls, timeout, bar)
                     document = await _document_of(opened, app.capabilities[tool].view, results)
                     if screenshot is not None:
@@ -198,7 +198,8 @@ async def _call_in_order(
     for name, params in calls:
         bar.set_label(name)
         try:
-            results.append((name, await view.call(name, fitting(params, view, name), timeout=timeout)))
+            result = await view.call(name, params_for(params, view, name), timeout=timeout)
+            results.append((name, result))
         except ABPError as error:
             results.append((name, with_quoted_parameter(error)))
             if not error.session_survives:

@@ -72,13 +72,16 @@ _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is n
 
 
 def with_quoted_parameter(error: E) -> E:
-    """Return an error, changed in place: for a text parameter that was decoded as JSON, the message gains the ``-p``
-    that quotes it."""
+    """Add to the message of an error how to quote a text parameter that was decoded as JSON. Return the same error."""
     faults = error.details.get("faults")
-    if isinstance(error, UsageError) and isinstance(faults, list):
-        match = next(filter(None, (_READ_AS_JSON.match(str(fault)) for fault in faults)), None)
+    if not isinstance(error, UsageError) or not isinstance(faults, list):
+        return error
+    for fault in faults:
+        match = _READ_AS_JSON.match(str(fault))
         if match is not None:
-            error.message += f"; as text: -p '{match[1]}=\"{match[2]}\"'"
+            key, value = match[1], match[2]
+            error.message += f"; as text: -p '{key}=\"{value}\"'"
+            break
     return error
 
 
@@ -322,8 +325,10 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
     configure()
-    if level != "DEBUG":  # asyncio logs long warnings about pending tasks when a driver is killed
+    # asyncio logs long warnings about pending tasks when a driver is killed.
+    if level != "DEBUG":
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
     try:
         return asyncio.run(_until_stopped(work()))
     finally:
@@ -332,11 +337,15 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
 async def _until_stopped(work: Coroutine[object, object, T]) -> T:
     """Await ``work`` and cancel it on a signal, so that it closes its resources."""
-    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
     with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
         await asyncio.wait((task,))
         stop = signalled()
-    if stop is not None and (task.cancelled() or task.exception() is not None):
+
+    # Work that still succeeded after the signal has a result.
+    failed = task.cancelled() or task.exception() is not None
+    if stop is not None and failed:
         raise stop
     return task.result()
 
@@ -344,28 +353,37 @@ async def _until_stopped(work: Coroutine[object, object, T]) -> T:
 def report_error(error: Exception, *, as_json: bool) -> int:
     """Print an error with its remedy, and return the exit status: 2 for bad usage, including parameters that the app
     refuses, 141 for a closed reader of stdout, otherwise 1."""
-    if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would flush stdout at exit and print an error
+    if isinstance(error, BrokenPipeError):
+        # The reader has gone, as in `abp … | head`. Python would flush stdout at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
-    if hasattr(error, "format_message"):  # an error of the argument parser, whose class is private to Typer
-        error = UsageError(_usage_message(error))
-    if isinstance(error, ABPError):
-        failure = with_quoted_parameter(error)
-    elif isinstance(error, OSError):
-        file = f"{error.filename}: " if error.filename else ""
-        failure = ABPError(f"the system refused: {file}{error.strerror or error}")
-    else:
-        logger.debug("the traceback:", exc_info=error)
-        failure = ABPError(
-            f"this should not have happened ({type(error).__name__}: {error}); "
-            "please report it, with what ABP_LOG_LEVEL=DEBUG shows"
-        )
+
+    failure = _as_abp_error(error)
     print_error(failure)
     if as_json:
-        with suppress(OSError, ABPError):  # stdout is closed; stderr has the error
+        # Stdout may be closed; stderr has the error already.
+        with suppress(OSError, ABPError):
             print_json(error_document(failure))
-    refused = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
-    return 2 if refused or isinstance(failure, UsageError) else 1
+
+    refused_by_app = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
+    return 2 if refused_by_app or isinstance(failure, UsageError) else 1
+
+
+def _as_abp_error(error: Exception) -> ABPError:
+    """Return any error of a command as one with a code and a remedy."""
+    # Errors of the argument parser have this method; their class is private to Typer.
+    if hasattr(error, "format_message"):
+        return with_quoted_parameter(UsageError(_usage_message(error)))
+    if isinstance(error, ABPError):
+        return with_quoted_parameter(error)
+    if isinstance(error, OSError):
+        file = f"{error.filename}: " if error.filename else ""
+        return ABPError(f"the system refused: {file}{error.strerror or error}")
+    logger.debug("the traceback:", exc_info=error)
+    return ABPError(
+        f"this should not have happened ({type(error).__name__}: {error}); "
+        "please report it, with what ABP_LOG_LEVEL=DEBUG shows"
+    )
 
 
 def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
@@ -408,35 +426,55 @@ def _print_value(value: object) -> None:
 
 
 def _usage_message(error: Exception) -> str:
-    """Return the message of the argument parser with a hint at the help of the command."""
+    """Return the message of the argument parser in our words, with a remedy and a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-    text = _CONDITION.sub(lambda match: _PLAIN_CONDITIONS[match[1] or ""], text[:1].lower() + text[1:])
+    text = text[:1].lower() + text[1:]
+    text = _CONDITION.sub(lambda match: _PLAIN_CONDITIONS[match[1] or ""], text)
+
     context = getattr(error, "ctx", None)
     if context is None:
         return f"{text}; see `abp --help`"
     hint = f"see `{context.command_path} --help`"
+
     option = getattr(error, "option_name", None)
-    similar = similar_names(option, getattr(error, "possibilities", None) or (), most=1) if option else ()
-    if similar:
-        return f"no such option: {option}; did you mean {similar[0]}?; {hint}"
+    if option:
+        similar = similar_names(option, getattr(error, "possibilities", None) or (), most=1)
+        if similar:
+            return f"no such option: {option}; did you mean {similar[0]}?; {hint}"
+
     if text.startswith("missing argument"):
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
         if "'CAPABILITY'" in text:
             text += "; `abp capabilities TARGET` lists them"
         return f"{text}; the form is `{form}`, {hint}"
-    extra_file = re.search(r"unexpected extra argument.*? \((@\S+)\)$", text)
-    if extra_file:
-        return f"{text}; write --params {shlex.quote(extra_file[1])}, {hint}"
-    extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
-    if extra and any("-p" in param.opts for param in context.command.params):
-        # the parser joins the words with spaces, so a value with spaces cannot be told from several words
-        pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
-        return f"{text}; write -p {pair}, {hint}"
+
+    remedy = _extra_argument_remedy(text, context)
+    if remedy is not None:
+        return f"{text}; {remedy}, {hint}"
+
     list_commands = getattr(context.command, "list_commands", None)
     text = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", text)
     if list_commands is not None and "command" in text and "did you mean" not in text:
         return f"{text}; the commands are {', '.join(list_commands(context))}, {hint}"
     return f"{text}; {hint}"
+
+
+def _extra_argument_remedy(text: str, context: Any) -> str | None:
+    """Return the option that is missing before an extra argument: ``--params`` for ``@FILE`` and ``-p`` for
+    ``KEY=VALUE``; ``None`` for any other message."""
+    extra_file = re.search(r"unexpected extra argument.*? \((@\S+)\)$", text)
+    if extra_file:
+        return f"write --params {shlex.quote(extra_file[1])}"
+
+    extra_pair = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
+    takes_pairs = any("-p" in param.opts for param in context.command.params)
+    if extra_pair is None or not takes_pairs:
+        return None
+    key, value = extra_pair[1], extra_pair[2]
+    # The parser joins the words with spaces, so this may be one value with spaces, or several words.
+    if " " in value:
+        return f"write -p {key}…"
+    return f"write -p {shlex.quote(key + value)}"
 
 
 #: Conditions on a value in the words of pydantic, which Typer passes on, and in ours.
@@ -452,12 +490,15 @@ def print_error(error: ABPError, prefix: str = "") -> None:
     """Print an error as one line on stderr. The diff of a replay, the invalid lines of a batch input and the places of
     evidence follow on lines of their own."""
     message = prefix + error.message
-    detail = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(error.code, "")
-    below = str(error.details.get(detail, ""))
+    key_by_code = {NotRecorded.code: "diff", UsageError.code: "refused"}
+    extra_lines = str(error.details.get(key_by_code.get(error.code, ""), ""))
+
     if error.alternatives and not any(name in message for name in error.alternatives):
         message += f"; did you mean {', '.join(error.alternatives)}?"
-    print_note(f"{message.removesuffix(below).rstrip()} [{error.code}]", always=True)
-    for line in below.splitlines():
+    message = message.removesuffix(extra_lines).rstrip()
+
+    print_note(f"{message} [{error.code}]", always=True)
+    for line in extra_lines.splitlines():
         print_line(f"    {line}")
     for line in evidence_lines(error.evidence):
         print_note(line)
@@ -593,14 +634,17 @@ def finish() -> None:
     """Flush spans and metrics within three seconds, if :func:`configure` has set up telemetry."""
     if not _configured:
         return
+    # OpenTelemetry logs every failed attempt.
     if not _kit_logger.isEnabledFor(logging.INFO):
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every failed attempt
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+
     from opentelemetry import metrics, trace
 
     providers: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]
     threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
     for thread in threads:
         thread.start()
+
     deadline = time.monotonic() + _FINISH_TIMEOUT
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0.0))

@@ -40,21 +40,21 @@ class Params(dict[str, object]):
         super().__init__(values or {})
         self.texts: dict[tuple[str, ...], str] = {}
 
-    def fitting(self, schema: Mapping[str, object]) -> dict[str, object]:
-        """Return the parameters for a capability with this schema: a text where it takes text, though the text is JSON,
-        such as ``-p phone=12345``."""
-        fitting: dict[str, Any] = dict(self)
+    def fit_to(self, schema: Mapping[str, object]) -> dict[str, object]:
+        """Return the parameters for a capability with this schema. A text that is also valid JSON, such as in
+        ``-p phone=12345``, stays text where the schema takes only text."""
+        params: dict[str, Any] = dict(self)
         if not schema:
-            return fitting
+            return params
         for path, text in self.texts.items():
-            as_text = copy.deepcopy(fitting)
-            set_path(as_text, path, text)
-            if not _fits(schema, fitting, path) and _fits(schema, as_text, path):
-                fitting = as_text
-        return fitting
+            with_text = copy.deepcopy(params)
+            set_path(with_text, path, text)
+            if not _is_valid_at(schema, params, path) and _is_valid_at(schema, with_text, path):
+                params = with_text
+        return params
 
 
-def _fits(schema: Mapping[str, object], params: dict[str, Any], path: tuple[str, ...]) -> bool:
+def _is_valid_at(schema: Mapping[str, object], params: dict[str, Any], path: tuple[str, ...]) -> bool:
     prepared, content = prepare_params(params)
     return fits_at(schema, prepared, path, [place.path for place in content])
 
@@ -118,9 +118,11 @@ def refuse_file_name(out: str) -> None:
     """Raise :class:`~transports.errors.UsageError` if ``--out`` names a missing folder that looks like a file or
     stdout, since ``--out`` is a file in other programs. With a trailing slash any name is a folder."""
     folder = Path(out)
-    if "://" in out or out.endswith("/") or not _FILE_NAME.fullmatch(folder.name):
+    looks_like_file = _FILE_NAME.fullmatch(folder.name) is not None
+    if "://" in out or out.endswith("/") or not looks_like_file:
         return
-    with contextlib.suppress(OSError, ValueError):  # a text that cannot be a path at all
+    # Some texts cannot be a path at all, such as one that is too long.
+    with contextlib.suppress(OSError, ValueError):
         if folder.is_dir():
             return
     raise UsageError(
@@ -130,6 +132,8 @@ def refuse_file_name(out: str) -> None:
 
 
 def _read_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in the value of ``--params``. Raises :class:`~transports.errors.UsageError` for anything
+    else."""
     source, data = _read_json(text)
     fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
     params = decode_given(data, source, fix=fix)
@@ -140,12 +144,16 @@ def _read_object(text: str) -> dict[str, Any]:
 
 def _read_json(text: str) -> tuple[str, str]:
     """Return the source of the JSON, for messages, and the JSON."""
-    if text != "-" and not text.startswith("@"):
+    if text.startswith("@"):
+        source = f"--params {text}"
+        return source, read_text(text, source)
+    if text != "-":
         return "--params", text
-    source = "--params - (stdin)" if text == "-" else f"--params {text}"
-    if text == "-" and sys.stdin is None:
+
+    source = "--params - (stdin)"
+    if sys.stdin is None:
         raise UsageError(f"{source}: stdin is closed; use --params @FILE")
-    if text == "-" and sys.stdin.isatty():
+    if sys.stdin.isatty():
         print_note("type the parameters as JSON, then Ctrl-D", always=True)
     return source, read_text(text, source)
 
@@ -153,8 +161,11 @@ def _read_json(text: str) -> tuple[str, str]:
 def read_text(text: str, source: str, fix: str = "correct the file name after @") -> str:
     """Return the text of ``@FILE``, or of stdin for ``-``."""
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if text == "-" else Path(text[1:]).open("rb") as file:
-            data = file.read(_MAX_TEXT + 1)
+        if text == "-":
+            data = sys.stdin.buffer.read(_MAX_TEXT + 1)
+        else:
+            with Path(text[1:]).open("rb") as file:
+                data = file.read(_MAX_TEXT + 1)
         if len(data) > _MAX_TEXT:
             raise UsageError(f"{source} is larger than {_MAX_TEXT:,} bytes; give a file with --file KEY=PATH")
         return data.decode("utf-8-sig")
@@ -163,7 +174,8 @@ def read_text(text: str, source: str, fix: str = "correct the file name after @"
             f"{source} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8, or give a binary "
             "with --file KEY=PATH"
         ) from error
-    except (OSError, ValueError) as error:  # the latter for a name with a null character
+    except (OSError, ValueError) as error:
+        # A name with a null character raises ValueError.
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{source}: cannot be read ({reason}); {fix}") from error
 
@@ -215,13 +227,17 @@ _ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 def example_words(params: Mapping[str, object]) -> list[str]:
     """Return the words of a command that give ``params``, quoted for bash, zsh and fish."""
-    if any(re.search(r"[.=]|\A@|\A\Z", name) or plain_line(name) != name for name in params):  # no KEY of KEY=VALUE
+    # In KEY=VALUE a KEY has no dot or equals sign, does not begin with @, and is not empty.
+    if any(re.search(r"[.=]|\A@|\A\Z", name) or plain_line(name) != name for name in params):
         return ["--params", shell_word(json_line(params))]
+
     words = []
     for name, value in params.items():
-        text = json_line(value)
-        if isinstance(value, str) and plain_line(value) == value == parse_value(value) and not value.startswith("@"):
-            text = value
+        stays_text = isinstance(value, str) and plain_line(value) == value == parse_value(value)
+        if stays_text and not str(value).startswith("@"):
+            text = str(value)
+        else:
+            text = json_line(value)
         if len(text) > _MAX_EXAMPLE:
             suffix = "txt" if isinstance(value, str) else "json"
             text = f"@{name}.{suffix}"
@@ -239,10 +255,13 @@ def json_line(value: object) -> str:
 
 def shell_word(text: str) -> str:
     """Return ``text`` as one word of bash, zsh and fish. ``text`` is without control characters."""
-    if text[:1] in ("=", "%") and not _ESCAPES_IN_FISH.search(text):
-        return f"'{text}'"
     if not _ESCAPES_IN_FISH.search(text):
+        # zsh expands a word that begins with =, and fish one that begins with %.
+        if text[:1] in ("=", "%"):
+            return f"'{text}'"
         return shlex.quote(text)
+
+    # The backslashes are in double quotes, which all three shells read alike.
     return '"\\\\"'.join(shlex.quote(part) if part else "" for part in text.split("\\"))
 
 

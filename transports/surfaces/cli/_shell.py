@@ -16,7 +16,7 @@ from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
 from ...protocol._capabilities import find_capability
 from ...protocol._strict_json import decode_given, parser_limits
-from ._calls import fitting, print_capabilities, print_capability
+from ._calls import params_for, print_capabilities, print_capability
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, at_terminal, print_note, print_result, print_text, report_error, run_async
 from ._params import Params, read_file, set_param, set_value
@@ -126,7 +126,7 @@ class _Shell:
     async def _run_call(self, name: str, params: Params) -> None:
         self._bar.set_label(name)
         with self._bar:
-            values = fitting(params, self._app, name)
+            values = params_for(params, self._app, name)
             work = self._app.call(name, values, timeout=self._timeout, on_progress=self._bar.on_progress)
             self._call = asyncio.ensure_future(work)
             try:
