@@ -40,19 +40,21 @@ def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
     if as_json:
         print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
         return
-    print_rows(
-        [(ref.id, f"{ref.size_bytes:,}", ref.mime_type, _stored_at(ref), ref.filename) for ref in refs], numbers=(1,)
-    )
+    rows = [(ref.id, f"{ref.size_bytes:,}", ref.mime_type, _stored_at(ref), ref.filename) for ref in refs]
+    print_rows(rows, numbers=(1,))
     if not refs:
         print_note(none)
 
 
 def _stored_at(ref: ArtifactRef) -> str:
     """Return the time when the artifact was first stored: local, to the minute, or empty if unknown."""
+    created = str(ref.source.get("created"))
     try:
-        return f"{datetime.fromisoformat(str(ref.source.get('created'))).astimezone():%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):  # a host's own store may not record it
+        local_time = datetime.fromisoformat(created).astimezone()
+    except (ValueError, OverflowError, OSError):
+        # The store of a host may not record it.
         return ""
+    return f"{local_time:%Y-%m-%d %H:%M}"
 
 
 Id = Annotated[
@@ -72,10 +74,13 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
         return await store.stat(name)
     except ArtifactNotFound as error:
         refs = await store.list() if name else []
-        matches = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
+        matches = [ref for ref in refs if ref.id.startswith(name)]
+        if not matches:
+            matches = [ref for ref in refs if is_named(ref, name)]
         if not matches:
             message = f"no artifact {name!r} in {store.url}; `abp artifacts list` lists what is stored"
             raise ArtifactNotFound(message, details=error.details) from None
+
     if len(matches) > 1:
         ids = [ref.id for ref in matches[: LIMITS.ids]]
         if len(matches) > LIMITS.ids:
@@ -119,13 +124,17 @@ class QueryOptions:
 
 
 def _parse_time(text: str | None, option: str) -> datetime | None:
+    """Return the time of an age, a date or a time. Raises :class:`~transports.errors.UsageError` for anything else."""
     if text is None:
         return None
+
     age = parse_duration(text) if text[-1:] in ("s", "m", "h", "d") else None
     if age is not None:
         return datetime.now(UTC) - timedelta(seconds=age)
+
     try:
-        return datetime.fromisoformat(text).astimezone()  # a time without a zone is local
+        # A time without a zone is local.
+        return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"{option} must be {_TIME_FORMS}, not {text!r}") from None
 
@@ -215,15 +224,18 @@ async def get(
             path = destination / ref.filename if destination.is_dir() else destination
             print_note(f"wrote {await _save_content(store, ref, path)}")
             return 0
-        text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
-        if destination is None and not text and sys.stdout.isatty():
-            raise UsageError(
-                f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
-                f"abp artifacts get {artifact_id} {ref.filename}"
-            )
+
+        # With `-` the bytes go to a terminal as they are.
         if destination is None and sys.stdout.isatty():
+            is_text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
+            if not is_text:
+                raise UsageError(
+                    f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
+                    f"abp artifacts get {artifact_id} {ref.filename}"
+                )
             await _print_chunks(store.open(ref.id))
             return 0
+
         async for chunk in store.open(ref.id):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
@@ -294,11 +306,13 @@ async def rm(
                 missing.append(error)
             else:
                 refs[ref.id] = ref
+
         for problem in missing:
             problem.message += "; nothing was removed"
             print_error(problem)
         if missing:
             return 1
+
         for ref in refs.values():
             await store.delete(ref.id)
             print_note(f"removed {ref.id} ({ref.filename})")
@@ -340,9 +354,9 @@ async def gc(
         )
         return 0
     print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
-    done = "would remove" if dry_run else "removed"
+    verb = "would remove" if dry_run else "removed"
     files = "file" if len(removed) == 1 else "files"
-    print_note(f"{done} {len(removed):,} {files}, {size:,} bytes")
+    print_note(f"{verb} {len(removed):,} {files}, {size:,} bytes")
     return 0
 
 

@@ -66,8 +66,10 @@ def start_detached(
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
+
+    # The server reads no files of this machine, so they are uploaded apart from the other parameters.
     values = replace(params, files=None).read()
-    files = _flatten(ParamOptions(files=params.files).read())
+    files = _files_by_path(ParamOptions(files=params.files).read())
 
     async def work() -> int:
         async with open_server(server, token or os.environ.get("ABP_SERVE_TOKEN")) as client:
@@ -82,12 +84,12 @@ def start_detached(
     return run_async(work)
 
 
-def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _files_by_path(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the files in parameters by their paths, with dots between the keys."""
     files: dict[str, Any] = {}
     for key, value in params.items():
         if isinstance(value, dict):
-            files |= _flatten(value, f"{prefix}{key}.")
+            files |= _files_by_path(value, f"{prefix}{key}.")
         else:
             files[prefix + key] = value
     return files
@@ -102,12 +104,13 @@ async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Js
     if as_json:
         print_json({"success": True, "calls": calls})
         return
-    print_rows(
-        [(call["id"], call["status"], _began(call["started"]), call["capability"], call["app"]) for call in calls]
-    )
+    rows = [
+        (call["id"], call["status"], _local_time(call["started"]), call["capability"], call["app"]) for call in calls
+    ]
+    print_rows(rows)
 
 
-def _began(started: str) -> str:
+def _local_time(started: str) -> str:
     return datetime.fromisoformat(started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -129,6 +132,7 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
             if status is CallStatus.INPUT_REQUIRED and not notified:
                 notified = True
                 print_note("the app asks a question; answer it in the gallery", always=True)
+
     document = record["result"]
     if status is not CallStatus.COMPLETED:
         raise _error_of(record)
@@ -153,6 +157,7 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
+    """Return the error in the record of a call that has failed, was cancelled, or has an unknown outcome."""
     problem = (call["result"] or {}).get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
     code = str(problem.get("code") or "OPERATION_FAILED")
@@ -175,8 +180,13 @@ def result_of(document: Mapping[str, Any]) -> Result:
     data = document["data"]
     artifacts = {stored["field"]: reference(stored) for stored in document["artifacts"]}
     inline = frozenset(place for place, ref in artifacts.items() if _holds_reference(data, place, ref.id))
-    first_keys = {re.split(r"(?<!\\)\.", place)[0] for place in inline}
-    metadata = data if isinstance(data, dict) and artifacts.keys() != {""} else {}
+
+    # Metadata is the rest of the data: without the members that lead to a file, and none if all of it is one file.
+    is_single_file = artifacts.keys() == {""}
+    members = data if isinstance(data, dict) and not is_single_file else {}
+    file_members = {_split_place(place)[0] for place in inline}
+    metadata = {key: value for key, value in members.items() if key.replace(".", "\\.") not in file_members}
+
     effects = document.get("effects", ())
     return Result(
         document["capability"],
@@ -184,15 +194,21 @@ def result_of(document: Mapping[str, Any]) -> Result:
         artifacts,
         warnings=tuple(document["warnings"]),
         effects=tuple(Effect(effect["kind"], effect["call"], effect["detail"]) for effect in effects),
-        metadata={key: value for key, value in metadata.items() if key.replace(".", "\\.") not in first_keys},
+        metadata=metadata,
         inline_fields=inline,
         evidence={stored["kind"]: reference(stored) for stored in document.get("evidence", ())},
     )
 
 
+def _split_place(place: str) -> list[str]:
+    """Return the steps of a place, at the dots that no backslash escapes."""
+    return re.split(r"(?<!\\)\.", place)
+
+
 def _holds_reference(data: Any, place: str, artifact_id: str) -> bool:
     """Return whether the reference of an artifact is at its place in the data."""
-    for step in re.split(r"(?<!\\)\.", place) if place else ():
+    steps = _split_place(place) if place else []
+    for step in steps:
         key = re.sub(r"\\(.)", r"\1", step)
         if isinstance(data, list) and key.isdigit() and int(key) < len(data):
             data = data[int(key)]
@@ -293,6 +309,8 @@ class ServerClient:
         return record
 
     async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> Any:
+        """Send a request and return the JSON object of the answer. ``wait`` are the seconds that the server may take
+        besides the timeout."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT + wait, sock_connect=_TIMEOUT)
         body = b""
         try:
@@ -307,20 +325,26 @@ class ServerClient:
             raise ConnectFailed(
                 f"{self._url} does not answer ({type(error).__name__}); is `abp serve` running?"
             ) from None
+
         document: Any = None
         if len(body) <= _MAX_ANSWER:
             with suppress(ProtocolError):
                 document = decode_json(body)
         if isinstance(document, dict) and response.status < 400:
             return document
+
         problem = document.get("error") if isinstance(document, dict) else None
         if not isinstance(problem, dict):
             raise ProtocolError(f"{self._url} answered {response.status} and no JSON object; is it an `abp serve`?")
+        raise self._refusal(response.status, problem)
+
+    def _refusal(self, status: int, problem: Mapping[str, Any]) -> ABPError:
+        """Return the error for the ``error`` object of an answer."""
         code = str(problem.get("code"))
-        if response.status == 401:
-            raise ABPError(
+        if status == 401:
+            return ABPError(
                 f"the server refused the token; give the one that `abp serve` printed at {self._url}, with --token or "
                 "ABP_SERVE_TOKEN",
                 code=code,
             )
-        raise ABPError(str(problem.get("message")), code=code, retryable=problem.get("retryable") is True)
+        return ABPError(str(problem.get("message")), code=code, retryable=problem.get("retryable") is True)

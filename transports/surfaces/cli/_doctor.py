@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
 from itertools import zip_longest
@@ -47,7 +47,8 @@ async def doctor(
     facts: Facts = {}
     problems: list[ABPError] = []
     if install and find_browser() is None:
-        await _install()
+        await _install_browser()
+
     for check in CHECKS:
         try:
             await check(facts)
@@ -55,34 +56,48 @@ async def doctor(
             problems.append(error)
         except (OSError, TimeoutError) as error:
             problems.append(ABPError(f"the system refused: {error}"))
+
     if as_json:
-        document: dict[str, object] = {"success": not problems}
-        for name, fact in facts.items():
-            document[name.replace(" ", "_").replace("-", "_")] = fact.value
-        document["problems"] = [{"code": problem.code, "message": problem.message} for problem in problems]
-        if problems:
-            document["error"] = problems[0].as_dict()
-        print_json(document)
+        print_json(_report_document(facts, problems))
     else:
-        for name, fact in facts.items():
-            for label, line in zip_longest([name], fact.text.splitlines(), fillvalue=""):
-                print_text(f"{label:<16} {line}")
+        _print_facts(facts)
     for problem in problems:
         print_note(f"{problem.message} [{problem.code}]", always=True)
     return 1 if problems else 0
 
 
-async def _install() -> None:
+def _report_document(facts: Facts, problems: Sequence[ABPError]) -> dict[str, object]:
+    document: dict[str, object] = {"success": not problems}
+    for name, fact in facts.items():
+        document[name.replace(" ", "_").replace("-", "_")] = fact.value
+    document["problems"] = [{"code": problem.code, "message": problem.message} for problem in problems]
+    if problems:
+        document["error"] = problems[0].as_dict()
+    return document
+
+
+def _print_facts(facts: Facts) -> None:
+    """Print the name and the text of each fact; further lines of a text have no name."""
+    for name, fact in facts.items():
+        for label, line in zip_longest([name], fact.text.splitlines(), fillvalue=""):
+            print_text(f"{label:<16} {line}")
+
+
+async def _install_browser() -> None:
     """Install Playwright's own browser; if that fails, the Debian package."""
     playwright = [sys.executable, "-m", "playwright", "install", "chromium"]
     installers = []
     if await _can_download(playwright):
         installers.append([playwright])
     if shutil.which("apt-get") and os.geteuid() == 0:
+        update = ["apt-get", "update", "-qq"]
         package = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        installers.append([["apt-get", "update", "-qq"], package])
+        installers.append([update, package])
+
     for commands in installers:
-        if all([await _run_installer(command) for command in commands]):
+        # A list, not a generator: the package is installed even if the update before it failed.
+        succeeded = [await _run_installer(command) for command in commands]
+        if all(succeeded):
             return
     print_note("no browser could be installed; see the commands above", always=True)
 
@@ -201,9 +216,11 @@ def _plugin_text(plugin: Mapping[str, str | None]) -> str:
 
 
 def _break_lines(words: Iterable[str]) -> str:
-    """Return words with commas, broken between two of them into lines of at most :data:`_WIDTH` characters."""
-    text = ", ".join(word.replace(" ", "\xa0") for word in words)  # where a line is not broken
-    return "\n".join(wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)).replace("\xa0", " ")
+    """Join words with commas into lines of at most :data:`_WIDTH` characters, and never break a line inside a word."""
+    # A word may have spaces. Lines are not broken at no-break spaces.
+    text = ", ".join(word.replace(" ", "\xa0") for word in words)
+    lines = wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def _installed_version(distribution: str) -> str | None:
@@ -214,8 +231,10 @@ def _installed_version(distribution: str) -> str | None:
 
 
 def _find_plugins() -> list[dict[str, str | None]]:
-    groups = entry_points()
-    points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
+    """Return the installed entry points in the groups of this kit, by group and name."""
+    installed = entry_points()
+    groups = [group for group in installed.groups if group.startswith("abp.")]
+    points = [point for group in groups for point in installed.select(group=group)]
     return [
         {
             "group": point.group,
@@ -252,7 +271,8 @@ def _unknown_variables() -> dict[str, str | None]:
     names = {*settings_variables(), *_serve.web_variables()}
     try:
         names |= _serve.bridge_variables()
-    except ImportError:  # without the extra [mcp] the names of the bridge's settings are not known
+    except ImportError:
+        # The names of the bridge's settings are known only with the extra [mcp].
         unknown = unknown_variables(lambda: names)
         return {name: meant for name, meant in unknown.items() if not name.upper().startswith("ABP_MCP_")}
     return unknown_variables(lambda: names)
@@ -265,13 +285,15 @@ async def _check_store(facts: Facts) -> None:
     url = redact_url(store.url) or "unknown"
     facts["store"] = Fact(url, {"url": url, "works": False})
     content = os.urandom(64 * 1024)
+    scope = Scope(session=f"doctor-{os.getpid()}")
     async with store, asyncio.timeout(_TIMEOUT):
-        ref = await store.scoped(Scope(session=f"doctor-{os.getpid()}")).put_bytes(content, filename="probe.bin")
+        ref = await store.scoped(scope).put_bytes(content, filename="probe.bin")
         if store.url == "none:":
             facts["store"] = Fact(f"{url} (keeps nothing)", {"url": url, "works": True, "keeps": False})
             return
         try:
-            if b"".join([chunk async for chunk in store.open(ref.id)]) != content:
+            stored_content = b"".join([chunk async for chunk in store.open(ref.id)])
+            if stored_content != content:
                 raise StoreError(f"{url} did not return the stored bytes; use another store")
         finally:
             await store.delete(ref.id)
@@ -292,6 +314,7 @@ async def _check_folder(facts: Facts) -> None:
 
 
 async def _check_ports(facts: Facts) -> None:
+    """Listen on this machine, connect, and compare what arrives: a firewall or a proxy may be in between."""
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
@@ -307,11 +330,10 @@ async def _check_ports(facts: Facts) -> None:
         raise ABPError(
             f"nothing can listen on 127.0.0.1 ({error}); `abp serve`, `abp fixture` and `abp mcp --http` need that"
         ) from error
+
     works = received == b"hello"
-    facts["ports"] = Fact(
-        f"127.0.0.1 can be listened on (tried {port})" if works else "127.0.0.1 is intercepted",
-        {"host": "127.0.0.1", "tried": port, "works": works},
-    )
+    text = f"127.0.0.1 can be listened on (tried {port})" if works else "127.0.0.1 is intercepted"
+    facts["ports"] = Fact(text, {"host": "127.0.0.1", "tried": port, "works": works})
 
 
 async def _check_browser(facts: Facts) -> None:
@@ -358,7 +380,9 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
             facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, bool(has_webmcp))
     finally:
         await runner.cleanup()
-    if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
+
+    is_same = ref.size_bytes == len(content) and ref.sha256 == hashlib.sha256(content).hexdigest()
+    if not is_same:
         raise BinaryError("a file came back from the page with other bytes; please report it, with this whole output")
 
 

@@ -100,36 +100,43 @@ def init_config(
     """Write abp.toml, a settings file, and its schema.
 
     Every setting is explained in it, and none is set."""
-    return _write_project("new_config", folder, _AFTER_CONFIG, as_json=as_json, beside=True)
+    return _write_project("new_config", folder, _AFTER_CONFIG, as_json=as_json, allow_files=True)
 
 
 def _write_project(
-    kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False
+    kind: str, folder: Path, next_steps: str, *, as_json: bool, target: str = _TARGET, allow_files: bool = False
 ) -> int:
-    if not beside and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Write the templates of a ``kind`` into a folder and print what to do next.
+
+    ``target`` replaces the target in the templates. With ``allow_files`` the folder may have other files. Raises
+    :class:`~transports.errors.UsageError` rather than overwrite a file."""
+    if not allow_files and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one")
     templates = dict(_find_templates(files(__package__) / kind))
     for name in templates:
         if (folder / name).exists():
             raise UsageError(f"{folder / name} exists; move it away first")
+
+    json_target = json.dumps(target, ensure_ascii=False).encode()
     try:
         for name, source in templates.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             content = source.read_bytes()
             if target != _TARGET:
-                content = content.replace(json.dumps(_TARGET).encode(), json.dumps(target, ensure_ascii=False).encode())
+                content = content.replace(json.dumps(_TARGET).encode(), json_target)
             path.write_bytes(content)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written ({error.strerror}); make room or the folder writable, or name another folder"
         ) from error
+
     if as_json:
         print_json({"success": True, "folder": str(folder.absolute()), "files": [*templates]})
     else:
         for name in templates:
             print_text(f"File saved: {folder / name}")
-        print_text(after.format(folder=shell_word(str(folder))))
+        print_text(next_steps.format(folder=shell_word(str(folder))))
     return 0
 
 

@@ -151,9 +151,9 @@ def view(
     def work() -> Coroutine[object, object, int]:
         require_folder(screenshot)
         require_folder(record)
-        of_tool, *of_calls = _params_in_order(ctx.meta[_ORDER], params)
-        calls = [(name, options.read()) for name, options in zip(call or (), of_calls, strict=True)]
-        return answer(of_tool.read(), calls)
+        tool_options, *call_options = _params_in_order(ctx.meta[_ORDER], params)
+        calls = [(name, options.read()) for name, options in zip(call or (), call_options, strict=True)]
+        return answer(tool_options.read(), calls)
 
     async def answer(tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
         with ProgressBar(tool) as bar:
@@ -186,8 +186,11 @@ def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamO
                 groups[-1][0].append(next(pairs))
             case "files":
                 groups[-1][1].append(next(files))
-    of_tool, *of_calls = groups
-    return [ParamOptions(options.params, *of_tool), *(ParamOptions(None, *group) for group in of_calls)]
+
+    (tool_pairs, tool_files), *call_groups = groups
+    tool_options = ParamOptions(options.params, tool_pairs, tool_files)
+    call_options = [ParamOptions(None, call_pairs, call_files) for call_pairs, call_files in call_groups]
+    return [tool_options, *call_options]
 
 
 async def _call_in_order(
@@ -208,6 +211,7 @@ async def _call_in_order(
 
 
 async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
+    """Return the document of ``abp view --json``, without the screenshot."""
     from ...mcp.views._diagnosis import is_blank
 
     blank = await is_blank(view.frame)
@@ -238,6 +242,8 @@ async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str,
 def _print_outcome(
     view: View, document: dict[str, Any], results: Sequence[tuple[str, object]], *, as_json: bool
 ) -> None:
+    """Print the result of the tool, the view and its calls, then on stderr their errors and warnings. With ``as_json``
+    only the document goes to stdout."""
     if as_json:
         print_warnings(view.result)
     else:
@@ -245,6 +251,7 @@ def _print_outcome(
         _print_view(view, document["view"]["uri"], results)
         if document["screenshot"] is not None:
             print_text(f"screenshot: {document['screenshot']}")
+
     for _, result in results:
         if isinstance(result, ABPError):
             print_error(result)
@@ -256,6 +263,7 @@ def _print_outcome(
         print_note(f"forbidden: {violation}")
     if document["view"]["blank"]:
         print_note(f"the view shows nothing: {_why_blank(view)}", always=True)
+
     if as_json:
         print_json(document)
 
@@ -279,9 +287,10 @@ def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> 
         print_text(f"\n{plain_line(name)}")
         if not isinstance(result, ABPError):
             print_result(result)  # type: ignore[arg-type]
-    lines = list(_request_lines(view))
-    if lines:
-        print_text("\n".join(("\nrequests:", *lines)))
+    if view.requests:
+        print_text("\nrequests:")
+        for line in _request_lines(view):
+            print_text(line)
     for file in view.files:
         print_text(f"File saved: {file.local_path or file.uri}")
 

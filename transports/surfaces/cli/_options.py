@@ -244,19 +244,20 @@ async def open_app(
     if isinstance(store, str):
         refuse_file_name(store)
     async with AsyncExitStack() as stack:
-        # with these, connecting does not probe the address before the browser starts, so this must not either
-        elsewhere = options.keys() & {"profile", "cdp_url", "browser_server"}
-        if options.get("transport", "auto") == "auto" and not elsewhere:
+        # With a browser of the user, connecting does not probe the address first, so this must not either.
+        has_own_browser = bool(options.keys() & {"profile", "cdp_url", "browser_server"})
+        if options.get("transport", "auto") == "auto" and not has_own_browser:
             await start_driver(target, stack)
+
         from ...session._connect import connect  # late: it is imported while the driver starts
         from ._questions import Questions, noting_questions
 
-        asking = at_terminal()
-        if asking:
+        can_ask = at_terminal()
+        if can_ask:
             options = {**options, "on_elicitation": Questions(pause).answer}
         options = {**options, "store": store, "record": record, "routing": routing}
         app = await stack.enter_async_context(connect(target, **options))
-        if not asking:
+        if not can_ask:
             await stack.enter_async_context(noting_questions(app))
         yield app
 

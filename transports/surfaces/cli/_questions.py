@@ -19,7 +19,7 @@ from ...protocol._elicitation import DECLINED, default_answer
 from ...protocol._payloads import ElicitationRequest
 from ...protocol._plain_text import plain_text
 from ...protocol.schema import check_params
-from ..shared._question import question_of, question_text
+from ..shared._question import Question, question_of, question_text
 from ._output import print_line, print_note
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Questions:
 
         from ._terminal import LineReader
 
-        async with self._lock, in_terminal():  # suspends the prompt of `abp shell`, if it is shown
+        # in_terminal() suspends the prompt of `abp shell`, if it is shown.
+        async with self._lock, in_terminal():
             with self._pause():
                 LineReader().drop_typed()
                 try:
@@ -98,22 +99,30 @@ class Questions:
                 return answer
 
     async def _ask_user(self, request: ElicitationRequest) -> Mapping[str, object]:
-        params = request.params
+        """Return the user's answer to a question of any method. Raises :class:`_Declined`."""
         if request.method == "elicitation/resource":
-            lines = question_text(params).splitlines()
-            for key in ("type", "uri"):
-                if isinstance(params.get(key), str):
-                    lines.append(f"{key}: {params[key]}")
-            _print_question("The app asks for a file", lines)
-            return {"success": True, "data": await self._read_file()}
+            return await self._ask_for_file(request.params)
         if request.method == "sampling/create":
-            lines = _prompt_text(params).splitlines()
+            lines = _prompt_text(request.params).splitlines()
             _print_question("The app asks a language model; type an answer for it", lines)
             return {"success": True, "data": {"result": await self._read_line("answer")}}
+
         question = question_of(request)
         if question is None:
             print_note(f"the app asks {request.method}, which cannot be answered at a terminal")
             return DECLINED
+        return await self._ask_form(question)
+
+    async def _ask_for_file(self, params: Mapping[str, object]) -> Mapping[str, object]:
+        lines = question_text(params).splitlines()
+        for key in ("type", "uri"):
+            if isinstance(params.get(key), str):
+                lines.append(f"{key}: {params[key]}")
+        _print_question("The app asks for a file", lines)
+        return {"success": True, "data": await self._read_file()}
+
+    async def _ask_form(self, question: Question) -> Mapping[str, object]:
+        """Ask for each field of a form, and return the answer for the app."""
         _print_question("The app asks", question.message.splitlines())
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
@@ -138,6 +147,7 @@ class Questions:
                 print_line(f"  {error.message}")
 
     async def _read_file(self) -> Mapping[str, object]:
+        """Ask for a path until its file can be read, and return the file as an answer."""
         while True:
             text = await self._read_line("path of the file", paths=True)
             path = Path(text).expanduser()
@@ -211,23 +221,29 @@ class _Field:
         """Parse a typed answer; ``None`` leaves the field out. Raises :class:`~transports.errors.UsageError` if it is
         not valid."""
         if not text.strip():
-            if self.schema.get("default") is not None or not self.needed:
-                return self.schema.get("default")
-            raise UsageError("an answer is needed; Ctrl-C declines")
-        value = self._parse(text)
-        schema = {"type": "object", "properties": {"it": {**self.schema}}}
+            default = self.schema.get("default")
+            if self.needed and default is None:
+                raise UsageError("an answer is needed; Ctrl-C declines")
+            return default
+
+        value = self._parse_text(text)
+        schema = {"type": "object", "properties": {"field": {**self.schema}}}
         try:
-            check_params("", schema, {"it": value})
+            check_params("", schema, {"field": value})
         except UsageError as error:
+            # A fault begins with the path of the parameter, which says nothing to the user.
             faults: Any = error.details["faults"]
-            raise UsageError(str(faults[0]).partition(": ")[2]) from None
+            _, _, reason = str(faults[0]).partition(": ")
+            raise UsageError(reason) from None
         return value
 
-    def _parse(self, text: str) -> object:
+    def _parse_text(self, text: str) -> object:
+        """Convert a typed text to the type of the field. Raises :class:`~transports.errors.UsageError`."""
         if self._choices:
             if self.many:
-                return [self._choice(part.strip()) for part in text.split(",")]
-            return self._choice(text.strip())
+                return [self._find_choice(part.strip()) for part in text.split(",")]
+            return self._find_choice(text.strip())
+
         kind = self.schema.get("type")
         if kind == "boolean":
             word = text.strip().casefold()
@@ -235,26 +251,33 @@ class _Field:
                 raise UsageError("answer y or n")
             return word in _YES
         if kind in ("integer", "number"):
-            try:
-                number = int(text) if kind == "integer" else float(text)
-                is_finite = math.isfinite(number)
-            except (ValueError, OverflowError):
-                is_finite = False
-            if not is_finite:
-                raise UsageError(f"that is not a valid {kind}")
-            return number
+            return _parse_number(text, kind)
         return text
 
-    def _choice(self, text: str) -> str:
+    def _find_choice(self, text: str) -> str:
         for value, title in self._choices:
             if text in (value, title):
                 return value
         if re.fullmatch(r"[0-9]{1,9}", text) and 0 < int(text) <= len(self._choices):
-            return self._choices[int(text) - 1][0]
+            value, _ = self._choices[int(text) - 1]
+            return value
         raise UsageError(f"answer a number from 1 to {len(self._choices)}")
 
 
+def _parse_number(text: str, kind: str) -> int | float:
+    """Return a finite number of the type ``integer`` or ``number``. Raises :class:`~transports.errors.UsageError`."""
+    try:
+        number = int(text) if kind == "integer" else float(text)
+        is_finite = math.isfinite(number)
+    except (ValueError, OverflowError):
+        is_finite = False
+    if not is_finite:
+        raise UsageError(f"that is not a valid {kind}")
+    return number
+
+
 def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the values of a choice with their titles; empty for any other field."""
     titled = schema.get("oneOf", schema.get("anyOf"))
     if titled:
         return [(choice["const"], choice["title"]) for choice in titled]

@@ -86,13 +86,15 @@ class _Shell:
         self._call: asyncio.Task[Result] | None = None
 
     async def run(self, lines: AsyncIterator[str]) -> int:
+        """Run each line until one ends the shell, and return the exit status."""
         loop = asyncio.get_running_loop()
         failed = False
         with ExitStack() as stack:
             if self._interactive:
-                stack.enter_context(on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel)))
+                stack.enter_context(on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel_call)))
             async for line in lines:
-                if line.strip() in ("exit", "quit") and line.strip() not in self._app.capabilities:
+                word = line.strip()
+                if word in ("exit", "quit") and word not in self._app.capabilities:
                     break
                 try:
                     await self._run_line(line)
@@ -103,7 +105,7 @@ class _Shell:
                     failed = True
         return 1 if failed and not self._interactive else 0
 
-    def _cancel(self) -> None:
+    def _cancel_call(self) -> None:
         if self._call is not None:
             self._call.cancel()
 
@@ -167,13 +169,16 @@ def parse_line(line: str) -> tuple[str, Params]:
         if match is None or not all(path):
             word = rest.split()[0]
             raise UsageError(f"{word!r} is not of the form KEY=VALUE or KEY@FILE, such as title=Report or image@a.png")
-        text, verbatim, rest = _split_value(rest[match.end() :], match[1], is_file=match[2] == "@")
-        if match[2] == "@":
-            set_param(params, path, read_file(text, f"{match[1]}@{text}"), paths)
+
+        key = match[1]
+        is_file = match[2] == "@"
+        text, verbatim, rest = _split_value(rest[match.end() :], key, is_file=is_file)
+        if is_file:
+            set_param(params, path, read_file(text, f"{key}@{text}"), paths)
         elif verbatim:
             set_param(params, path, text, paths)
         else:
-            set_value(params, path, text, f"{match[1]}={text}", paths)
+            set_value(params, path, text, f"{key}={text}", paths)
     return name, params
 
 
@@ -186,15 +191,18 @@ def _split_value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]
         if not quote or after[:1].strip():
             raise UsageError(f"{key}: the quote ' does not end, or something follows it without a space")
         return text, True, after.strip()
+
     if rest[:1] in ('"', "{", "["):
         try:
             with parser_limits(rest):
                 decoded, end = _DECODER.raw_decode(rest)
-        except ValueError as error:  # a ValueError: an integer of too many digits
+        except ValueError as error:
+            # Not only for text that is not JSON, but also for an integer of too many digits.
             raise UsageError(f"{key}: {rest} is not JSON ({error}); for text as it is: {key}='…'") from None
         if rest[end : end + 1].strip():
             raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")
         text = str(decoded) if is_file else rest[:end]
         return text, False, rest[end:].strip()
+
     text, _, after = rest.partition(" ")
     return text, False, after.strip()

@@ -39,18 +39,21 @@ def handle_signals(*, final: bool = False) -> Iterator[None]:
     :func:`on_signal`. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored.
     With ``final`` the process ends after the context: further signals do not interrupt its exit either."""
     global _received, _expected, _drained
-    _received, _expected, _drained = None, False, False
+    _received = None
+    _expected = _drained = False
     numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _handle) for number in handled}
+    previous_handlers = {number: signal.signal(number, _handle_signal) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if final and (_received is not None or _drained) else handler)
+        for number, handler in previous_handlers.items():
+            is_exiting = final and (_received is not None or _drained)
+            signal.signal(number, signal.SIG_IGN if is_exiting else handler)
 
 
-def _handle(number: int, _: FrameType | None) -> None:
+def _handle_signal(number: int, _: FrameType | None) -> None:
+    """Call the callback of the running context for a signal. Without one, the first signal ends the command."""
     global _received
     if number == signal.SIGINT and _interrupt is not None:
         _interrupt()
@@ -109,7 +112,10 @@ def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | 
     def drain(number: int) -> None:
         nonlocal first
         global _drain, _drained
-        first, _drain, _drained = number, None, True
+        first = number
+        _drained = True
+        # The next signal ends the command.
+        _drain = None
         callback()
 
     _drain = drain

@@ -64,7 +64,7 @@ class LineReader:
 
     def drop_typed(self) -> None:
         """Discard unread input, which was not meant for the next prompt."""
-        if _drop_waiting():
+        if _discard_input():
             clear_typeahead(self._session.input)
 
     async def read(self, prompt: str) -> str:
@@ -79,7 +79,7 @@ class LineReader:
             sys.stderr.write("\n")
 
 
-def _drop_waiting() -> bool:
+def _discard_input() -> bool:
     """Discard the terminal's input buffer. Return ``False`` if stdin is not a terminal."""
     if sys.platform == "win32":
         import msvcrt
@@ -115,8 +115,9 @@ class _History(FileHistory):
 
     def store_string(self, string: str) -> None:
         redactor = Redactor()
-        secret = redactor.text(string) != string or any(redactor.is_secret(key) for key in _KEYS.findall(string))
-        if not string.startswith(" ") and not secret:
+        names_secret = any(redactor.is_secret(key) for key in _KEYS.findall(string))
+        has_secret = names_secret or redactor.text(string) != string
+        if not string.startswith(" ") and not has_secret:
             with suppress(OSError):
                 super().store_string(string)
 
@@ -149,6 +150,7 @@ class LineCompleter(Completer):
                 yield Completion(name, -len(typed), plain_line(name), plain_line(description))
 
     def _complete_parameter(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
+        """Complete the last word of a line: a name, or the value or the path after it."""
         word = rest.rpartition(" ")[2]
         match = re.match(r"([^=@]*)([=@])(.*)", word)
         if match is None:
@@ -162,6 +164,7 @@ class LineCompleter(Completer):
 
 
 def _complete_key(word: str, schema: Mapping[str, Any], typed_keys: Collection[str]) -> Iterator[Completion]:
+    """Complete the name of a parameter. After a dot, ``word`` leads into an object."""
     above, dot, typed = word.rpartition(".")
     path = above.split(".") if dot else []
     for name, declared in _properties(_schema_at(schema, path)).items():
