@@ -114,7 +114,7 @@ def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     missing = abp("serve", "--batch", str(tmp_path / "no-run"))
-    assert missing.status == 2 and "name a run's folder, or a folder of runs" in missing.err
+    assert missing.status == 2 and "give the folder of a run, or a folder of runs" in missing.err
     given: list[object] = []
     stores: set[str] = set()
 
