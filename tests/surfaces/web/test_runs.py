@@ -173,11 +173,11 @@ async def test_a_run_that_is_closed_beside_the_watcher_does_not_end_it(
         await (await make_run(tmp_path / name)).aclose()
     runs, looks = ServedRuns([str(tmp_path)], lambda *_: None, Limits(run_interval=0.01)), list[str]()
     first, second = [run for place in await runs.places() if (run := await runs.get(place.id))]
-    second.used = 0.0  # idle: the watcher comes to it after the first one
+    second.last_used = 0.0  # idle: the watcher comes to it after the first one
 
     async def look() -> None:
         looks.append("first")
-        await runs._close(second.place.id)  # as a request for a ninth run does
+        await runs._close_run(second.place.id)  # as a request for a ninth run does
         raise LedgerError("it cannot be looked at")
 
     monkeypatch.setattr(first, "overview", look)

@@ -77,7 +77,7 @@ class KeptCall:
         """Return the call for the cells of :data:`COLUMNS`."""
         call, tenant, user, session, app, capability, transport, started, status, duration, code, error = cells[:12]
         files, answer, content = cells[12:]
-        ids = cast("dict[str, Any]", decoded_object(files))
+        file_ids = cast("dict[str, Any]", decoded_object(files))
         record = CallRecord(
             id=str(call),
             session=str(session),
@@ -88,8 +88,8 @@ class KeptCall:
             started=cast(float, started),
             status=CallStatus(str(status)),
             duration_ms=cast("float | None", duration),
-            artifacts=tuple(ids.get("artifacts", ())),
-            evidence=ids.get("evidence", {}),
+            artifacts=tuple(file_ids.get("artifacts", ())),
+            evidence=file_ids.get("evidence", {}),
             error=(str(code), str(error)) if code is not None else None,
             detached=True,
         )
@@ -184,13 +184,14 @@ class CallLedger:
         owner = _owner(record.scope)
         scope = record.scope
 
-        def work(cursor: Cursor) -> None:
-            self._note_lost(cursor)
+        def insert_call(cursor: Cursor) -> None:
+            self._mark_lost_calls(cursor)
             cursor.execute(f"SELECT count(*) FROM calls WHERE owner = ? AND NOT {_ENDED}", (owner,))
             maximum = self._limits.working
             if cast(int, cursor.fetchall()[0][0]) >= maximum:
                 message = f"{maximum} detached calls are under way, which is the limit; wait for one or cancel it"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
+
             values = (
                 record.id, owner, scope.tenant, scope.user, record.session, without_nul(record.app),
                 without_nul(record.capability), record.transport, record.started, record.status.value, self._worker,
@@ -201,7 +202,7 @@ class CallLedger:
                 values,
             )
 
-        await self._in_transaction(work)
+        await self._in_transaction(insert_call)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
         """Save the outcome of a call, and expire older answers."""
@@ -209,7 +210,7 @@ class CallLedger:
         code, message = record.error or (None, None)
         files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
 
-        def work(cursor: Cursor) -> None:
+        def update_call(cursor: Cursor) -> None:
             cursor.execute(
                 f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = ?, code = ?, error = ?, "
                 "files = ?, answer = ?, content = ? WHERE id = ?",
@@ -220,21 +221,23 @@ class CallLedger:
             )  # fmt: skip
             self._expire_answers(cursor, owner)
 
-        await self._in_transaction(work)
+        await self._in_transaction(update_call)
 
     def _expire_answers(self, cursor: Cursor, owner: str) -> None:
         """Remove too old answers of all owners, and surplus answers and calls of ``owner``."""
         self._expire_old_answers(cursor)
+
         cursor.execute(
             "SELECT id, length(answer) + coalesce(length(content), 0) FROM calls "
             "WHERE owner = ? AND answer IS NOT NULL ORDER BY finished DESC, rowid DESC",
             (owner,),
         )
-        total = 0
+        total_bytes = 0
         for count, (call, size) in enumerate(cursor.fetchall(), 1):
-            total += cast(int, size)
-            if count > self._limits.answers or total > self._limits.answer_bytes:
+            total_bytes += cast(int, size)
+            if count > self._limits.answers or total_bytes > self._limits.answer_bytes:
                 cursor.execute("UPDATE calls SET answer = NULL, content = NULL WHERE id = ?", (call,))
+
         cursor.execute(
             f"DELETE FROM calls WHERE owner = ? AND {_ENDED} AND id NOT IN "
             "(SELECT id FROM calls WHERE owner = ? ORDER BY started DESC, rowid DESC LIMIT ?)",
@@ -251,11 +254,12 @@ class CallLedger:
     async def get(self, call: str, scope: Scope) -> KeptCall | None:
         """Return a call if ``scope`` covers it, otherwise ``None``."""
 
-        def work(cursor: Cursor) -> KeptCall | None:
-            self._note_lost(cursor)
+        def read_call(cursor: Cursor) -> KeptCall | None:
+            self._mark_lost_calls(cursor)
             cursor.execute("SELECT owner FROM calls WHERE id = ?", (call,))
             for (owner,) in cursor.fetchall():
                 self._expire_answers(cursor, str(owner))
+
             cursor.execute(f"SELECT {COLUMNS} FROM calls WHERE id = ?", (call,))
             for cells in cursor.fetchall():
                 kept_call = KeptCall.of_row(*cells)
@@ -263,13 +267,13 @@ class CallLedger:
                     return kept_call
             return None
 
-        return await self._in_transaction(work)
+        return await self._in_transaction(read_call)
 
     async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
         """Return the newest calls that ``scope`` covers, oldest first."""
 
-        def work(cursor: Cursor) -> list[CallRecord]:
-            self._note_lost(cursor)
+        def read_calls(cursor: Cursor) -> list[CallRecord]:
+            self._mark_lost_calls(cursor)
             cursor.execute(
                 f"SELECT {COLUMNS} FROM calls WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user = ?) "
                 "AND (? IS NULL OR session = ?) ORDER BY started DESC, rowid DESC LIMIT ?",
@@ -278,12 +282,13 @@ class CallLedger:
             newest_first = [KeptCall.of_row(*cells).record for cells in cursor.fetchall()]
             return newest_first[::-1]
 
-        return await self._in_transaction(work)
+        return await self._in_transaction(read_calls)
 
-    def _note_lost(self, cursor: Cursor) -> None:
+    def _mark_lost_calls(self, cursor: Cursor) -> None:
         """Mark running calls of ended servers as ``unknown``."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
-        for worker in self._database.lost_workers([str(worker) for (worker,) in cursor.fetchall()]):
+        other_workers = [str(worker) for (worker,) in cursor.fetchall()]
+        for worker in self._database.lost_workers(other_workers):
             cursor.execute(
                 f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = 0, code = ?, error = ? "
                 f"WHERE worker = ? AND NOT {_ENDED}",
@@ -293,10 +298,10 @@ class CallLedger:
     # --- connections --------------------------------------------------------------------------------------------------
 
     async def keep_connection(self, scope: Scope, connection: KeptConnection) -> None:
-        """Save a connection of an owner. It replaces a connection of the same name."""
+        """Save a connection of an owner. It replaces one with the same session, and at the limit the oldest one."""
         owner = _owner(scope)
 
-        def work(cursor: Cursor) -> None:
+        def replace_connection(cursor: Cursor) -> None:
             cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, connection.session))
             cursor.execute(
                 "INSERT INTO connections (owner, session, arguments) VALUES (?, ?, ?)",
@@ -308,7 +313,7 @@ class CallLedger:
                 (owner, owner, MAX_CONNECTIONS),
             )
 
-        await self._in_transaction(work)
+        await self._in_transaction(replace_connection)
 
     async def forget_connection(self, scope: Scope, session: str) -> None:
         """Remove a connection. Idempotent."""
@@ -318,13 +323,18 @@ class CallLedger:
         )
 
     async def connections(self, scope: Scope) -> list[KeptConnection]:
-        def work(cursor: Cursor) -> list[KeptConnection]:
+        """Return the connections of an owner, oldest first."""
+
+        def read_connections(cursor: Cursor) -> list[KeptConnection]:
             cursor.execute(
                 "SELECT session, arguments FROM connections WHERE owner = ? ORDER BY position", (_owner(scope),)
             )
-            return [KeptConnection(str(name), dict(decoded_object(text))) for name, text in cursor.fetchall()]
+            return [
+                KeptConnection(str(session), dict(decoded_object(arguments)))
+                for session, arguments in cursor.fetchall()
+            ]
 
-        return await self._in_transaction(work)
+        return await self._in_transaction(read_connections)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -491,7 +501,7 @@ class DetachedCalls:
         return live
 
     async def get(self, call: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
-        """Return a call after its end, waiting for the end up to ``wait`` seconds; after that, its current state.
+        """Return a call as soon as it has ended, or its current state after ``wait`` seconds.
 
         Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for a call that ``scope`` does not cover or
         that has been removed."""

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -52,7 +52,8 @@ class Place:
 
     @property
     def id(self) -> str:
-        return hashlib.sha256(self.where.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        digest = hashlib.sha256(self.where.encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()[:16]
 
 
 class ServedRun:
@@ -63,22 +64,23 @@ class ServedRun:
         self.view: LedgerView = open_view(place.where)
         #: States that were last reported as a change. A request may have read them before the watch does.
         self.reported: dict[str, object] | None = None
-        self._latest: Overview | None = None
-        self.used = time.monotonic()
+        self.last_used = time.monotonic()
         self._interval = interval
-        self._due = 0.0
+        self._overview: Overview | None = None
+        self._next_read = 0.0
         self._reading = asyncio.Lock()
 
     async def overview(self) -> Overview:
         """Return the statistics of the run, cached for a second or more. Raises
         :class:`~transports.errors.LedgerError`."""
         async with self._reading:
-            if self._latest is None or time.monotonic() >= self._due:
+            if self._overview is None or time.monotonic() >= self._next_read:
                 started = time.monotonic()
-                self._latest = await self.view.overview()
+                self._overview = await self.view.overview()
                 ended = time.monotonic()
-                self._due = ended + max(self._interval, 10 * (ended - started))  # reading must not take all the time
-            return self._latest
+                # A large run is read for at most about a tenth of the time.
+                self._next_read = ended + max(self._interval, 10 * (ended - started))
+            return self._overview
 
 
 class ServedRuns:
@@ -117,14 +119,17 @@ class ServedRuns:
             place = next((place for place in await self.places() if place.id == run_id), None)
             if place is None:
                 return None
+            # Another request may have opened the run meanwhile.
             if run_id not in self._open:
                 self._open[run_id] = ServedRun(place, self._limits.run_interval)
         run = self._open[run_id]
-        run.used = time.monotonic()
+        run.last_used = time.monotonic()
+
         if self._watching is None:
-            self._watching = begin(self._watch())
+            self._watching = begin(self._watch_runs())
         if len(self._open) > self._limits.runs:
-            await self._close(min(self._open, key=lambda key: self._open[key].used))
+            least_recently_used = min(self._open, key=lambda key: self._open[key].last_used)
+            await self._close_run(least_recently_used)
         return run
 
     async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef, str] | None:
@@ -133,10 +138,8 @@ class ServedRuns:
         if not self._configured:
             return None
         places = await self.places()
-        for removed in self._stores.keys() - {place.id for place in places}:
-            removed_store = self._stores.pop(removed, None)  # another request may have closed it
-            if removed_store is not None:
-                await removed_store.aclose()
+        await self._close_stores_except({place.id for place in places})
+
         for place in places:
             if place.folder is None:
                 continue
@@ -146,39 +149,46 @@ class ServedRuns:
                 return store, await store.stat(artifact_id), place.id
         return None
 
+    async def _close_stores_except(self, run_ids: Set[str]) -> None:
+        for removed in self._stores.keys() - run_ids:
+            # Another request may have closed the store meanwhile.
+            store = self._stores.pop(removed, None)
+            if store is not None:
+                await store.aclose()
+
     async def aclose(self) -> None:
         """Close all ledgers and stores. Idempotent."""
         if self._watching is not None:
             await cancel_and_wait((self._watching,))
         for run_id in tuple(self._open):
-            await self._close(run_id)
-        stores, self._stores = self._stores, {}
-        for store in stores.values():
-            await store.aclose()
+            await self._close_run(run_id)
+        await self._close_stores_except(set())
 
-    async def _close(self, run_id: str) -> None:
+    async def _close_run(self, run_id: str) -> None:
         run = self._open.pop(run_id, None)
         if run is not None:
             await run.view.aclose()
 
-    async def _watch(self) -> None:
+    async def _watch_runs(self) -> None:
         while True:
             await asyncio.sleep(self._limits.run_interval)
             for run_id, run in tuple(self._open.items()):
                 try:
-                    await self._check(run_id, run)
+                    await self._check_run(run_id, run)
                 except ABPError as error:  # a request for the run gets the error
                     logger.debug("the run %s cannot be read: %s", run.place.name, error.message)
                 except Exception:  # the other runs are still watched
                     logger.exception("the run %s cannot be watched", run.place.name)
 
-    async def _check(self, run_id: str, run: ServedRun) -> None:
-        """Report a change of a run, and close a run without requests."""
-        if self._open.get(run_id) is not run:
-            return  # closed meanwhile
-        if time.monotonic() - run.used > self._limits.run_idle:
-            await self._close(run_id)
+    async def _check_run(self, run_id: str, run: ServedRun) -> None:
+        """Report a change of a run, or close it if there were no requests for a while."""
+        was_closed = self._open.get(run_id) is not run
+        if was_closed:
             return
+        if time.monotonic() - run.last_used > self._limits.run_idle:
+            await self._close_run(run_id)
+            return
+
         overview = await run.overview()
         states = _states(overview)
         if states != run.reported:
@@ -187,37 +197,46 @@ class ServedRuns:
 
 
 def _find_places(configured: Sequence[str]) -> list[Place]:
+    """Return the runs at addresses and in folders, each once, the newest first, at most 100."""
     places: dict[str, Place] = {}
     for where in configured:
         if "://" in where:
-            places.setdefault(where, _run_at(where))
+            places.setdefault(where, _run_at_address(where))
         else:
-            for place in _runs_in(Path(where)):
+            for place in _find_runs(Path(where)):
                 places.setdefault(place.where, place)
-    # an address has no time of change, and comes first
-    return sorted(places.values(), key=lambda place: place.changed or time.time(), reverse=True)[:100]
+
+    # An address has no time of change, and comes first.
+    newest_first = sorted(places.values(), key=lambda place: place.changed or time.time(), reverse=True)
+    return newest_first[:100]
 
 
-def _run_at(url: str) -> Place:
-    run = parse_qs(url.partition("#")[0].partition("?")[2]).get("run", ["default"])[-1]
-    return Place(url, f"{run} · {redact_url(url.partition('?')[0])}")
+def _run_at_address(url: str) -> Place:
+    """Return the location of a run in a database. The last ``run`` in the query of ``url`` is the name of the run."""
+    base, _, query = url.partition("#")[0].partition("?")
+    run = parse_qs(query).get("run", ["default"])[-1]
+    return Place(url, f"{run} · {redact_url(base)}")
 
 
-def _runs_in(folder: Path) -> list[Place]:
+def _find_runs(folder: Path) -> list[Place]:
     """Return the run of a folder, or the runs of its subfolders (10,000 at most) if it has none."""
-    run = _run_in(folder)
+    run = _run_in_folder(folder)
     if run is not None:
         return [run]
+
     runs: list[Place] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, 10_000):
-            run = _run_in(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else None
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            run = _run_in_folder(Path(entry.path))
             if run is not None:
                 runs.append(run)
     return runs
 
 
-def _run_in(folder: Path) -> Place | None:
+def _run_in_folder(folder: Path) -> Place | None:
+    """Return the location of the run in a folder, with the time of its last change; ``None`` if there is no ledger."""
     times = []
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         with suppress(OSError):
@@ -243,17 +262,21 @@ class RunRoutes:
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show a run. For a minute from then on, changes of its states are ``run_changed`` events."""
-        run = await self._run(request, visitor)
+        run = await self._find_run(request, visitor)
         overview = await run.overview()
         report = None
         if run.place.folder is not None:
             report = await in_thread(_read_report, run.place.folder)
-        document = {"id": run.place.id, "name": _name(run.place.name), **_overview_document(overview)}
-        return json_response({**document, "report": report})
+
+        document = _overview_document(overview)
+        document["id"] = run.place.id
+        document["name"] = _name(run.place.name)
+        document["report"] = report
+        return json_response(document)
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """List a page of jobs. The text ``q`` may be the id of a ``copy``."""
-        run = await self._run(request, visitor)
+        run = await self._find_run(request, visitor)
         query = request.query
         states = FINAL
         if query.get("state"):
@@ -265,24 +288,31 @@ class RunRoutes:
         if not limit or limit > 200:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number from 1 to 200")
         text = query.get("q", "").strip()[:_MAX_NAME]
+
         page = await run.view.jobs(JobQuery(states, query.get("code"), text or None, query.get("after"), limit))
+
         jobs = []
         for row in page.rows:
             job = _row_document(row, max_files=4)
-            job["copy"] = _name(text) if row.key in page.copies else None
+            job["copy"] = None
+            if row.key in page.copies:
+                job["copy"] = _name(text)
             jobs.append(job)
         return json_response({"jobs": jobs, "next": page.next})
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show one job, its parameters without secrets, and the ids of ``copies``, other lines with the same job."""
-        run = await self._run(request, visitor)
+        run = await self._find_run(request, visitor)
         row = await run.view.job(request.match_info["key"])
         if row is None:
             raise RequestRefused(404, "NOT_FOUND", "the run has no such job")
-        copies = [_name(name or f"position {place}") for place, name in await run.view.copies(row.key)]
-        return json_response({**await in_thread(_job_document, row), "copies": copies})
 
-    async def _run(self, request: web.Request, visitor: Visitor) -> ServedRun:
+        copies = await run.view.copies(row.key)
+        document = await in_thread(_job_document, row)
+        document["copies"] = [_name(name or f"position {position}") for position, name in copies]
+        return json_response(document)
+
+    async def _find_run(self, request: web.Request, visitor: Visitor) -> ServedRun:
         visitor.require_operator()
         run = await self._runs.get(request.match_info["run"])
         if run is None:
@@ -299,7 +329,9 @@ def _states(overview: Overview) -> dict[str, object]:
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
-    codes = [{"code": code, "name": plain_line(code) or "no code", "jobs": n} for code, n in overview.codes.items()]
+    codes = [
+        {"code": code, "name": plain_line(code) or "no code", "jobs": count} for code, count in overview.codes.items()
+    ]
     return {
         **_states(overview),
         "codes": codes,
@@ -315,6 +347,7 @@ def _overview_document(overview: Overview) -> dict[str, object]:
 
 
 def _row_document(row: Row, max_files: int) -> dict[str, object]:
+    """Return a job as JSON, with at most ``max_files`` of its files and all texts in a form that is safe to show."""
     job = row.job
     return {
         "key": row.key,
@@ -334,11 +367,13 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
 
 
 def _job_document(row: Row) -> dict[str, object]:
+    """Return a job as JSON with its inputs, too."""
     job = row.job
     document = _row_document(row, max_files=500)
-    for name, values in (("params", job.params), ("carried", job.carried)):
-        if values:
-            document[name] = _shown_values(values)
+    if job.params:
+        document["params"] = _shown_values(job.params)
+    if job.carried:
+        document["carried"] = _shown_values(job.carried)
     document["inputs"] = {_name(place): plain_line(str(path), 800) for place, path in job.files.items()}
     document["worker"] = row.worker
     document["timeout"] = job.timeout
@@ -370,7 +405,7 @@ def _file_document(ref: Mapping[str, object]) -> dict[str, object]:
 
 
 def _read_report(folder: Path) -> dict[str, object] | None:
-    """Return the figures of ``report.json`` beyond those of the ledger; ``None`` without a readable report."""
+    """Return the figures of ``report.json`` that the ledger does not have; ``None`` if it cannot be read."""
     try:
         report = folder / "report.json"
         changed = report.stat().st_mtime
@@ -379,13 +414,15 @@ def _read_report(folder: Path) -> dict[str, object] | None:
         return None
     if not isinstance(document, dict):
         return None
+
     recycled = None
     if isinstance(document.get("browsers"), dict):
-        recycled = _numbers(document["browsers"].get("recycled"))
-    return {"milliseconds": _numbers(document.get("milliseconds")), "recycled": recycled, "written": _time(changed)}
+        recycled = _numbers_in(document["browsers"].get("recycled"))
+    return {"milliseconds": _numbers_in(document.get("milliseconds")), "recycled": recycled, "written": _time(changed)}
 
 
-def _numbers(value: object) -> dict[str, float]:
+def _numbers_in(value: object) -> dict[str, float]:
+    """Return the numbers among the first 20 members of an object."""
     if not isinstance(value, dict):
         return {}
     return {

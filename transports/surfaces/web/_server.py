@@ -20,6 +20,7 @@ from ..._internal.telemetry._prometheus import CONTENT_TYPE
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef, Scope
 from ...artifacts._signing import Signer, registered, signing_key
+from ...batch.ledger._reads import Overview
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol._plain_text import is_loopback
 from ...session._connect import connect as connect_app
@@ -67,7 +68,11 @@ async def trace_request(request: web.Request, handler: _Handler) -> web.StreamRe
     is_reading = request.method in ("GET", "HEAD", "OPTIONS")
     if not is_tracing() or (is_reading and "traceparent" not in request.headers):
         return await handler(request)
-    method = request.method if request.method in METH_ALL else "_OTHER"
+
+    # OpenTelemetry's name for unknown methods
+    method = "_OTHER"
+    if request.method in METH_ALL:
+        method = request.method
     route = _route(request)
     attributes = {"http.request.method": method, "url.scheme": request.scheme, "http.route": route}
     carrier = {name.lower(): value for name, value in request.headers.items()}
@@ -128,7 +133,7 @@ class Site:
         self.metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[trace_request, self._middleware])
+        app = web.Application(middlewares=[trace_request, self._guard_request])
         app.on_response_prepare.append(_add_security_headers)
         authorized = self._access.authorized
         fetch = authorized(self._artifacts.fetch)
@@ -181,9 +186,9 @@ class Site:
         return app
 
     @web.middleware
-    async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and origins, convert errors to JSON, and count requests. Origins of views have their
-        sandbox and nothing else."""
+    async def _guard_request(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse foreign hosts and origins, convert errors to JSON, and count requests. The origin of a view serves
+        nothing but its sandbox."""
         try:
             response: web.StreamResponse | None = await self._views.sandbox(request)
             if response is None:
@@ -193,7 +198,9 @@ class Site:
             response = error_response(error)
         except web.HTTPException as error:
             headers = {name: value for name, value in error.headers.items() if name == "Allow"}
-            code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
+            code = "INTERNAL_ERROR"
+            if error.status < 500:
+                code = "INVALID_PARAMS"
             response = error_response(RequestRefused(error.status, code, error.reason, headers=headers))
         except (ConnectionError, RequestPayloadError):  # the client has disconnected
             response = web.Response(status=400)
@@ -202,7 +209,11 @@ class Site:
             response = error_response(
                 ABPError(f"this should not have happened ({type(error).__name__}); the log has more")
             )
-        method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
+
+        # Each value makes a time series, and clients may not add any.
+        method = "other"
+        if request.method in METH_ALL:
+            method = request.method
         self.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
 
@@ -305,10 +316,11 @@ async def serve(
             f"other machines can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or omit --host to serve "
             "this machine only"
         )
+
     token = options.token or secrets.token_urlsafe()
     if activity is None:
         activity = Activity()
-    signer = signer or Signer(options.key or _key())
+    signer = signer or Signer(options.key or _read_signing_key())
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     users = {**options.tenant_scopes, **(users or {})}
@@ -317,11 +329,14 @@ async def serve(
         token, signer, host=host, users=users, public_url=options.public_url, max_requests=connections.share
     )
     calls = DetachedCalls(ledger, activity)
-    served_runs = ServedRuns(
-        runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)), limits
-    )
+
+    def report_run(run_id: str, overview: Overview) -> None:
+        activity.run_changed(states_document(run_id, overview))
+
+    served_runs = ServedRuns(runs, report_run, limits)
     site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named, limits)
     use_global_providers()
+
     async with AsyncExitStack() as stack:
         stack.push_async_callback(calls.aclose)
         await calls.restore()
@@ -331,34 +346,40 @@ async def serve(
         stack.push_async_callback(served_runs.aclose)
         activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
-        protocol_factory = await stack.enter_async_context(_running(site.app(), connections, limits))
-        stack.push_async_callback(calls.cancel_all)  # requests may wait for the end of a call
+        protocol_factory = await stack.enter_async_context(_run_application(site.app(), connections, limits))
+        # Requests may wait for the end of a call, so that calls are cancelled before the application is shut down.
+        stack.push_async_callback(calls.cancel_all)
         stack.callback(site.close_streams)
+
         try:
-            # "localhost" would also listen on ::1, with port 0 on another port
+            # "localhost" would also listen on ::1, and with port 0 on a different port there.
             address = "127.0.0.1" if host == "localhost" else host
             listener = await asyncio.get_running_loop().create_server(protocol_factory, address, port)
         except OSError as error:
             raise cannot_listen(host, port, error, "--port") from error
         stack.callback(listener.close)
-        url = f"http://{_url_host(host)}:{listener.sockets[0].getsockname()[1]}/"
-        public_url = f"{options.public_url}/" if options.public_url else url
+
+        actual_port = listener.sockets[0].getsockname()[1]
+        url = f"http://{_url_host(host)}:{actual_port}/"
+        public_url = url
+        if options.public_url:
+            public_url = f"{options.public_url}/"
         stack.enter_context(registered(public_url, store.url))
         yield Served(url, token, apps, activity, signer, connections, calls, public_url)
 
 
 @asynccontextmanager
-async def _running(
+async def _run_application(
     app: web.Application, connections: Connections, limits: Limits
 ) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
-    """Yield the factory of the protocols that serve ``app``, each for one of the ``connections``."""
+    """Set up ``app``, and shut it down at the end. Yield the factory of protocols for its ``connections``."""
 
     @web.middleware
-    async def serving(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def mark_serving(request: web.Request, handler: _Handler) -> web.StreamResponse:
         with connections.serving():
             return await handler(request)
 
-    app.middlewares.insert(0, serving)
+    app.middlewares.insert(0, mark_serving)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -382,7 +403,8 @@ def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _key() -> str:
+def _read_signing_key() -> str:
+    """Return the signing key of this user. If it cannot be read, log that, and return a random one."""
     try:
         return signing_key()
     except StoreError as error:

@@ -110,25 +110,33 @@ class ViewRoutes:
         from ...session._views import ViewServer  # needs the extra [mcp]
 
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
-        view.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be asked for
+        # The page may never ask for the view, and asyncio would log an exception that was not read.
+        view.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._views[call] = view
         if len(self._views) > self._limits.views:
-            self._forget(next(iter(self._views)))
+            oldest = next(iter(self._views))
+            self._forget_view(oldest)
+
         try:
             try:
                 ViewServer(app.session.transport)
-            except UsageError as error:  # any app may say that it has views
+            except UsageError as error:
+                # Any app may declare a view, but only an MCP server has one.
                 view.set_exception(error)
                 return await app.session.call(capability, params, timeout=timeout, call_id=call)
+
             with keeping_server_calls() as server_calls:
                 result = await app.session.call(capability, params, timeout=timeout, call_id=call)
+            # The page may have closed the view while the call ran.
             if view.done():
                 return result
+
+            # From here on, the call has its result, so that errors of the view are only warnings.
             try:
                 if not server_calls:
                     raise UsageError("the tool's result did not come from its server")
-                live = await self._live(app, capability, call, server_calls[-1])
-            except ABPError as error:  # the call has its result
+                live = await self._prepare_view(app, capability, call, server_calls[-1])
+            except ABPError as error:
                 return _without_view(result, view, error)
             except Exception as error:
                 logger.exception("the view of %s cannot be shown", capability)
@@ -138,9 +146,12 @@ class ViewRoutes:
             return result
         finally:
             if not view.done():
-                self._forget(call)
+                self._forget_view(call)
 
-    async def _live(self, app: App, capability: str, call: str, server_call: ServerCall) -> LiveView:
+    async def _prepare_view(self, app: App, capability: str, call: str, server_call: ServerCall) -> LiveView:
+        """Read the document of a view from its server, and make the host that answers the view's requests.
+
+        Raises :class:`~transports.errors.TooLarge`, and the errors of the server."""
         from ...mcp.views._host import Host, HostContext, ViewHandlers
         from ...mcp.views._transport import OpenedTool
         from ...session._views import ViewServer
@@ -157,6 +168,7 @@ class ViewRoutes:
                 f"the page shows views of at most {limits.view_document:,} characters, with results of at most "
                 f"{limits.view_input:,} bytes"
             )
+
         opened = OpenedTool(server_call.tool, server_call.arguments, {}, document)
 
         async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
@@ -172,10 +184,11 @@ class ViewRoutes:
 
         handlers = ViewHandlers(on_display_mode=lambda mode: mode == "inline")
         host = Host(HostContext(), opened.tool, handlers, relay=relay, save_file=save, current_call=lambda: call)
-        live = LiveView(f"view-{secrets.token_hex(8)}.localhost", store.scope, opened, encoded_input, host)
+        name = f"view-{secrets.token_hex(8)}.localhost"
+        live = LiveView(name, store.scope, opened, encoded_input, host)
         return live
 
-    def _forget(self, call: str) -> None:
+    def _forget_view(self, call: str) -> None:
         view = self._views.pop(call, None)
         if view is not None:
             view.cancel()
@@ -185,26 +198,28 @@ class ViewRoutes:
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show the origin, the document and the input of a view when its call has ended. The query has the view's
         surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
-        live = await self._find(request, visitor)
+        live = await self._find_view(request, visitor)
         port = _local_port(request)
         if port is None:
             message = "views are only shown on the server's machine, with this page opened at 127.0.0.1 or localhost"
             raise RequestRefused(409, "NOT_SUPPORTED", message)
         live.host.context = replace(live.host.context, **_surroundings(request.query))
+
         document = live.opened.document
-        about = {
+        description = {
             "origin": f"http://{live.name}{port}",
             "uri": document.uri,
             "html": document.html,
             "allow": "; ".join(document.permissions),
             **live.state,
         }
-        body = encode_json(about)[:-1] + b',"given":' + live.tool_input + b"}"
+        # The input is JSON already, and may be long, so that it is inserted as it is.
+        body = encode_json(description)[:-1] + b',"given":' + live.tool_input + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Pass a message of the view to the host, whose ``answer`` is ``null`` for a notification."""
-        live = await self._find(request, visitor)
+        live = await self._find_view(request, visitor)
         body = await read_json(request)
         match body:
             case {"method": str(method), "params": dict(params), "request": bool(is_request)}:
@@ -213,49 +228,60 @@ class ViewRoutes:
         raise RequestRefused(400, "INVALID_PARAMS", "a message must be {method, params: {…}, request: true or false}")
 
     async def close(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        await self._find(request, visitor)
-        self._forget(request.match_info["call"])
+        await self._find_view(request, visitor)
+        self._forget_view(request.match_info["call"])
         return web.Response(status=204)
 
-    async def _find(self, request: web.Request, visitor: Visitor) -> LiveView:
+    async def _find_view(self, request: web.Request, visitor: Visitor) -> LiveView:
+        """Return the view of the call in the path, after the end of the call.
+
+        Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no such view, 504 if the call has not ended
+        in time; and the error for which the view is not shown."""
         view = self._views.get(request.match_info["call"])
-        gone = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
+        not_found = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
         if view is None:
-            raise gone
+            raise not_found
+
         await asyncio.wait((view,), timeout=self._limits.view_timeout)
         if view.cancelled():
-            raise gone
+            raise not_found
         if not view.done():
             duration = format_seconds(self._limits.view_timeout)
             raise RequestRefused(504, "TIMEOUT", f"the call has not ended within {duration}")
+
         live = view.result()
         if not visitor.scope.covers(live.scope):
-            raise gone
+            raise not_found
         return live
 
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
     async def sandbox(self, request: web.Request) -> web.Response | None:
-        """Return the sandbox proxy for a request to the origin of a view, which also takes reports of its policy;
-        ``None`` for any other origin. Raises :class:`~._responses.RequestRefused` (404) for other requests there."""
+        """Answer a request to the origin of a view; return ``None`` for a request to any other origin.
+
+        The origin has the sandbox proxy, and takes the browser's reports about the view's policy. Raises
+        :class:`~._responses.RequestRefused` (404) for all other requests."""
         name = hostname(request.host)
         if name is None or not re.fullmatch(r"view-[0-9a-f]{16}\.localhost", name):
             return None
-        live = self._live_at(name)
+
+        live = self._find_by_name(name)
         if live is not None and (request.method, request.path_qs) == ("POST", _REPORTS):
             return await _take_report(live, request)
         if live is None or request.method != "GET" or request.path_qs != "/":
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
+
         port = request.host[len(name) :]
-        further = (
+        directives = (
             f"frame-ancestors http://127.0.0.1{port} http://localhost{port}",
             f"report-uri http://{live.name}{port}{_REPORTS}",
         )
-        headers = dict(live.opened.document.policy_headers("declared", further=further))
+        headers = dict(live.opened.document.policy_headers("declared", further=directives))
         headers["Origin-Agent-Cluster"] = "?1"
         return web.Response(text=_PROXY, content_type="text/html", headers=headers)
 
-    def _live_at(self, name: str) -> LiveView | None:
+    def _find_by_name(self, name: str) -> LiveView | None:
+        """Return the view with this host name. The comparison does not reveal names by its duration."""
         for view in self._views.values():
             if view.done() and not view.cancelled() and not view.exception():
                 live = view.result()
@@ -265,6 +291,7 @@ class ViewRoutes:
 
 
 def _without_view(result: Result, view: asyncio.Future[LiveView], error: ABPError) -> Result:
+    """Save the error as the outcome of ``view``, and return ``result`` with a warning."""
     if not view.done():
         view.set_exception(error)
     return replace(result, warnings=(*result.warnings, f"the view is not shown: {error.message}"))
@@ -302,11 +329,15 @@ def _local_port(request: web.Request) -> str | None:
 
 
 def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
-    surroundings: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
+    """Return the fields of the host's context in a query. Values that are missing or not valid are left out."""
+    surroundings: dict[str, Any] = {"theme": "light"}
+    if query.get("theme") == "dark":
+        surroundings["theme"] = "dark"
     for name in ("locale", "timezone"):
         if query.get(name):
             surroundings[name] = query[name][:100]
-    width, height = whole_number(query.get("width", "")), whole_number(query.get("height", ""))
+    width = whole_number(query.get("width", ""))
+    height = whole_number(query.get("height", ""))
     if width and height and max(width, height) < 10_000:
         surroundings["size"] = (width, height)
     return surroundings
