@@ -61,24 +61,26 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
         does_not_hold = isinstance(error, AssertionError | ABPError | TimeoutError | pytest.fail.Exception)
         if reason is not None and does_not_hold:
             pytest.xfail(reason)
-        raise AssertionError(f"{behaviour.name}: {_describe(error, subject)}  [source: {behaviour.source}]") from error
+        raise AssertionError(
+            f"{behaviour.name}: {_describe_failure(error, subject)}  [source: {behaviour.source}]"
+        ) from error
     if reason is not None:
         pytest.fail(f"{behaviour.name}: it holds; remove it from the deviations (reason: {reason})")
 
 
-def _describe(error: BaseException, subject: Subject) -> str:
+def _describe_failure(error: BaseException, subject: Subject) -> str:
     match error:
         case AssertionError() | pytest.fail.Exception():
             return str(error)
         case TimeoutError():
             return f"it did not end within {subject.timeout:g} s"
         case CallTimeout() if subject.unanswered:
-            return f"no answer to {_in_words(subject.unanswered[-1])}: {error}"
+            return f"no answer to {_describe_request(subject.unanswered[-1])}: {error}"
         case _:
             return f"{type(error).__name__}: {error}"
 
 
-def _in_words(request: Message) -> str:
+def _describe_request(request: Message) -> str:
     payload = request.payload if isinstance(request.payload, Mapping) else {}
     capability = f" of {payload['capability']}" if "capability" in payload else ""
     return f"{request.type}{capability} (id {request.id!r})"

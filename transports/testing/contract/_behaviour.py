@@ -42,7 +42,7 @@ class Subject:
         transport = self.transport()
         request = transport.request
 
-        async def noting(message: Message, *, timeout: float) -> Message:
+        async def request_and_note(message: Message, *, timeout: float) -> Message:
             try:
                 return await request(message, timeout=timeout)
             except CallTimeout:
@@ -50,7 +50,7 @@ class Subject:
                 raise
 
         with contextlib.suppress(AttributeError):  # a class with slots allows no such patch
-            transport.request = noting  # type: ignore[method-assign]
+            transport.request = request_and_note  # type: ignore[method-assign]
         return transport
 
     def connect(

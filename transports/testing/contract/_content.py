@@ -36,15 +36,16 @@ BINARIES = Theme("binaries", BEHAVIOURS)
 FAULTS = Theme("faults", BEHAVIOURS)
 
 
+#: The content of the app's capability `shape`, up to 1 MiB, and content of parameters.
 _PATTERN = (bytes(range(251)) * 4178)[: 1 << 20]
-_DATA = bytes(n % 251 for n in range(300_000))
+_SENT_DATA = bytes(n % 251 for n in range(300_000))
 
 
-def _pattern(size: int) -> str:
+def _sha256_of_pattern(size: int) -> str:
     return hashlib.sha256(_PATTERN[:size]).hexdigest()
 
 
-async def _generated(session: Session, *, size: int) -> None:
+async def _check_generated(session: Session, *, size: int) -> None:
     ref = (await session.call("file.generate", {"bytes": size, "seed": 3})).artifacts["file"]
     assert (ref.size_bytes, ref.sha256) == (size, digest(size, 3)), f"size and SHA-256 of {size} bytes"
     assert Path(str(ref.path)).stat().st_size == size
@@ -56,7 +57,7 @@ for _name, _source, _size in (
     ("content above 256 KB arrives byte for byte", "docs/protocol.md 9.12", 256 * 1024 + 1),
     ("content of 3 MB arrives byte for byte", "docs/protocol.md 9.12", 3 << 20),
 ):
-    BINARIES.in_session(_name, _source)(partial(_generated, size=_size))
+    BINARIES.in_session(_name, _source)(partial(_check_generated, size=_size))
 
 
 @BINARIES.in_session(
@@ -97,28 +98,28 @@ async def _declared_text(session: Session) -> None:
 @BINARIES.in_session("content is found six levels down", "docs/protocol.md 9.10")
 async def _deep(session: Session) -> None:
     result = await session.call("shape", {"shape": "deep"})
-    assert _sums(result.artifacts) == {"one.two.three.four.five.six": _pattern(1024)}
+    assert _sha256_by_place(result.artifacts) == {"one.two.three.four.five.six": _sha256_of_pattern(1024)}
     assert value(result.data, "one", "two", "three", "four", "five", "note") == "six levels down"
 
 
 @BINARIES.in_session("content may be the whole answer", "docs/protocol.md 9.10")
 async def _top(session: Session) -> None:
     result = await session.call("shape", {"shape": "top"})
-    assert _sums(result.artifacts) == {"": _pattern(1024)}
+    assert _sha256_by_place(result.artifacts) == {"": _sha256_of_pattern(1024)}
 
 
 @BINARIES.in_session("the flat form is content too", "docs/protocol.md 9.5")
 async def _flat(session: Session) -> None:
     result = await session.call("shape", {"shape": "flat"})
-    assert [*_sums(result.artifacts).values()] == [_pattern(1024)]
+    assert [*_sha256_by_place(result.artifacts).values()] == [_sha256_of_pattern(1024)]
     assert value(result.data, "size") == 1024
 
 
 @BINARIES.in_session("a list of content keeps its order", "docs/protocol.md 9.10")
 async def _listed(session: Session) -> None:
     result = await session.call("shape", {"shape": "list", "size": 2000})
-    expected = {f"files.{n}": _pattern(2000 + n) for n in range(3)}
-    assert _sums(result.artifacts) == expected
+    expected = {f"files.{n}": _sha256_of_pattern(2000 + n) for n in range(3)}
+    assert _sha256_by_place(result.artifacts) == expected
     assert value(result.data, "note") == "metadata beside the file"
 
 
@@ -126,9 +127,9 @@ async def _listed(session: Session) -> None:
     "large and small content of one answer arrive together", "docs/protocol.md 9.12; transports.base.Transport.save"
 )
 async def _mixed(session: Session) -> None:
-    sums = _sums((await session.call("shape", {"shape": "mixed"})).artifacts)
-    assert sums.get("large") == _pattern(300 * 1024)
-    expected = dict.fromkeys(("blob", "nested.0.item", "small", "text"), _pattern(1024))
+    sums = _sha256_by_place((await session.call("shape", {"shape": "mixed"})).artifacts)
+    assert sums.get("large") == _sha256_of_pattern(300 * 1024)
+    expected = dict.fromkeys(("blob", "nested.0.item", "small", "text"), _sha256_of_pattern(1024))
     assert {name: sums.get(name) for name in expected} == expected
 
 
@@ -139,45 +140,46 @@ async def _pdf(session: Session) -> None:
     assert Path(str(ref.path)).read_bytes()[:5] == b"%PDF-"
 
 
-def _sums(artifacts: Mapping[str, ArtifactRef]) -> dict[str, str]:
+def _sha256_by_place(artifacts: Mapping[str, ArtifactRef]) -> dict[str, str]:
     return {name: ref.sha256 for name, ref in artifacts.items()}
 
 
-def _sha256(contents: Iterable[bytes]) -> list[str]:
+def _sha256_of_each(contents: Iterable[bytes]) -> list[str]:
     return [hashlib.sha256(content).hexdigest() for content in contents]
 
 
-async def _digests(session: Session, files: Iterable[object]) -> list[dict[str, object]]:
+async def _digest_in_app(session: Session, files: Iterable[object]) -> list[dict[str, object]]:
+    """Send each file to the app, and return what the app says of it: size, SHA-256, kind of value."""
     return [value((await session.call("file.digest", {"file": file})).data) for file in files]
 
 
 @BINARIES.in_session("bytes in parameters arrive byte for byte", "docs/protocol.md 9.13")
 async def _sent_bytes(session: Session) -> None:
-    contents = [_DATA[:size] for size in (0, 10, 300_000)]
-    assert [answer["sha256"] for answer in await _digests(session, contents)] == _sha256(contents)
+    contents = [_SENT_DATA[:size] for size in (0, 10, 300_000)]
+    assert [answer["sha256"] for answer in await _digest_in_app(session, contents)] == _sha256_of_each(contents)
 
 
 @BINARIES("files in parameters arrive byte for byte", "docs/protocol.md 9.13")
 async def _sent_files(subject: Subject) -> None:
-    contents = [_DATA[:size] for size in (0, 10, 300_000)]
+    contents = [_SENT_DATA[:size] for size in (0, 10, 300_000)]
     paths = [subject.folder / f"in-{n}.bin" for n in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
     async with subject.connect() as session:
-        assert [answer["sha256"] for answer in await _digests(session, paths)] == _sha256(contents)
+        assert [answer["sha256"] for answer in await _digest_in_app(session, paths)] == _sha256_of_each(contents)
 
 
 @BINARIES.in_session("content in parameters is a buffer", "docs/protocol.md 9.13")
 async def _buffers(session: Session) -> None:
-    answers = await _digests(session, (b"small", _DATA))
+    answers = await _digest_in_app(session, (b"small", _SENT_DATA))
     assert [answer["received"] for answer in answers] == ["ArrayBuffer", "ArrayBuffer"]
 
 
 @BINARIES.in_session("content in parameters keeps its description", "docs/protocol.md 9.13")
 async def _keeps_description(session: Session) -> None:
     described = {"content": b"GIF89a", "mimeType": "image/x-contract", "filename": "a.gif"}
-    answers = await _digests(session, (described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif")))
-    assert [answer["sha256"] for answer in answers] == _sha256([b"GIF89a"] * 2)
+    answers = await _digest_in_app(session, (described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif")))
+    assert [answer["sha256"] for answer in answers] == _sha256_of_each([b"GIF89a"] * 2)
     assert [answer["size"] for answer in answers] == [6, 6]
 
 
@@ -185,9 +187,9 @@ async def _keeps_description(session: Session) -> None:
     "content of many calls at once is not mixed up", "docs/protocol.md 3.1; transports.base.Transport.request"
 )
 async def _sent_at_once(session: Session) -> None:
-    contents = [_DATA[n : n + 100_000] for n in range(6)]
+    contents = [_SENT_DATA[n : n + 100_000] for n in range(6)]
     results = await asyncio.gather(*(session.call("file.digest", {"file": content}) for content in contents))
-    assert [value(result.data, "sha256") for result in results] == _sha256(contents)
+    assert [value(result.data, "sha256") for result in results] == _sha256_of_each(contents)
 
 
 @BINARIES.in_session("an app's refusal of content is a CapabilityError", "docs/protocol.md 3.5, 3.6")
@@ -245,7 +247,7 @@ async def _wrong_download_size(session: Session) -> None:
     assert [*(await session.call("file.list")).artifacts] == [""]
 
 
-async def _refused(subject: Subject, *, error: type[BinaryError], fault: str) -> None:
+async def _check_refused(subject: Subject, *, error: type[BinaryError], fault: str) -> None:
     async with subject.connect() as session:
         with pytest.raises(error) as caught:
             await session.call(fault, {"value": -1})
@@ -262,7 +264,7 @@ for _name, _source, _error, _fault in (
     ("base64 with junk is refused", _BASE64, BadEncoding, "fault.bad_base64"),
     ("base64 that is not canonical is refused", f"{_BASE64}; RFC 4648 §3.5", BadEncoding, "fault.noncanonical_base64"),
 ):
-    FAULTS(_name, _source)(partial(_refused, error=_error, fault=_fault))
+    FAULTS(_name, _source)(partial(_check_refused, error=_error, fault=_fault))
 
 
 @FAULTS.in_session(

@@ -159,14 +159,14 @@ async def _reply_has_id(subject: Subject) -> None:
 async def _any_order(subject: Subject) -> None:
     ended: list[str] = []
 
-    async def one(capability: str, key: str, **params: object) -> None:
+    async def call_and_note(capability: str, key: str, **params: object) -> None:
         reply = await transport.request(call(capability, key, **params), timeout=subject.answer_timeout)
         assert reply.id == key
         ended.append(key)
 
     async with initialized(subject) as transport:
-        slow = asyncio.ensure_future(one("fault.slow", "slow", ms=400))
-        await asyncio.gather(*(one("data.csv", f"quick-{n}", rows=[{"n": n}]) for n in range(5)))
+        slow = asyncio.ensure_future(call_and_note("fault.slow", "slow", ms=400))
+        await asyncio.gather(*(call_and_note("data.csv", f"quick-{n}", rows=[{"n": n}]) for n in range(5)))
         assert not slow.done()
         await slow
 
