@@ -127,7 +127,7 @@ async def test_a_folder_without_an_extension_is_refused_before_a_browser_starts(
             pass
     with pytest.raises(UsageError, match="cdp_url="):
         connect(str(SHELF), cdp_url="http://127.0.0.1:9222")
-    with pytest.raises(UsageError, match="for this target there is 'playwright'"):
+    with pytest.raises(UsageError, match="for this target use 'playwright'"):
         connect(str(SHELF), transport="postmessage")
     with pytest.raises(UsageError, match="started without extensions"):
         async with connect(str(SHELF), browser=browser, store=tmp_path / "out"):

@@ -70,9 +70,10 @@ async def test_call_that_a_reload_interrupts_fails_with_the_reason(tmp_path: Pat
     "away", ["location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()"]
 )
 async def test_view_that_leaves_for_good_is_an_error_of_the_kit(tmp_path: Path, away: str) -> None:
-    leave = f"window.name = 'gone'; setTimeout(() => {{ {away}; }}, 100);"
-    body = f"if (!window.name) {{ start().then(() => {{ {leave} }}); }}"
+    leave = f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}"
+    body = "if (!window.name) start();"
     async with connect(viewing(tmp_path, body), store="memory:") as app, app.open_view("go", timeout=6) as view:
+        await view.frame.evaluate(leave)
         async with asyncio.timeout(60):
             while True:
                 if await _is_refused(view):
