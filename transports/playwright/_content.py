@@ -268,13 +268,14 @@ class Ladder:
     # --- rung 3: base64 text ------------------------------------------------------------------------------------------
 
     async def _save_by_slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        # 8 MB of base64.
+        """Copy the content that the page holds as ``held_id`` into a new file, one slice after the other."""
+        # 8 MB once it is base64.
         slice_size = 6 * MB
         with path.open("xb") as file:
             for start in range(0, size, slice_size):
                 end = min(start + slice_size, size)
                 text = await self._agent.invoke("base64", held_id, start, end, timeout=remaining(deadline), returns=str)
-                # Base64 makes 4 characters of each 3 bytes, and of the rest.
+                # Base64 writes 4 characters for every 3 bytes, and for a shorter last group. More is not our slice.
                 max_length = (end - start + 2) // 3 * 4
                 if len(text) > max_length:
                     raise too_large(size)

@@ -222,7 +222,7 @@ def _transport_names(target: str) -> tuple[str, ...]:
 
 def _target_advice(target: str) -> str:
     """Return advice for a text that is not a target: the address that was probably meant, or the kinds of targets."""
-    address_advice = _meant_address(target)
+    address_advice = _advice_for(target)
     if address_advice:
         return address_advice
 
@@ -247,7 +247,7 @@ def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
     return f"unknown transport {name!r}; {advice}"
 
 
-def _meant_address(target: str) -> str:
+def _advice_for(target: str) -> str:
     """Return advice for a file, a folder, or an address without its scheme; an empty text for any other target."""
     is_file_url = target.lower().startswith("file://")
     file = Path(unquote(target[len("file://") :]) if is_file_url else target)

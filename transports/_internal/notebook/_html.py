@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
@@ -54,10 +55,15 @@ def _printable(character: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", count: int = 0) -> Html:
-    """Return a table with at most :data:`MAX_ROWS` of its ``count`` rows; the last row says how many more there are."""
-    shown = [row for row, _ in zip(rows, range(MAX_ROWS), strict=False)]
-    if count > len(shown):
-        shown.append((f"… and {count - len(shown):,} more", *[""] * (len(head) - 1)))
+    """Return a table with at most :data:`MAX_ROWS` rows.
+
+    ``count`` is the number of all rows, if it is known: a last row then says how many are not shown."""
+    shown = list(islice(rows, MAX_ROWS))
+    hidden = count - len(shown)
+    if hidden > 0:
+        padding = [""] * (len(head) - 1)
+        shown.append((f"… and {hidden:,} more", *padding))
+
     lines: list[str] = []
     if title:
         lines.append(f"<div><strong>{_escaped(title, MAX_CELL)}</strong></div>")

@@ -255,19 +255,23 @@ class Tree:
 
     @contextmanager
     def locked(self, digest: str) -> Iterator[StoreFolders]:
-        """Hold the lock of a content for the block, against all other threads and processes, with all folders open.
+        """Hold the lock of a content in the block, against all other threads and processes.
 
-        Missing folders are made. Raises :class:`~transports.errors.StoreError` as :meth:`folder` does, and, retryable,
-        if the lock is not free after a minute.
+        Yields the folders of the store, open; missing ones are made. Raises :class:`~transports.errors.StoreError` as
+        :meth:`folder` does, and a retryable one if the lock is not free after a minute.
         """
         with ExitStack() as opened:
             root = self._open(opened, (), None, create=True)
-            inner = self._open(opened, (".abp",), root, create=True)
-            below = [self._open(opened, (".abp", part), inner, create=True) for part in StoreFolders._fields[1:]]
-            folders = StoreFolders(root, *below)
-            fd = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
-            opened.callback(os.close, fd)
-            _wait_for_lock(fd, self.root)
+            abp_folder = self._open(opened, (".abp",), root, create=True)
+            # Each field of StoreFolders but the root is also the name of a folder in .abp.
+            names = StoreFolders._fields[1:]
+            subfolders = [self._open(opened, (".abp", name), abp_folder, create=True) for name in names]
+            folders = StoreFolders(root, *subfolders)
+
+            # Contents whose digests begin alike share a lock file.
+            lock = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
+            opened.callback(os.close, lock)
+            _wait_for_lock(lock, self.root)
             yield folders
 
     def _open(self, opened: ExitStack, parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:

@@ -84,18 +84,22 @@ def tables(text: str) -> tuple[str, ...]:
 
 
 def row_of(indexed: Indexed) -> tuple[Value, ...]:
+    """Return the values of an artifact's row, in the order of the columns of ``abp_artifacts_1``."""
     metadata = indexed.metadata
     capability = metadata.source.get("capability")
     app = metadata.source.get("app")
     scope = metadata.scope
+    # On one line, without spaces.
+    document = msgspec.json.format(metadata.encode(), indent=-1).decode()
     return (
         metadata.id,
         indexed.e_tag,
-        msgspec.json.format(metadata.encode(), indent=-1).decode(),
+        document,
         metadata.size_bytes,
         key_of(metadata.mime_type),
         key_of(metadata.age_key[0]),
         metadata.stored,
+        # The time of its last use: when it was stored.
         metadata.stored,
         key_of(capability) if isinstance(capability, str) else "",
         key_of(app) if isinstance(app, str) else "",

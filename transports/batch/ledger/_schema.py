@@ -215,7 +215,7 @@ class SqliteDatabase(SqliteConnection):
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return the workers whose lock is free, and remove their files."""
-        return [worker for worker in workers if self._locks and _has_ended(self._locks / worker)]
+        return [worker for worker in workers if self._locks and _remove_if_ended(self._locks / worker)]
 
 
 def _create_lock(path: Path) -> int:
@@ -233,14 +233,17 @@ def _create_lock(path: Path) -> int:
         os.close(handle)
 
 
-def _has_ended(lock: Path) -> bool:
-    """Return whether the worker of a lock file has ended. If so, remove the file."""
+def _remove_if_ended(lock: Path) -> bool:
+    """Remove the lock file of a worker that has ended. Return whether it has.
+
+    A file that cannot be opened or locked counts as that of a living worker."""
     try:
         handle = open_file(lock, os.O_RDWR)
     except FileNotFoundError:
         return True
     except OSError:
         return False
+
     try:
         if not try_lock(handle):
             return False

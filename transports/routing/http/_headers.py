@@ -108,15 +108,18 @@ def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None
 
 
 def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
-    """Return whether a 200 answer has a part of the content only, against RFC 9110 §15.3.1.
-
-    Unless a part was ``requested``, other units than bytes are those of an app (rows of a table, for one), and so is a
-    range without a unit, if its length is not that of the body."""
+    """Return whether a 200 response wrongly holds only a part of the content (RFC 9110 §15.3.1 requires all of it)."""
     ranges = [text.strip() for text in headers.getall("Content-Range", ()) if text.strip()]
-    if _has_several_parts(headers) or (requested and ranges):
+    if _has_several_parts(headers):
         return True
+    if requested and ranges:
+        return True
+
+    # Units other than bytes are those of an app, such as rows of a table.
     if any(_UNIT.match(text) for text in ranges):
         return any(_BYTES.match(text) for text in ranges)
+
+    # A range without a unit counts only if its length is that of the body.
     return content_range(headers) is not None
 
 

@@ -208,7 +208,7 @@ def mcp(
             )
             activity, link, connections = None, None, None
             if gallery:
-                served = await stack.enter_async_context(_gallery(store, users, connect_app, ledger, named))
+                served = await stack.enter_async_context(_serve_gallery(store, users, connect_app, ledger, named))
                 activity, link, connections = served.activity, served.link, served.connections
                 calls = served.calls
             else:
@@ -267,7 +267,7 @@ def _setting_lines(name: str, value: object) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _gallery(
+async def _serve_gallery(
     store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
 ) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
