@@ -170,7 +170,11 @@ CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click(
 async def test_downloads_that_are_too_many_for_a_call_are_counted(app: Session) -> None:
     result = await run(app, CLICKS.format(150))
     assert len(await contents(app, result)) == 100
-    assert result.warnings == ("50 downloads were too many for one call and are lost; let the app make fewer",)
+    # On a busy machine some of the last have not begun when the call ends, and are counted apart.
+    lost = [warning for warning in result.warnings if "downloads were too many for one call and are lost" in warning]
+    late = [warning for warning in result.warnings if "downloads had not begun in time" in warning]
+    assert len(lost) == 1 and len(lost + late) == len(result.warnings)
+    assert sum(int(warning.split()[0]) for warning in lost + late) == 50
 
 
 async def test_downloads_that_the_time_of_a_call_is_too_short_for_are_counted(app: Session) -> None:
