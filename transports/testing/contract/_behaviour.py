@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from ..._internal.tasks import drop
 from ...artifacts._base import ArtifactStore
 from ...base import Transport
 from ...errors import CallTimeout
@@ -18,6 +19,8 @@ from ...session._call import OnProgress
 from ...session._connect import connect
 from ...session._dispatch import OnElicitation, OnNotification
 from ...session._session import Session
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,19 @@ class Theme:
             return self(name, source)(check_session)
 
         return add
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run ``work`` as a task beside the block. If it is still running when the block ends, cancel it.
+
+    Its exception is dropped unless the block awaits it: after a failed assertion asyncio would log it."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        drop(task)
+        await asyncio.wait((task,), timeout=10)
 
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:

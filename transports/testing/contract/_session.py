@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from ..._internal.tasks import drop
 from ...errors import CallTimeout, CapabilityError, UsageError
 from ...protocol._capabilities import CapabilitiesChanged
 from ...protocol._payloads import ElicitationRequest, Notification, Progress
 from ...session._session import Session
-from ._behaviour import Behaviour, Subject, Theme, until, value
+from ._behaviour import Behaviour, Subject, Theme, running, until, value
 
 BEHAVIOURS: list[Behaviour] = []
 CALLS = Theme("calls", BEHAVIOURS)
@@ -144,8 +145,7 @@ async def _at_once(session: Session) -> None:
 
 @CALLS("a slow call holds up no quick one", "docs/protocol.md 3.1; transports.base.Transport.request")
 async def _slow_and_quick(subject: Subject) -> None:
-    async with subject.connect() as session:
-        slow = asyncio.ensure_future(session.call("fault.slow", {"ms": 8000}))
+    async with subject.connect() as session, running(session.call("fault.slow", {"ms": 8000})) as slow:
         await asyncio.sleep(0.05)
         try:
             async with asyncio.timeout(0.4 * subject.answer_timeout):
@@ -153,8 +153,6 @@ async def _slow_and_quick(subject: Subject) -> None:
         except TimeoutError:
             raise AssertionError("the quick call waited for the slow one") from None
         assert not slow.done()
-        slow.cancel()
-        await asyncio.wait((slow,), timeout=10)
 
 
 @CALLS.in_session("an error of the app keeps its code and message", "docs/protocol.md 3.5")
@@ -317,7 +315,7 @@ async def _started(session: Session, capability: str, **params: object) -> async
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
+    drop(task)
     await asyncio.wait((task,), timeout=10)
 
 
@@ -366,10 +364,10 @@ async def _deaf(session: Session) -> None:
 
 @CANCELLATION.in_session("cancelling one call leaves the others alone", "docs/protocol.md 3.2")
 async def _only_that(session: Session) -> None:
-    slow = asyncio.ensure_future(session.call("fault.slow", {"ms": 700}))
-    waiting = await _started(session, "job.wait")
-    await _cancel(waiting)
-    assert value((await slow).data, "ms") == 700
+    async with running(session.call("fault.slow", {"ms": 700})) as slow:
+        waiting = await _started(session, "job.wait")
+        await _cancel(waiting)
+        assert value((await slow).data, "ms") == 700
 
 
 @CANCELLATION.in_session("a call that the app cancels raises CANCELLED", "docs/protocol.md 3.2, 8.1")

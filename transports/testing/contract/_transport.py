@@ -17,7 +17,7 @@ from ...protocol._find_content import find
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import Message
 from ...session._session import Session
-from ._behaviour import Behaviour, Subject, Theme, call, initialize_request, initialized, until, value
+from ._behaviour import Behaviour, Subject, Theme, call, initialize_request, initialized, running, until, value
 
 BEHAVIOURS: list[Behaviour] = []
 LIFECYCLE = Theme("lifecycle", BEHAVIOURS)
@@ -164,8 +164,7 @@ async def _any_order(subject: Subject) -> None:
         assert reply.id == key
         ended.append(key)
 
-    async with initialized(subject) as transport:
-        slow = asyncio.ensure_future(call_and_note("fault.slow", "slow", ms=400))
+    async with initialized(subject) as transport, running(call_and_note("fault.slow", "slow", ms=400)) as slow:
         await asyncio.gather(*(call_and_note("data.csv", f"quick-{n}", rows=[{"n": n}]) for n in range(5)))
         assert not slow.done()
         await slow
@@ -212,8 +211,10 @@ async def _late_reply(subject: Subject) -> None:
 
 @MESSAGES("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
 async def _cancel_is_answered(subject: Subject) -> None:
-    async with initialized(subject) as transport:
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "running"), timeout=subject.answer_timeout))
+    async with (
+        initialized(subject) as transport,
+        running(transport.request(call("job.wait", "running"), timeout=subject.answer_timeout)) as waiting,
+    ):
         await asyncio.sleep(0.2)
         for key, cancelled in (("unknown", False), ("running", True)):
             request = Message("capabilities/cancel", {"callId": key, "reason": "enough"}, id=f"cancel-{key}")
