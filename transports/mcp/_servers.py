@@ -68,8 +68,10 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def _redact(text: str, secrets: list[str]) -> str:
-    long = {secret for secret in secrets if len(secret) >= 6}  # a shorter one may be an ordinary word of the message
-    for secret in sorted(long, key=len, reverse=True):
+    """Return ``text`` without the secrets of six characters or more. A shorter one may be an ordinary word."""
+    long_secrets = {secret for secret in secrets if len(secret) >= 6}
+    # A secret may be part of another one.
+    for secret in sorted(long_secrets, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
 
@@ -87,11 +89,11 @@ def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Serve
     scheme, _, rest = target.partition(":")
     match scheme.lower():
         case "mcp+stdio":
-            server: Server = _from_command(rest)
+            server: Server = _parse_command(rest)
         case "mcp+http" | "mcp+https":
-            server = _from_url(target[4:])
+            server = _server_at(target[len("mcp+") :])
         case "mcp":
-            server = _from_file(rest)
+            server = _read_server(rest)
         case _:
             raise UsageError(
                 f"{redact_url(target)!r} is not an MCP server; give mcp+stdio:COMMAND, mcp+https://… or mcp:FILE#NAME"
@@ -105,7 +107,7 @@ def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Serve
     return HttpServer(server.url, {**server.headers, **headers}, server.name)
 
 
-def _from_command(line: str) -> StdioServer:
+def _parse_command(line: str) -> StdioServer:
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -115,7 +117,7 @@ def _from_command(line: str) -> StdioServer:
     return StdioServer(words[0], tuple(words[1:]))
 
 
-def _from_url(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
+def _server_at(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
     try:
         parts = urlsplit(url)
         is_address = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -126,23 +128,28 @@ def _from_url(url: str, headers: Mapping[str, str] | None = None, name: str = ""
     return HttpServer(url, dict(headers or {}), name)
 
 
-def _from_file(place: str) -> Server:
-    file, name = place, ""
+def _read_server(place: str) -> Server:
+    """Return the server of an entry, ``FILE#NAME``, of a configuration file."""
+    file = place
+    name = ""
     if "#" in place:
         file, _, name = place.rpartition("#")
     path = Path(file).expanduser()
     try:
-        # large, since Claude Code keeps its history in the file, too
+        # Claude Code keeps its history in the file too, so it may be large.
         text = read_regular(path, 16 << 20).decode("utf-8-sig")
-        with parser_limits(text):  # not decode_given(): texts of the history may hold half of a surrogate pair
+        # decode_given() would refuse half of a surrogate pair, which texts of the history may hold.
+        with parser_limits(text):
             document = json.loads(text)
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}); give mcp:FILE#NAME") from None
     except ValueError as error:
         raise UsageError(f"{file} is not JSON ({type(error).__name__}); correct it") from None
+
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise UsageError(f"{file} lists no servers; it needs an object mcpServers")
+
     if not name and len(listed) == 1:
         (name,) = listed
     entry = listed.get(name)
@@ -154,15 +161,21 @@ def _from_file(place: str) -> Server:
 
 
 def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:
+    """Return the server ``name`` of an entry, with the member names of several agents. ``where`` is for errors."""
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
         raise UsageError(
             f"{where}: the transport sse was replaced by streamable HTTP in 2025; give its url with type http"
         )
+
     url = entry.get("url", entry.get("httpUrl", entry.get("serverUrl")))
     if isinstance(url, str):
-        return _from_url(_expand_variables(url, where), _string_map(entry.get("headers"), f"{where}: headers"), name)
-    command, args, cwd = entry.get("command"), entry.get("args", []), entry.get("cwd")
+        address = _expand_variables(url, where)
+        return _server_at(address, _string_map(entry.get("headers"), f"{where}: headers"), name)
+
+    command = entry.get("command")
+    args = entry.get("args", [])
+    cwd = entry.get("cwd")
     if not isinstance(command, str) or not command:
         raise UsageError(f"{where} has neither a command nor a url")
     if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):

@@ -57,7 +57,8 @@ async def start_process(
     try:
         return await finished(starting)
     except asyncio.CancelledError:
-        if not starting.cancelled() and starting.exception() is None:
+        has_started = not starting.cancelled() and starting.exception() is None
+        if has_started:
             await end_process(starting.result())
         raise
 
@@ -65,7 +66,8 @@ async def start_process(
 async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> ServerProcess:
     loop = asyncio.get_running_loop()
     command = server.command
-    if os.name == "nt":  # Windows starts no process by the name npx: its file is npx.cmd
+    # Windows starts no process by the name npx: its file is npx.cmd.
+    if os.name == "nt":
         command = shutil.which(command) or command
     try:
         transport, protocol = await loop.subprocess_exec(
@@ -77,7 +79,8 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             stderr=stderr,
             env=env,
             cwd=server.cwd,
-            start_new_session=True,  # a process group, which can be ended as a whole
+            # A process group, which can be ended as a whole.
+            start_new_session=True,
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
@@ -90,7 +93,8 @@ async def end_stdout(process: asyncio.subprocess.Process) -> None:
     assert process.stdout is not None
     while process.returncode is None:
         await asyncio.sleep(0.5)
-    await asyncio.sleep(GRACE)  # for what it has written
+    # What it has written arrives meanwhile.
+    await asyncio.sleep(GRACE)
     process.stdout.feed_eof()
 
 
@@ -127,16 +131,18 @@ async def _end_process(process: ServerProcess) -> None:
     if not _HAS_GROUPS:
         from ..playwright._process import kill, process_tree
 
-        started = process_tree([process.pid])
+        descendants = process_tree([process.pid])
+
     if process.stdin is not None:
         process.stdin.close()
     if not await _wait_for_exit(process):
         _signal_group(process, "SIGTERM")
         await _wait_for_exit(process)
+
     if _HAS_GROUPS:
         _signal_group(process, "SIGKILL")
     else:
-        await kill(started)
+        await kill(descendants)
     if not await _wait_for_exit(process):
         logger.warning("process %d is still running after it was killed", process.pid)
     process.pipes.close()
@@ -147,15 +153,17 @@ async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
 
     ``process.wait()`` would also wait for other processes that hold its pipes.
     """
-    deadline = asyncio.get_running_loop().time() + GRACE
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + GRACE
     while process.returncode is None:
-        if asyncio.get_running_loop().time() >= deadline:
+        if clock() >= deadline:
             return False
         await asyncio.sleep(0.01)
     return True
 
 
 def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
+    """Send the signal ``name`` to the process group. Without process groups (Windows) the process is terminated."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if _HAS_GROUPS:
             os.killpg(process.pid, signal.Signals[name])
@@ -226,27 +234,33 @@ class LineReader:
         """Yield the lines that end in ``chunk``. Empty lines are left out."""
         *parts, rest = chunk.split(b"\n")
         for part in parts:
-            self._add(part)
+            self._append_part(part)
             line = self.rest()
             if line:
                 yield line
-        self._add(rest)
+        self._append_part(rest)
 
     def rest(self) -> bytes | Ends:
         """Return a last line without an end; empty if there is none."""
-        line = self._ends or b"".join(self._parts).removeprefix(BOM_UTF8).strip()
+        line: bytes | Ends
+        if self._ends is not None:
+            line = self._ends
+        else:
+            line = b"".join(self._parts).removeprefix(BOM_UTF8).strip()
         self._parts = []
         self._size = 0
         self._ends = None
         return line
 
-    def _add(self, part: bytes) -> None:
+    def _append_part(self, part: bytes) -> None:
         self._parts.append(part)
         self._size += len(part)
-        if self._size > self._max_bytes:
-            text = b"".join(self._parts)
-            if self._ends is None:
-                self._ends = Ends(text, text)
-            else:
-                self._ends = Ends(self._ends.head, self._ends.tail + text)
-            self._parts = []
+        if self._size <= self._max_bytes:
+            return
+
+        text = b"".join(self._parts)
+        if self._ends is None:
+            self._ends = Ends(text, text)
+        else:
+            self._ends = Ends(self._ends.head, self._ends.tail + text)
+        self._parts = []

@@ -14,6 +14,7 @@ import secrets
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
@@ -31,7 +32,16 @@ from .._internal.tasks import begin
 from ..protocol._strict_json import PARSED_ON_LOOP, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer
 from ._stdio import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
-from ._wire import LIMITS, MessageReader, encode_message, first_fault, parse_message, unreadable, unsent_error
+from ._wire import (
+    LIMITS,
+    MessageReader,
+    encode_message,
+    first_fault,
+    max_message_bytes,
+    parse_message,
+    unreadable_answer,
+    unsent_error,
+)
 
 logger = logging.getLogger("transports.mcp")
 
@@ -51,9 +61,11 @@ class Aside:
 
     def put(self, result: dict[str, Any]) -> dict[str, Any]:
         """Keep a result and return a placeholder for it."""
-        mark = secrets.token_urlsafe(16)  # cannot be guessed, so no server can write one itself
+        # Cannot be guessed, so no server can write one itself.
+        mark = secrets.token_urlsafe(16)
         self._results[mark] = result
-        if len(self._results) > 64:  # each is taken at once, except late answers, which are never taken
+        # Each is taken at once, except late answers, which are never taken.
+        if len(self._results) > 64:
             del self._results[next(iter(self._results))]
         return {"_meta": {"abp-transports/aside": mark}}
 
@@ -99,47 +111,51 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
     async def receive(self) -> SessionMessage | Exception:
         message = None
         while message is None:
-            message = await self._repaired(await self._stream.receive())
+            message = await self._repair_message(await self._stream.receive())
         return message
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
+    async def _repair_message(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
         """Return the message for the SDK; ``None`` if the message is dropped."""
         if not isinstance(message, SessionMessage) or isinstance(message.message, types.JSONRPCError):
             return message
-        if not isinstance(message.message, types.JSONRPCResponse):
-            if not is_larger(message.message.params, 20_000):  # the SDK validates it in the event loop
-                return message
+        if isinstance(message.message, types.JSONRPCResponse):
+            message.message.result = await self._repair_result(message.message.result)
+            return message
+        if is_larger(message.message.params, LIMITS.values_of_notification):
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
-        result = message.message.result
-        whole = self._aside.take(result) or result
-        _repair_handshake(whole)
-        is_large = is_larger(whole, LIMITS.values_on_loop)
-        lists = _LISTS & whole.keys()
-        if not (is_large or lists or "structuredContent" in whole):
-            message.message.result = whole
-            return message
-        shown: dict[str, Any] = {key: _emptied(value) for key, value in whole.items() if key not in _NOT_SHOWN}
+        return message
+
+    async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return what the SDK sees of a result. If that is not all of it, the whole result is put aside."""
+        result = self._aside.take(result) or result
+        _repair_handshake(result)
+        is_large = is_larger(result, LIMITS.values_on_loop)
+        lists = _LISTS & result.keys()
+        if not (is_large or lists or "structuredContent" in result):
+            return result
+
+        shown: dict[str, Any] = {key: _without_items(value) for key, value in result.items() if key not in _NOT_SHOWN}
         shown |= {key: [] for key in lists}
-        if "structuredContent" in whole:
+        if "structuredContent" in result:
             shown["content"] = []
-        cursor = _cursor(whole.pop("nextCursor", None))
+
+        cursor = _read_cursor(result.pop("nextCursor", None))
         shown.pop("nextCursor", None)
         if cursor is not None:
-            whole["nextCursor"] = shown["nextCursor"] = cursor
-        if "tools" in whole:
-            tools = whole["tools"] if isinstance(whole["tools"], list) else []
+            result["nextCursor"] = cursor
+            shown["nextCursor"] = cursor
+
+        if "tools" in result:
+            tools = result["tools"] if isinstance(result["tools"], list) else []
             if is_large:
-                usable, headed = await asyncio.to_thread(_usable_and_headed, tools)
+                result["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
             else:
-                usable, headed = _usable_and_headed(tools)
-            whole["tools"] = usable
-            shown["tools"] = headed
-        message.message.result = {**shown, **self._aside.put(whole)}
-        return message
+                result["tools"], shown["tools"] = _sort_tools(tools)
+        return {**shown, **self._aside.put(result)}
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
@@ -154,7 +170,7 @@ def _repair_handshake(result: dict[str, Any]) -> None:
         result["capabilities"] = capabilities | empty
 
 
-def _cursor(value: object) -> str | None:
+def _read_cursor(value: object) -> str | None:
     """Return the cursor of the next page. Some servers count pages by a number, or end with an empty text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
@@ -163,43 +179,55 @@ def _cursor(value: object) -> str | None:
     return None
 
 
-def _emptied(value: object) -> object:
+def _without_items(value: object) -> object:
+    """Return an empty object or list in place of one, and any other value as it is."""
     if isinstance(value, dict | list):
         return type(value)()
     return value
 
 
-def _usable_and_headed(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str, Any]]]:
-    """Return the usable tools, and for the SDK those with arguments that become headers."""
+def _sort_tools(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str, Any]]]:
+    """Return the usable tools, and for the SDK, as JSON, those with arguments that become headers."""
     usable: list[types.Tool] = []
-    headed: list[Mapping[str, Any]] = []
-    for plain, tool in filter(None, map(_tool, tools)):
-        if find_invalid_x_mcp_header(tool.input_schema) is None:  # clients must not use a tool with an invalid one
-            usable.append(tool)
-            if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, LIMITS.values_on_loop):
-                headed.append(plain)
-    return usable, headed[:200]  # the SDK reads each in the event loop
+    tools_with_headers: list[Mapping[str, Any]] = []
+    for listed in tools:
+        repaired = _repair_tool(listed)
+        if repaired is None:
+            continue
+        tool = _validate_tool(repaired)
+        # Clients must not use a tool with an invalid header.
+        if tool is None or find_invalid_x_mcp_header(tool.input_schema) is not None:
+            continue
+        usable.append(tool)
+        if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, LIMITS.values_on_loop):
+            tools_with_headers.append(repaired)
+    return usable, tools_with_headers[: LIMITS.headed_tools]
 
 
-def _tool(tool: object) -> tuple[Mapping[str, Any], types.Tool] | None:
+def _repair_tool(tool: object) -> Mapping[str, Any] | None:
+    """Return a listed tool with schemas that the SDK takes; ``None`` if it is not an object."""
     if not isinstance(tool, dict):
         logger.warning("left out a tool that is not an object: %.80r", tool)
         return None
-    # the SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25
-    good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
-    output = _schema(tool, "outputSchema")
-    if output.get("type") == "object":
-        good["outputSchema"] = output
+    # The SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25.
+    repaired = {**tool, "inputSchema": {**_repair_schema(tool, "inputSchema"), "type": "object"}}
+    output_schema = _repair_schema(tool, "outputSchema")
+    if output_schema.get("type") == "object":
+        repaired["outputSchema"] = output_schema
     else:
-        good.pop("outputSchema", None)
+        repaired.pop("outputSchema", None)
+    return repaired
+
+
+def _validate_tool(tool: Mapping[str, Any]) -> types.Tool | None:
     try:
-        return good, types.Tool.model_validate(good, by_name=False)
+        return types.Tool.model_validate(tool, by_name=False)
     except ValidationError as error:
         logger.warning("left out the tool %.80r, which is not valid MCP: %.200s", tool.get("name"), first_fault(error))
         return None
 
 
-def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return a tool's schema without members of the wrong type at its top, such as the ``[]`` that PHP writes for no
     properties; an empty one if it is nested more deeply than the SDK can handle."""
     declared = tool.get(key)
@@ -238,10 +266,11 @@ async def http_streams(
     ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
     body could inflate to any size. Results of long messages are put ``aside``.
     """
-    limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
+    limit = max_message_bytes(max_bytes)
 
     async def limit_response(response: httpx2.Response) -> None:
-        response.headers["content-encoding"] = "identity"  # as requested: a compressed answer is not inflated
+        # As requested: a compressed answer is not inflated.
+        response.headers["content-encoding"] = "identity"
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "").lower()
         if kind.startswith("text/event-stream"):
@@ -253,7 +282,8 @@ async def http_streams(
         httpx2.AsyncClient(
             headers={"Accept-Encoding": "identity", **server.headers},
             auth=auth,
-            timeout=httpx2.Timeout(30.0, read=None),  # each call has its own limit for the answer
+            # Each call has its own limit for the answer.
+            timeout=httpx2.Timeout(30.0, read=None),
             event_hooks={"response": [limit_response]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
@@ -278,10 +308,8 @@ class _Body(httpx2.AsyncByteStream):
             size += len(chunk)
             if size > self._limit:
                 raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
-        yield await _shorten(b"".join(parts).removeprefix(BOM_UTF8), self._short_body)
-
-    def _short_body(self, body: bytes) -> bytes:
-        return _short_message(body, self._aside)
+        body = b"".join(parts).removeprefix(BOM_UTF8)
+        yield await _shorten(body, partial(_short_message, aside=self._aside))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -305,7 +333,8 @@ class _Events(httpx2.AsyncByteStream):
                 del buffer[: end.end()]
                 searched = 0
                 yield await _shorten(event, self._short_event)
-            searched = max(len(buffer) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
+            # A chunk may end within the 4 bytes of an empty line.
+            searched = max(len(buffer) - 3, 0)
             if len(buffer) > self._limit:
                 yield bytes(buffer)
                 buffer.clear()
@@ -314,10 +343,12 @@ class _Events(httpx2.AsyncByteStream):
             yield bytes(buffer)
 
     def _short_event(self, event: bytes) -> bytes:
+        """Return an event with a short message in place of its data."""
         lines = event.splitlines()
-        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
-        others = [line for line in lines if line and not line.startswith(b"data:")]
-        return b"\n".join([*others, b"data: " + _short_message(data, self._aside), b"", b""])
+        data_lines = [line.removeprefix(b"data:").removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        other_lines = [line for line in lines if line and not line.startswith(b"data:")]
+        message = _short_message(b"\n".join(data_lines), self._aside)
+        return b"\n".join([*other_lines, b"data: " + message, b"", b""])
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -343,7 +374,7 @@ def _short_message(body: bytes, aside: Aside) -> bytes:
             message.result = aside.put(message.result)
         return encode_message(message)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would leave the request without an answer
-        failure = unreadable(body, error)
+        failure = unreadable_answer(body, error)
         if failure is None:
             return b"null"
         return encode_message(failure)
@@ -366,7 +397,8 @@ class Stderr:
     def summary(self) -> str:
         """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
         text = self._server.redact(self._tail.decode(errors="replace"))
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        text = " ".join(printable.split())
         if not text:
             return ""
         if len(text) > 500:
@@ -390,20 +422,22 @@ async def stdio_streams(
     closing = False
 
     def report_exit() -> None:
-        if not closing:  # a server that ends because it was asked to is not lost
+        # A server that ends because it was asked to is not lost.
+        if not closing:
             on_exit(exit_reason(server, process, stderr.summary()))
+
+    def report_break(error: BaseException) -> None:
+        on_exit(f"the connection to {server} broke: {server.redact(repr(error))}")
 
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
-    with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
+    # The streams are closed however the block ends, a second cancellation included.
+    with received, incoming, outgoing, waiting:
         tasks = [
-            begin(work, lambda error: on_exit(f"the connection to {server} broke: {server.redact(repr(error))}"))
-            for work in (
-                _read_stdout(process, MessageReader(max_bytes), received, report_exit),
-                _write_stdin(process, waiting, received),
-                stderr.read(process.stderr),
-                end_stdout(process),
-            )
+            begin(_read_stdout(process, MessageReader(max_bytes), received, report_exit), report_break),
+            begin(_write_stdin(process, waiting, received), report_break),
+            begin(stderr.read(process.stderr), report_break),
+            begin(end_stdout(process), report_break),
         ]
         try:
             yield incoming, outgoing
@@ -424,20 +458,21 @@ async def _read_stdout(
     received: MemoryObjectSendStream[SessionMessage | Exception],
     on_exit: Callable[[], None],
 ) -> None:
+    """Pass the messages of a server on to ``received``. Call ``on_exit`` when its stdout ends."""
     assert process.stdout is not None
-    try:
-        with received:
-            while chunk := await process.stdout.read(CHUNK_BYTES):
-                for line in reader.split(chunk):
-                    message = await reader.parse(line)
-                    if message is not None:
-                        await received.send(message)
-            with contextlib.suppress(TimeoutError):  # a closed stdout means that the server is about to exit
-                async with asyncio.timeout(GRACE):
-                    await process.wait()
-            on_exit()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # the session has closed its stream
+    # The session may close its stream first.
+    with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), received:
+        while chunk := await process.stdout.read(CHUNK_BYTES):
+            for line in reader.split(chunk):
+                message = await reader.parse(line)
+                if message is not None:
+                    await received.send(message)
+
+        # A closed stdout means that the server is about to exit.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+        on_exit()
 
 
 async def _write_stdin(
@@ -445,8 +480,9 @@ async def _write_stdin(
     waiting: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
+    """Write the ``waiting`` messages to a server. One that cannot be written is answered on ``received``."""
     assert process.stdin is not None
-    # the end of stdout already reports the loss
+    # If the server is lost, the end of its stdout reports it.
     with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for message in waiting:
             try:

@@ -27,7 +27,7 @@ from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, inner_values, w
 from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
-from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
+from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor
 from ._stdio import Ends, LineReader
 
 logger = logging.getLogger("transports.mcp")
@@ -49,6 +49,10 @@ class Limits:
 
     #: Values of a result; one with more is withheld from the SDK and processed in threads.
     values_on_loop: int = 3000
+    #: Values in a notification or a request of a server, which the SDK validates on the event loop.
+    values_of_notification: int = 20_000
+    #: Tools with arguments that become headers, which the SDK reads on the event loop.
+    headed_tools: int = 200
     #: Levels of a schema. pydantic can write 255, and a schema is inside other levels.
     schema_depth: int = 200
     #: Pages of a list. That of a faulty server may never end.
@@ -82,14 +86,19 @@ class Base64Run(str):
         return run
 
 
+def max_message_bytes(max_bytes: int) -> int:
+    """Return the limit of a message whose content may have ``max_bytes`` when it is decoded."""
+    # Base64 is a third longer; 1 MiB is for the rest of the message.
+    return max_bytes * 4 // 3 + (1 << 20)
+
+
 class MessageReader:
     """Reader of the messages of a stdio server, each of at most ``max_bytes`` of content."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        # base64 is a third longer; 1 MiB for the rest of the message
-        self._lines = LineReader(max_bytes * 4 // 3 + (1 << 20))
-        self._garbage = 0
+        self._lines = LineReader(max_message_bytes(max_bytes))
+        self._unreadable_lines = 0
 
     def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
         """Yield the lines that end in ``chunk``.
@@ -102,7 +111,7 @@ class MessageReader:
                 yield line
                 continue
             problem = f"a message over the limit of {self._max_bytes:,} bytes"
-            error = _error_message(line, OVER_LIMIT, problem)
+            error = _error_of_answered_request(line, OVER_LIMIT, problem)
             if error is None:
                 logger.warning("left out %s; the request that it answers is unknown", problem)
             else:
@@ -121,11 +130,11 @@ class MessageReader:
                 return SessionMessage(parse_message(line))
             return SessionMessage(await asyncio.to_thread(parse_message, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
-            self._garbage += 1
-            reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
-            if self._garbage == 1:
+            self._unreadable_lines += 1
+            if self._unreadable_lines == 1:
+                reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
-            failure = unreadable(line, error)
+            failure = unreadable_answer(line, error)
             if failure is None:
                 return None
             return SessionMessage(failure)
@@ -140,7 +149,7 @@ def first_fault(error: ValidationError) -> str:
     return f"{place}: {first['msg']}"
 
 
-def unreadable(line: bytes, reason: Exception) -> types.JSONRPCError | None:
+def unreadable_answer(line: bytes, reason: Exception) -> types.JSONRPCError | None:
     """Return the error of the request that an unreadable line answers; ``None`` if that request cannot be identified.
 
     ``reason`` is the exception of the attempt to read the line.
@@ -151,11 +160,13 @@ def unreadable(line: bytes, reason: Exception) -> types.JSONRPCError | None:
         problem = reason.message[:200]
         if reason.code == TooLarge.code:
             code = TOO_MANY
-    return _error_message(Ends(line, line), code, f"an answer that cannot be read: {problem}")
+    return _error_of_answered_request(Ends(line, line), code, f"an answer that cannot be read: {problem}")
 
 
-def _error_message(ends: Ends, code: int, problem: str) -> types.JSONRPCError | None:
-    if ends.has_method or not ends.identity.isdigit():  # the SDK numbers its requests
+def _error_of_answered_request(ends: Ends, code: int, problem: str) -> types.JSONRPCError | None:
+    """Return an error for the request that a message answers; ``None`` if the message is not an answer of one."""
+    # The SDK numbers its requests.
+    if ends.has_method or not ends.identity.isdigit():
         return None
     error = types.ErrorData(code=code, message=f"the server sent {problem}")
     return types.JSONRPCError(jsonrpc="2.0", id=int(ends.identity), error=error)
@@ -170,10 +181,12 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
     try:
         tree = decode_with_runs(line, _CONTENT_KEY, _keep_run)
     except ProtocolError:
-        whole = without_half_pairs(line)
-        if whole == line:
+        repaired_line = without_half_pairs(line)
+        if repaired_line == line:
             raise
-        tree, is_repaired = decode_with_runs(whole, _CONTENT_KEY, _keep_run), True
+        tree = decode_with_runs(repaired_line, _CONTENT_KEY, _keep_run)
+        is_repaired = True
+
     message = types.jsonrpc_message_adapter.validate_python(tree, by_name=False)
     if is_repaired and isinstance(message, types.JSONRPCResponse):
         message.result[REPAIRED] = True
@@ -211,6 +224,7 @@ def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
 
 
 def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
+    """Return a run as content if the block or descriptor ``node`` declares its member ``key`` so, otherwise as text."""
     is_typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
     is_declared = key == "content" and declares_base64(node.get("mimeType"), node.get("encoding"))
     if (is_typed or is_declared) and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
@@ -245,7 +259,9 @@ def to_capability(tool: types.Tool) -> dict[str, object]:
         "inputSchema": tool.input_schema,
     }
     if tool.output_schema:
-        listed["outputSchema"] = {k: v for k, v in tool.output_schema.items() if k != "additionalProperties"}
+        listed["outputSchema"] = {
+            keyword: value for keyword, value in tool.output_schema.items() if keyword != "additionalProperties"
+        }
     if tool.annotations:
         listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
     view = view_of(tool)
@@ -294,13 +310,14 @@ def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema:
 
     Content is a bare text where the tool's schema declares a string, and a descriptor elsewhere.
     """
-    arguments: dict[Place, object] = {item.path: _argument(item, schema) for item in content}
+    arguments: dict[Place, object] = {item.path: _to_argument(item, schema) for item in content}
     return replace(dict(params), arguments)
 
 
-def _argument(item: Found, schema: Mapping[str, object]) -> object:
-    if not _is_string(schema, item.path):
-        return descriptor(item.binary)
+def _to_argument(item: Found, schema: Mapping[str, object]) -> object:
+    """Return content as base64 text or as a descriptor, as the schema of the parameters declares."""
+    if not _declares_string(schema, item.path):
+        return to_descriptor(item.binary)
     binary = item.binary
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
@@ -308,7 +325,8 @@ def _argument(item: Found, schema: Mapping[str, object]) -> object:
     return pybase64.b64encode(b"".join(binary.chunks())).decode()
 
 
-def _is_string(schema: Mapping[str, object], path: Place) -> bool:
+def _declares_string(schema: Mapping[str, object], path: Place) -> bool:
+    """Return whether a schema declares a string at ``path``. References and combinations are not followed."""
     declared: Any = schema
     for step in path:
         match step, declared:
@@ -338,22 +356,29 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
     structured = result.get("structuredContent")
     if not isinstance(blocks, list):
         raise ProtocolError("the server's result has a content that is not a list of blocks")
+
     if is_error(result):
         answer: dict[str, object] = {"success": False, "error": _tool_error(blocks, structured)}
-        others = [block for block in blocks if not _is_text(block)]
-        if others:
-            answer["data"] = {"content": others}
+        other_blocks = _blocks_without_text(blocks)
+        if other_blocks:
+            answer["data"] = {"content": other_blocks}
         return answer
+    return {"success": True, "data": _merge_blocks(structured, blocks)}
+
+
+def _merge_blocks(structured: object, blocks: list[Any]) -> object:
+    """Return the structured content of a result together with those of its content blocks that do not repeat it."""
     if structured is None:
-        return {"success": True, "data": {"content": blocks}}
+        return {"content": blocks}
     if isinstance(structured, dict) and structured.get("content") == blocks:
-        return {"success": True, "data": structured}
-    blocks = [block for block in blocks if not _repeats(block, structured)]
+        return structured
+
+    blocks = [block for block in blocks if not _repeats_structured(block, structured)]
     if not blocks:
-        return {"success": True, "data": structured}
+        return structured
     if not isinstance(structured, dict) or "content" in structured:
-        return {"success": True, "data": {"content": blocks, "structuredContent": structured}}
-    return {"success": True, "data": {**structured, "content": blocks}}
+        return {"content": blocks, "structuredContent": structured}
+    return {**structured, "content": blocks}
 
 
 def is_error(result: Mapping[str, object]) -> bool:
@@ -364,11 +389,15 @@ def is_error(result: Mapping[str, object]) -> bool:
     return flag == 1
 
 
-def _is_text(block: object) -> bool:
+def _is_text_block(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "text"
 
 
-def _repeats(block: object, structured: object) -> bool:
+def _blocks_without_text(blocks: Sequence[Any]) -> list[Any]:
+    return [block for block in blocks if not _is_text_block(block)]
+
+
+def _repeats_structured(block: object, structured: object) -> bool:
     """Return whether a text block repeats the structured content, or its only field: some SDKs wrap a plain value as
     ``{"result": …}``."""
     match block:
@@ -376,20 +405,23 @@ def _repeats(block: object, structured: object) -> bool:
             pass
         case _:
             return False
+
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()
-    if text in [value for value in values if isinstance(value, str)]:
+    if any(isinstance(value, str) and value == text for value in values):
         return True
+
     try:
         parsed = parse_json_text(text)
     except ProtocolError:
         return False
+    # The types are compared too, since True == 1.
     return any(type(parsed) is type(value) and parsed == value for value in values)
 
 
-#: What a block of each type must have: its member, and the type of that.
-_NEEDED: Mapping[str, tuple[tuple[str, type], ...]] = {
+#: Members that a block of each type must have, with their types.
+_REQUIRED_MEMBERS: Mapping[str, tuple[tuple[str, type], ...]] = {
     "text": (("text", str),),
     "image": (("data", str), ("mimeType", str)),
     "audio": (("data", str), ("mimeType", str)),
@@ -402,17 +434,21 @@ def result_warnings(result: Mapping[str, object], output_schema: object) -> list
     """Return what is wrong with a tool's result: its blocks, and the structured content, as it came, against the tool's
     ``outputSchema``."""
     warnings = _block_warnings(result.get("content"))
-    if not (isinstance(output_schema, Mapping) and output_schema) or is_error(result):
+    if not isinstance(output_schema, Mapping) or not output_schema or is_error(result):
         return warnings
+
     structured = result.get("structuredContent")
     if structured is None:
         return [*warnings, "outputSchema: the answer has no structuredContent"]
-    return [*warnings, *check_output(output_schema, structured, [item.path for item in find(structured)])]
+    content_places = [item.path for item in find(structured)]
+    return [*warnings, *check_output(output_schema, structured, content_places)]
 
 
 def _block_warnings(blocks: object) -> list[str]:
+    if not isinstance(blocks, list):
+        return []
     warnings: list[str] = []
-    for index, block in enumerate(blocks if isinstance(blocks, list) else []):
+    for index, block in enumerate(blocks):
         fault = _block_fault(block)
         if fault:
             warnings.append(f"content.{index}: {fault}")
@@ -422,14 +458,20 @@ def _block_warnings(blocks: object) -> list[str]:
 
 
 def _block_fault(block: object) -> str:
+    """Return what is wrong with a content block, or an empty text."""
     if not isinstance(block, dict):
         return f"not a block but {type(block).__name__}"
     kind = block.get("type")
     if not isinstance(kind, str):
         return "a block without a type"
-    if kind not in _NEEDED:
+    if kind not in _REQUIRED_MEMBERS:
         return f"a block of unknown type {kind[:80]!r}"
-    missing = [name for name, needed in _NEEDED[kind] if not isinstance(block.get(name), (needed, BinaryData))]
+
+    missing = [
+        name
+        for name, required_type in _REQUIRED_MEMBERS[kind]
+        if not isinstance(block.get(name), (required_type, BinaryData))
+    ]
     if not missing:
         return ""
     article = "an" if kind[0] in "aeiou" else "a"
@@ -442,18 +484,21 @@ def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
         abp_error = structured.get("error")
         if isinstance(abp_error, dict) and isinstance(abp_error.get("code"), str):
             return abp_error
-    texts = [str(block.get("text")) for block in blocks if _is_text(block)]
+
+    texts = [str(block.get("text")) for block in blocks if _is_text_block(block)]
     message = "\n".join(texts).strip() or _structured_message(structured)
     error: dict[str, object] = {"message": message[: LIMITS.message_chars] or "the tool failed and did not say why"}
-    others = [block for block in blocks if not _is_text(block)]
+
+    other_blocks = _blocks_without_text(blocks)
     if structured is not None:
-        error["details"] = {"content": others, "structuredContent": structured}
-    elif others:
-        error["details"] = {"content": others}
+        error["details"] = {"content": other_blocks, "structuredContent": structured}
+    elif other_blocks:
+        error["details"] = {"content": other_blocks}
     return error
 
 
 def _structured_message(structured: object) -> str:
+    """Return the message in the structured content of a failed tool, in any of the usual forms, or all of it."""
     match structured:
         case str(message):
             return message
@@ -483,13 +528,13 @@ def to_elicitation(params: types.ElicitRequestParams) -> ElicitationRequest:
     if isinstance(params, types.ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
     question: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
-    defaults = _defaults(params.requested_schema)
+    defaults = _form_defaults(params.requested_schema)
     if defaults is not None:
         question["default"] = defaults
     return ElicitationRequest(method="elicitation/input", params=question)
 
 
-def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
+def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
     """Return the form's defaults if every required field has one, otherwise ``None``.
 
     ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree.
@@ -500,32 +545,35 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
         if isinstance(field, Mapping) and "default" in field
     }
     is_complete = set(schema.get("required", ())) <= set(defaults)
-    if not defaults or not is_complete or any(value is True for value in defaults.values()):
+    agrees_to_something = any(value is True for value in defaults.values())
+    if not defaults or not is_complete or agrees_to_something:
         return None
     return defaults
 
 
 def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any]) -> types.ElicitResult:
     """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
+    declined = types.ElicitResult(action="decline")
     if not answer.get("success"):
-        return types.ElicitResult(action="decline")
+        return declined
     data: Any = answer.get("data")
     if not isinstance(data, Mapping):
         data = {}
     if isinstance(params, types.ElicitRequestURLParams):
         if data.get("confirmed") is True:
             return types.ElicitResult(action="accept")
-        return types.ElicitResult(action="decline")
+        return declined
+
     content = data.get("value")
-    fields = params.requested_schema.get("properties", {})
     if not isinstance(content, Mapping):
+        fields = params.requested_schema.get("properties", {})
         if len(fields) != 1:
-            return types.ElicitResult(action="decline")
+            return declined
         content = dict.fromkeys(fields, content)
     try:
         return types.ElicitResult(action="accept", content=dict(content))
     except ValidationError:
-        return types.ElicitResult(action="decline")
+        return declined
 
 
 def to_sampling_result(answer: Mapping[str, Any]) -> types.CreateMessageResult | types.ErrorData:
@@ -565,6 +613,7 @@ class Questions:
         return to_sampling_result(await self._answer_to(ElicitationRequest(method="sampling/create", params=payload)))
 
     async def _answer_to(self, question: ElicitationRequest) -> Mapping[str, Any]:
+        """Ask the session a question and wait for its answer."""
         key = str(uuid.uuid4())
         self._pending[key] = asyncio.get_running_loop().create_future()
         self._emit(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))

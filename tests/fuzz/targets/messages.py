@@ -161,7 +161,7 @@ def tools(data: bytes) -> None:
     listed = decode_json(data)
     if not isinstance(listed, list):
         listed = [listed]
-    usable, headed = _streams._usable_and_headed(listed)
+    usable, headed = _streams._sort_tools(listed)
     ListToolsResult.model_validate({"tools": headed}, by_name=False)
     _read_capabilities([to_capability(tool) for tool in usable])
     message = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + data + b'],"_meta":{"a":' + data + b"}}}"

@@ -89,16 +89,19 @@ class Diagnosis:
     def _on_response(self, response: Response) -> None:
         request = response.request
         is_script = request.resource_type == "script"
-        is_page = is_script and response.headers.get("content-type", "").startswith("text/html")
-        if request.resource_type not in _LOADED_BY_DOCUMENTS or (response.status < 400 and not is_page):
+        is_error = response.status >= 400
+        is_page_for_script = is_script and response.headers.get("content-type", "").startswith("text/html")
+        has_failed = is_error or is_page_for_script
+        if request.resource_type not in _LOADED_BY_DOCUMENTS or not has_failed:
             return
+
         address = redact_url(request.url) or request.url
         if request.url.startswith(self._address):
             failure = f"{request.resource_type} {address.removeprefix(self._address[:-1])} is not in the document"
-        elif response.status < 400:
-            failure = f"script {address} was answered with a page of HTML"
-        else:
+        elif is_error:
             failure = f"{request.resource_type} {address} was answered with {response.status}"
+        else:
+            failure = f"script {address} was answered with a page of HTML"
         _add_report(self.load_failures, failure)
         if is_script:
             _add_report(self.refused_scripts, failure)
@@ -108,35 +111,37 @@ class Diagnosis:
         writes to its console costs nothing."""
         try:
             log = await page.context.new_cdp_session(frame)
-        except PlaywrightError:  # Firefox, or a view in the process of its host
+        except PlaywrightError:
+            # Firefox, or a view in the process of its host.
             on_console = listener(self._on_console)
             page.on("console", on_console)
             stack.callback(page.remove_listener, "console", on_console)
             return
         log.on("Log.entryAdded", listener(self._on_log))
         log.on("Audits.issueAdded", listener(self._on_issue))
-        await log.send("Log.enable")  # repeats what was logged before
+        # Enabling the log repeats what was logged before.
+        await log.send("Log.enable")
         await log.send("Audits.enable")
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
-            self._on_report(message.text)
+            self._add_violation(message.text)
 
     def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
         if params["entry"].get("source") == "security":
-            self._on_report(str(params["entry"].get("text", "")))
+            self._add_violation(str(params["entry"].get("text", "")))
 
     def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
         """Note what is refused by an exception, which the view may catch, and not in the log."""
         details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
-        refused = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
-        if refused is not None:
-            directive = details.get("violatedDirective")
-            _add_report(
-                self.violations, f"{refused} violates the following Content Security Policy directive: {directive}"
-            )
+        action = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
+        if action is None:
+            return
+        directive = details.get("violatedDirective")
+        violation = f"{action} violates the following Content Security Policy directive: {directive}"
+        _add_report(self.violations, violation)
 
-    def _on_report(self, text: str) -> None:
+    def _add_violation(self, text: str) -> None:
         if _VIOLATION.search(text):
             _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
 
@@ -149,9 +154,9 @@ class Diagnosis:
         _add_report(self.script_errors, text)
         frames = page.main_frame.child_frames
         if len(frames) == 1:
-            spawn(self._locate(frames[0], text[:500]), self._tasks)
+            spawn(self._add_line_to_error(frames[0], text[:500]), self._tasks)
 
-    async def _locate(self, frame: Frame, error: str) -> None:
+    async def _add_line_to_error(self, frame: Frame, error: str) -> None:
         """Add the line to an error of the syntax, which has no stack."""
         line = (await syntax_errors(frame)).get(error)
         if line is not None and error in self.script_errors:
@@ -169,7 +174,8 @@ class Diagnosis:
             return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
         if self.script_errors:
             return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
-        if not (self._host.initialized.is_set() or self._host.openai_used.is_set()):
+        has_begun = self._host.initialized.is_set() or self._host.openai_used.is_set()
+        if not has_begun:
             return self._handshake_missing()
         if self.violations:
             return self._forbidden(self.violations[0])
@@ -269,6 +275,7 @@ async def syntax_errors(frame: Frame) -> dict[str, int]:
         async with asyncio.timeout(_GRACE):
             session = await frame.page.context.new_cdp_session(frame)
             session.on("Runtime.exceptionThrown", add_line)
-            await session.send("Runtime.enable")  # which repeats what was thrown before
+            # Enabling it repeats what was thrown before.
+            await session.send("Runtime.enable")
             await session.detach()
     return line_of_error

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pybase64
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ..._internal.tasks import in_thread
 from ...errors import ABPError, CapabilityError, ProtocolError
@@ -29,7 +30,6 @@ PROTOCOL_VERSION = "2026-01-26"
 RequestKind: TypeAlias = Literal[
     "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
 ]
-_METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL = -32601, -32602, -32603
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class ViewRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _NumberedRequest:
     number: int
     request: ViewRequest
     size: int
@@ -181,13 +181,13 @@ class _Record:
     """The last requests of one kind: a flood of one must not push out the others."""
 
     def __init__(self) -> None:
-        self.items: deque[_Recorded] = deque()
+        self.items: deque[_NumberedRequest] = deque()
         self.dropped = 0
         self._bytes = 0
 
     def add(self, number: int, request: ViewRequest, size: int) -> None:
         """``number`` counts the requests of all kinds, ``size`` is in bytes."""
-        self.items.append(_Recorded(number, request, size))
+        self.items.append(_NumberedRequest(number, request, size))
         self._bytes += size
         while len(self.items) > _LIMITS.recorded or self._bytes > _LIMITS.recorded_bytes:
             self._bytes -= self.items.popleft().size
@@ -218,11 +218,10 @@ class HostContext:
     display_mode: DisplayMode = "inline"
     size: tuple[int, int] = (900, 700)
 
-    def as_json(self, tool: Mapping[str, object], profile: HostProfile | None = None) -> dict[str, object]:
-        """Return the context of a view of ``tool`` as the view reads it, in the host of ``profile`` (``"spec"``)."""
-        profile = profile or read_profile("spec")
+    def as_json(self, tool: Mapping[str, object], profile: HostProfile) -> dict[str, object]:
+        """Return the context of a view of ``tool`` as the view reads it, in the host of ``profile``."""
         width, height = self.size
-        return {
+        context: dict[str, object] = {
             "toolInfo": {"tool": tool},
             "theme": self.theme,
             "displayMode": self.display_mode,
@@ -232,14 +231,16 @@ class HostContext:
             "timeZone": self.timezone,
             "userAgent": profile.user_agent or f"abp-transports/{package_version()}",
             "platform": profile.platform,
-            **({"styles": {"variables": dict(profile.styles)}} if profile.styles else {}),
             "deviceCapabilities": {"touch": False, "hover": True},
             "safeAreaInsets": {"top": 0, "right": 0, "bottom": 0, "left": 0},
         }
+        if profile.styles:
+            context["styles"] = {"variables": dict(profile.styles)}
+        return context
 
 
 #: The ability of a host that a request of a view needs. What needs none, every host has.
-_NEEDS: Mapping[str, str] = {
+_NEEDED_ABILITIES: Mapping[str, str] = {
     "ui/open-link": "openLinks",
     "ui/message": "message",
     "ui/update-model-context": "updateModelContext",
@@ -251,7 +252,7 @@ _NEEDS: Mapping[str, str] = {
     "prompts/list": "serverResources",
     "notifications/message": "logging",
 }
-_KINDS: Mapping[str, RequestKind] = {
+_KINDS_OF_REQUESTS: Mapping[str, RequestKind] = {
     "ui/open-link": "open-link",
     "ui/message": "message",
     "ui/update-model-context": "model-context",
@@ -268,6 +269,17 @@ class _Refused(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+    def as_json(self) -> dict[str, object]:
+        return {"error": {"code": self.code, "message": str(self)}}
+
+
+def _error_code(error: ABPError) -> int:
+    """Return the JSON-RPC code of an error: the server's if it refused the request."""
+    code = error.details.get("code")
+    if isinstance(error, CapabilityError) and isinstance(code, int):
+        return code
+    return INTERNAL_ERROR
 
 
 class Host:
@@ -289,8 +301,8 @@ class Host:
         profile: HostProfile | None = None,
         current_call: Callable[[], str | None],
     ) -> None:
-        self._recorded_by_kind: dict[RequestKind, _Record] = {}
-        self._recorded_in_all = 0
+        self._records: dict[RequestKind, _Record] = {}
+        self._request_count = 0
         #: The last context that the view gave its model.
         self.model_context: Mapping[str, object] | None = None
         #: Name, version and abilities that the view gave in ``ui/initialize``.
@@ -312,98 +324,97 @@ class Host:
         self._current_call = current_call
         self._warnings: list[str] = []
         self._ignored = 0
-        self._modes: Sequence[str] | None = None
+        self._modes_of_view: Sequence[str] | None = None
 
     async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
-        """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
+        """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification.
+
+        ``text`` are the parameters as JSON."""
         try:
             params = _read_json(text)
             if not is_request:
                 self._on_notification(method, params)
                 return None
-            return {"result": await self._result(method, params)}
+            return {"result": await self._answer_request(method, params)}
         except Invalid as invalid:
-            code, message = _INVALID_PARAMS, str(invalid)
+            refused = _Refused(INVALID_PARAMS, str(invalid))
             if method == "ui/initialize":
-                self.initialize_error = message
+                self.initialize_error = str(invalid)
             if not is_request:
                 self._ignored += 1
-        except _Refused as refused:
-            code, message = refused.code, str(refused)
-        except CapabilityError as error:
-            message = error.message
-            server_code = error.details.get("code")
-            code = server_code if isinstance(server_code, int) else _INTERNAL
+        except _Refused as error:
+            refused = error
         except ABPError as error:
-            code, message = _INTERNAL, error.message
+            refused = _Refused(_error_code(error), error.message)
         except Exception as error:  # the view waits for its answer
             logger.exception("a request of the view failed: %s", method)
-            code, message = _INTERNAL, f"the host failed ({type(error).__name__})"
-        if not is_request:
-            return None
-        return {"error": {"code": code, "message": message}}
+            refused = _Refused(INTERNAL_ERROR, f"the host failed ({type(error).__name__})")
+        return refused.as_json() if is_request else None
 
-    async def _result(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+    async def _answer_request(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the result of a request of the view. Raises :class:`Invalid`, :class:`_Refused` and ABP errors."""
         request = _read_params(method, params)
-        if not self._is_able(method):
-            raise self._unable(method, params)
+        if not self._supports(method):
+            raise self._refuse_unsupported(method, params)
         match request:
             case Initialize():
-                return self._initialize(request, params)
+                return self._begin(request, params)
             case OpenLink(url=url):
-                is_granted = _is_web(url) and await _is_granted(self._handlers.on_open_link, url)
-                return self._recorded("open-link", params, {} if is_granted else {"isError": True})
+                is_granted = _is_web_address(url) and await _is_granted(self._handlers.on_open_link, url)
+                return self._record("open-link", params, _decision_result(is_granted))
             case SendMessage():
                 is_granted = await _is_granted(self._handlers.on_message, params)
-                return self._recorded("message", params, {} if is_granted else {"isError": True})
+                return self._record("message", params, _decision_result(is_granted))
             case RequestDisplayMode(mode=mode):
-                return await self._display_mode(mode, params)
+                return await self._change_display_mode(mode, params)
             case UpdateModelContext():
                 self.model_context = params
-                return self._recorded("model-context", params, {})
+                return self._record("model-context", params, {})
             case DownloadFile(contents=contents):
-                return await self._download(contents, params)
+                return await self._save_files(contents, params)
         if method == "ping":
             return {}
         if method.startswith("ui/"):
-            raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
+            raise _Refused(METHOD_NOT_FOUND, f"this host has no {method}")
         return await self._ask_server(method, params)
 
-    def _is_able(self, method: str) -> bool:
-        return method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
+    def _supports(self, method: str) -> bool:
+        return method not in _NEEDED_ABILITIES or _NEEDED_ABILITIES[method] in self._profile.capabilities
 
-    def _unable(self, method: str, params: Mapping[str, object]) -> _Refused:
+    def _refuse_unsupported(self, method: str, params: Mapping[str, object]) -> _Refused:
+        """Return the error for a request that this host does not support, and record the request."""
         refused = _Refused(
-            _METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {_NEEDS[method]}"
+            METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {_NEEDED_ABILITIES[method]}"
         )
-        if method in _KINDS:
-            error = {"code": refused.code, "message": str(refused)}
-            self._recorded(_KINDS[method], _without_handles(params), {"error": error})
+        if method in _KINDS_OF_REQUESTS:
+            self._record(_KINDS_OF_REQUESTS[method], _without_handles(params), refused.as_json())
         return refused
 
     def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
-        if not self._is_able(method):
+        if not self._supports(method):
             return
         match method, _read_params(method, params):
             case "ui/notifications/initialized", _:
                 if self.has_begun:
                     self.initialized.set()
             case _, SizeChanged():
-                self._recorded("size", params, {})
+                self._record("size", params, {})
             case _, Log():
-                self._recorded("log", params, {})
-            case "ui/notifications/openai-used", _:  # by views that need no handshake
+                self._record("log", params, {})
+            # Sent by views that need no handshake.
+            case "ui/notifications/openai-used", _:
                 self.openai_used.set()
             case "ui/notifications/request-teardown", _:
                 self.warn("the view asked to be closed")
 
-    def _initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
-        if not self.has_begun:  # a later one changes nothing that was agreed
+    def _begin(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
+        # A second ui/initialize changes nothing that was agreed.
+        if not self.has_begun:
             self.has_begun = True
             self.app_info = {"name": request.app_info.name, "version": request.app_info.version}
             capabilities = params.get("appCapabilities")
             self.app_capabilities = capabilities if isinstance(capabilities, dict) else {}
-            self._modes = request.app_capabilities.available_display_modes
+            self._modes_of_view = request.app_capabilities.available_display_modes
         return {
             "protocolVersion": PROTOCOL_VERSION,
             "hostInfo": {"name": self._profile.name, "version": self._profile.version or package_version()},
@@ -412,12 +423,16 @@ class Host:
         }
 
     async def _ask_server(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Pass a request of the view on to its server, within the limits of the imitated host."""
         limits = self._profile.limits
         try:
             async with asyncio.timeout(limits.call_seconds):
                 result = await self._relay(method, params)
         except TimeoutError:
-            raise _Refused(_INTERNAL, f"{self._profile.name} waits {limits.call_seconds:g} s for an answer") from None
+            raise _Refused(
+                INTERNAL_ERROR, f"{self._profile.name} waits {limits.call_seconds:g} s for an answer"
+            ) from None
+
         if limits.result_characters is not None:
             characters = len(await in_thread(encode_json, result))
             if characters > limits.result_characters:
@@ -427,34 +442,38 @@ class Host:
                 )
         return result
 
-    async def _display_mode(self, mode: DisplayMode, params: Mapping[str, object]) -> Mapping[str, object]:
-        declared = mode in self._profile.display_modes and (self._modes is None or mode in self._modes)
-        if declared and await _is_granted(self._handlers.on_display_mode, mode):
+    async def _change_display_mode(self, mode: DisplayMode, params: Mapping[str, object]) -> Mapping[str, object]:
+        is_possible = mode in self._profile.display_modes
+        if self._modes_of_view is not None and mode not in self._modes_of_view:
+            is_possible = False
+        if is_possible and await _is_granted(self._handlers.on_display_mode, mode):
             self.context = replace(self.context, display_mode=mode)
-        return self._recorded("display-mode", params, {"mode": self.context.display_mode})
+        return self._record("display-mode", params, {"mode": self.context.display_mode})
 
-    async def _download(
+    async def _save_files(
         self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
     ) -> Mapping[str, object]:
-        files: list[BinaryData] = []
+        """Save the files that the view hands out. If one is refused, the view learns it and the rest is dropped."""
         shown = _without_handles(params)
+        files: list[BinaryData] = []
         try:
             for item in contents:
-                files += await self._files_of(item)
+                files += await self._read_files(item)
             if len(files) > _LIMITS.files:
                 raise ProtocolError(f"it came with more than {_LIMITS.files} files")
             for file in files:
                 await self._save_file(file)
         except ABPError as error:
-            await self._release(contents)
+            await self._release_content(contents)
             self.warn(f"a file of the view was refused: {error.message}")
-            return self._recorded("download-file", shown, {"isError": True})
+            return self._record("download-file", shown, {"isError": True})
         except Exception:
-            await self._release(contents)
+            await self._release_content(contents)
             raise
-        return self._recorded("download-file", shown, {})
+        return self._record("download-file", shown, {})
 
-    async def _release(self, contents: Sequence[Mapping[str, object]]) -> None:
+    async def _release_content(self, contents: Sequence[Mapping[str, object]]) -> None:
+        """Let the host's page drop the content of files."""
         if self._discard is None:
             return
         for item in contents:
@@ -462,7 +481,7 @@ class Host:
                 case {"resource": {"held": {"id": str(handle)}}}:
                     await self._discard(Handle(f"held:{handle}"))
 
-    async def _files_of(self, item: object) -> list[BinaryData]:
+    async def _read_files(self, item: object) -> list[BinaryData]:
         """Return the files of an embedded resource, or of a link, read through the server."""
         match item:
             case {"type": "resource_link", "uri": str(uri)}:
@@ -474,19 +493,21 @@ class Host:
                 return [_file_of(resource)]
         raise ProtocolError("it is neither a resource nor a link to one")
 
-    def _recorded(
+    def _record(
         self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
     ) -> Mapping[str, object]:
-        self._recorded_in_all += 1
+        """Record a request of the view, and return the answer to it."""
+        self._request_count += 1
         request = ViewRequest(kind, params, answer, self._current_call())
-        self._recorded_by_kind.setdefault(kind, _Record()).add(self._recorded_in_all, request, len(encode_json(params)))
+        record = self._records.setdefault(kind, _Record())
+        record.add(self._request_count, request, len(encode_json(params)))
         return answer
 
     @property
     def requests(self) -> Sequence[ViewRequest]:
         """The last 1,000 requests of each kind, in order."""
-        records = self._recorded_by_kind.values()
-        numbered = sorted((item for record in records for item in record.items), key=lambda item: item.number)
+        numbered = [item for record in self._records.values() for item in record.items]
+        numbered.sort(key=lambda item: item.number)
         return [item.request for item in numbered]
 
     def forget_document(self) -> None:
@@ -503,12 +524,16 @@ class Host:
         """The first 100 warnings, then numbers of messages that were ignored or are not remembered."""
         dropped = [
             f"{record.dropped} requests of the kind {kind} are not remembered"
-            for kind, record in self._recorded_by_kind.items()
+            for kind, record in self._records.items()
             if record.dropped
         ]
         if self._ignored:
             dropped.insert(0, f"{self._ignored} notifications of the view are not valid")
         return (*self._warnings, *dropped)
+
+
+def _decision_result(is_granted: bool) -> dict[str, object]:
+    return {} if is_granted else {"isError": True}
 
 
 async def _is_granted(handler: Callable[[Any], Decision] | None, argument: object) -> bool:
@@ -517,8 +542,11 @@ async def _is_granted(handler: Callable[[Any], Decision] | None, argument: objec
         return True
     try:
         is_async = inspect.iscoroutinefunction(handler)
-        # a plain function gets a thread, as other callbacks do: it may use the blocking API
-        decision = handler(argument) if is_async else await asyncio.to_thread(handler, argument)
+        if is_async:
+            decision = handler(argument)
+        else:
+            # A plain function may use the blocking API, so it gets a thread, as other callbacks do.
+            decision = await asyncio.to_thread(handler, argument)
         if inspect.isawaitable(decision):
             decision = await decision
         return decision is not False
@@ -527,7 +555,7 @@ async def _is_granted(handler: Callable[[Any], Decision] | None, argument: objec
         return False
 
 
-def _is_web(url: str) -> bool:
+def _is_web_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -538,7 +566,7 @@ def _is_web(url: str) -> bool:
 def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
     """Return the parameters of a download as a caller reads them: the size in the place of the content."""
 
-    def shown(item: object) -> object:
+    def with_size(item: object) -> object:
         match item:
             case {"resource": {"held": {"size": size}, **resource}, **rest}:
                 return {**rest, "resource": {**resource, "size": size}}
@@ -547,7 +575,7 @@ def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
     contents = params.get("contents")
     if not isinstance(contents, list):
         return params
-    return {**params, "contents": [shown(item) for item in contents]}
+    return {**params, "contents": [with_size(item) for item in contents]}
 
 
 def _file_of(resource: object) -> BinaryData:

@@ -44,7 +44,7 @@ from .._wire import error_answer, result_warnings, to_answer, to_arguments
 from ._diagnosis import Diagnosis
 from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
-from ._profiles import HostProfile, read_profile, with_openai
+from ._profiles import HostProfile, with_openai
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Route
@@ -92,7 +92,7 @@ class ViewTransport(PageTransport):
         context: HostContext,
         handlers: ViewHandlers,
         csp: CspMode = "declared",
-        profile: HostProfile | None = None,
+        profile: HostProfile,
         timeout: float = 30.0,
     ) -> None:
         super().__init__(uri, source=source, timeout=timeout)
@@ -101,7 +101,7 @@ class ViewTransport(PageTransport):
         self._context = context
         self._handlers = handlers
         self._csp = csp
-        self._profile = profile or read_profile("spec")
+        self._profile = profile
         self._opened: OpenedTool | None = None
         self._host: Host | None = None
         self._frame: Frame | None = None
@@ -109,7 +109,7 @@ class ViewTransport(PageTransport):
         self._deadline = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
-        self._handed_out: Counter[str | None] = Counter()
+        self._file_counts: Counter[str | None] = Counter()
         self._tools: dict[str, Mapping[str, object]] = {}
         #: Takes a file that the view hands out while no call is under way.
         self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
@@ -161,10 +161,14 @@ class ViewTransport(PageTransport):
 
     async def aclose(self) -> None:
         """Tear the view down, and close its page."""
-        if self._agent is not None and not self._agent.is_lost and self._host and self._host.initialized.is_set():
-            with contextlib.suppress(ABPError):  # many views do not know the request
-                await self._agent.invoke("ask", "ui/resource-teardown", "{}", timeout=_TEARDOWN)
-            if self._answering:  # the last requests of the view, of its teardown
+        agent = self._agent
+        is_initialized = self._host is not None and self._host.initialized.is_set()
+        if agent is not None and not agent.is_lost and is_initialized:
+            # Many views do not know the request.
+            with contextlib.suppress(ABPError):
+                await agent.invoke("ask", "ui/resource-teardown", "{}", timeout=_TEARDOWN)
+            # The view may send its last requests during its teardown.
+            if self._answering:
                 await asyncio.wait(self._answering, timeout=_TEARDOWN)
         for task in tuple(self._answering):
             task.cancel()
@@ -175,6 +179,7 @@ class ViewTransport(PageTransport):
         return await super()._open_page()
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        """Show the view in a frame of its host's page, and send it the result of its tool once it has begun."""
         opened = self._opened
         assert opened is not None
         self._host = host = Host(
@@ -187,54 +192,65 @@ class ViewTransport(PageTransport):
             profile=self._profile,
             current_call=lambda: self._effects.current_call,
         )
-        host_origin, view_origin = (
-            f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view")
-        )
+        host_origin = _new_origin("abp-host")
+        view_origin = _new_origin("abp-view")
         self._address = f"{view_origin}/"
         self._diagnosis = diagnosis = Diagnosis(host, self._csp, self._address, self._answering)
         self._reloads = 0
         self._frame = None
+
         host_headers = {
             "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
         }
         granted = self._profile.csp_sources if self._csp == "declared" else None
         view_headers = opened.document.policy_headers(self._csp, granted)
+        # For browsers without Connection-Allowlist.
         if self._csp != "loose":
-            await page.add_init_script(NO_WEBRTC)  # for browsers without Connection-Allowlist
+            await page.add_init_script(NO_WEBRTC)
         await asyncio.gather(
             page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]}),
             page.emulate_media(color_scheme=self._context.theme),
-            page.route(f"{host_origin}/**", _serving(_HOST_HTML, host_headers)),
-            page.route(f"{view_origin}/**", _serving(self._view_html(opened), view_headers)),
+            page.route(f"{host_origin}/**", _serve_document(_HOST_HTML, host_headers)),
+            page.route(f"{view_origin}/**", _serve_document(self._view_html(opened), view_headers)),
         )
         diagnosis.listen(page, self._page_stack)
         await page.goto(f"{host_origin}/")
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", self._address, view_origin, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
-        # ends before the time for opening does, whose error would not say why the view stays blank
+
+        # This ends before the time for opening does, whose error would not say why the view stays blank.
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
             async with asyncio.timeout(patience):
-                await asyncio.gather(diagnosis.watch_policy(page, self._frame, self._page_stack), self._begun(host))
+                await asyncio.gather(
+                    diagnosis.watch_policy(page, self._frame, self._page_stack), self._wait_for_handshake(host)
+                )
         except TimeoutError:
-            reason, remedy = diagnosis.why_blank
-            stayed = f"the view {self._target} stayed blank for {format_seconds(patience)}"
-            hints = opened.document.warnings[:1]
-            raise NotAbpApp("; ".join(filter(None, (f"{stayed}: {reason}", remedy, *hints)))) from None
-        await self._tell_result(agent, opened)
+            raise self._stayed_blank(patience, diagnosis, opened.document) from None
+        await self._send_result(agent, opened)
 
-    async def _tell_result(self, agent: PageAgent, opened: OpenedTool) -> None:
+    def _stayed_blank(self, seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
+        """Return the error for a view that did not begin, with the likely reason and what to do about it."""
+        reason, remedy = diagnosis.why_blank
+        sentences = [f"the view {self._target} stayed blank for {format_seconds(seconds)}: {reason}"]
+        if remedy:
+            sentences.append(remedy)
+        sentences += document.warnings[:1]
+        return NotAbpApp("; ".join(sentences))
+
+    async def _send_result(self, agent: PageAgent, opened: OpenedTool) -> None:
+        """Send the view the arguments and the result of its tool."""
         await agent.invoke(
             "tell",
             "ui/notifications/tool-input",
-            await _as_text({"arguments": opened.arguments}),
+            await _encode_text({"arguments": opened.arguments}),
             "ui/notifications/tool-result",
-            await _as_text(opened.result),
+            await _encode_text(opened.result),
             timeout=self._timeout,
         )
 
-    async def _begin_again(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
+    async def _repeat_handshake(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
         """Answer the handshake of a view that has reloaded itself, as hosts do."""
         self._reloads += 1
         if self._reloads > 10 or self.frame.url != self._address:
@@ -242,13 +258,13 @@ class ViewTransport(PageTransport):
             return
         try:
             async with asyncio.timeout(self._timeout / 2):
-                await self._begun(host)
+                await self._wait_for_handshake(host)
         except TimeoutError:
             agent.mark_lost(Disconnected("the view reloaded and did not begin its handshake again"))
             return
         host.warn("the view reloaded itself; its handshake was answered again")
         with contextlib.suppress(TransportError):
-            await self._tell_result(agent, opened)
+            await self._send_result(agent, opened)
 
     def _view_html(self, opened: OpenedTool) -> str:
         if not self._profile.openai:
@@ -268,7 +284,7 @@ class ViewTransport(PageTransport):
         }
         return with_openai(opened.document.html, properties)
 
-    async def _begun(self, host: Host) -> None:
+    async def _wait_for_handshake(self, host: Host) -> None:
         """Wait for the handshake, or for a view that knows ``window.openai`` only."""
         if not self._profile.openai:
             await host.initialized.wait()
@@ -277,18 +293,21 @@ class ViewTransport(PageTransport):
         openai_used = asyncio.ensure_future(host.openai_used.wait())
         try:
             await asyncio.wait((handshake, openai_used), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((handshake,), timeout=1.0)  # most views speak both
+            # Most views speak both.
+            await asyncio.wait((handshake,), timeout=1.0)
         finally:
             handshake.cancel()
             openai_used.cancel()
 
     async def _save_file(self, content: BinaryData) -> None:
+        """Add a file that the view hands out to the call under way, or pass it to ``on_file`` outside of calls."""
         call = self._effects.current_call
-        if call not in self._handed_out:
-            self._handed_out = Counter({None: self._handed_out[None]})  # those of earlier calls do not count
-        self._handed_out[call] += 1
+        # The files of earlier calls do not count.
+        if call not in self._file_counts:
+            self._file_counts = Counter({None: self._file_counts[None]})
+        self._file_counts[call] += 1
         max_files = _MAX_FILES if call is None else _MAX_FILES_OF_CALL
-        if self._handed_out[call] > max_files:
+        if self._file_counts[call] > max_files:
             raise ProtocolError("the view hands out too many files (docs/security.md)")
         if call is None and self.on_file is not None:
             await self.on_file(content)
@@ -299,7 +318,7 @@ class ViewTransport(PageTransport):
 
     async def tell(self, method: str, params: Mapping[str, object]) -> None:
         """Send a notification to the view."""
-        text = await _as_text(params)
+        text = await _encode_text(params)
         if self._frame is None:
             raise Disconnected("the view is not open now; it is being opened again")
         await self._require_agent().invoke("tell", method, text, timeout=self._timeout)
@@ -329,7 +348,7 @@ class ViewTransport(PageTransport):
             agent, host, opened = self._require_agent(), self.host, self._opened
             host.forget_document()
             if opened is not None:
-                spawn(self._begin_again(agent, host, opened), self._answering)
+                spawn(self._repeat_handshake(agent, host, opened), self._answering)
         elif kind == "counts":
             self._counts = Counter(payload)
         else:
@@ -346,7 +365,7 @@ class ViewTransport(PageTransport):
 
     async def _respond(self, agent: PageAgent, message: ViewMessage, answer: Mapping[str, object]) -> None:
         with contextlib.suppress(TransportError):  # the view has gone
-            await agent.invoke("respond", message.key, await _as_text(answer), timeout=self._timeout)
+            await agent.invoke("respond", message.key, await _encode_text(answer), timeout=self._timeout)
 
     def _refuse(self, agent: PageAgent, message: ViewMessage, error: BaseException) -> None:
         """Answer a request whose answer could not be sent, for the view waits for it."""
@@ -369,6 +388,7 @@ class ViewTransport(PageTransport):
         if message.type == "capabilities/list":
             return Message("capabilities/list-result", listed, id=message.id)
         self._initial_tools = listed
+
         info = self.host.app_info
         name = str(info.get("name") or self._target)[:200]
         payload = {
@@ -380,6 +400,7 @@ class ViewTransport(PageTransport):
         return Message("initialize-result", payload, id=message.id)
 
     async def _list_tools(self, message: Message, timeout: float) -> list[Mapping[str, object]]:
+        """Return the tools of the view; none if it declares none, or if its answer is not a list of tools."""
         if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
             return []
         request = Message("capabilities/list", id=message.id)
@@ -387,10 +408,11 @@ class ViewTransport(PageTransport):
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
             logger.warning("the view could not list its tools: %.500r", answer)
             return []
+
         tools = answer["result"].get("tools")
-        usable: list[Mapping[str, object]] = (
-            [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-        )
+        usable: list[Mapping[str, object]] = []
+        if isinstance(tools, list):
+            usable = [tool for tool in tools if isinstance(tool, dict)]
         if len(usable) > _MAX_TOOLS:
             logger.warning("the view has more than %s tools; the rest is left out", _MAX_TOOLS)
             del usable[_MAX_TOOLS:]
@@ -398,6 +420,7 @@ class ViewTransport(PageTransport):
         return usable
 
     async def _call_view(self, message: Message, timeout: float) -> Message:
+        """Call a tool of the view, and return its result as the reply to ``capabilities/call``."""
         payload: Any = message.payload
         tool = self._tools.get(payload["capability"], {})
         if message.content:
@@ -406,6 +429,7 @@ class ViewTransport(PageTransport):
                 schema = {}
             arguments = await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
             message = replace(message, payload={**payload, "params": arguments}, content=())
+
         reply = await super().request(message, timeout=timeout)
         answer: Any = reply.payload
         match answer:
@@ -424,7 +448,12 @@ class ViewTransport(PageTransport):
         return reply
 
 
-def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], Awaitable[None]]:
+def _new_origin(kind: str) -> str:
+    return f"http://{kind}-{secrets.token_hex(8)}.localhost"
+
+
+def _serve_document(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], Awaitable[None]]:
+    """Return a handler of routes that answers navigations with a document and everything else with 404."""
     headers = {**policy_headers, "Origin-Agent-Cluster": "?1", "Referrer-Policy": "no-referrer"}
 
     async def serve(route: Route) -> None:
@@ -436,5 +465,5 @@ def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], 
     return serve
 
 
-async def _as_text(value: object) -> str:
+async def _encode_text(value: object) -> str:
     return await in_thread(lambda: encode_json(value).decode())
