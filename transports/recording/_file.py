@@ -225,6 +225,8 @@ def restore_error(problem: RecordedError) -> ABPError:
 
 
 _CHUNK = 1 << 20
+#: Characters of a text that stays in its line, and bytes of content that is written on the event loop.
+_SMALL = 64 * 1024
 #: Maximum bytes of one content. A larger file is not read.
 _MAX_CONTENT = 4 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -285,7 +287,8 @@ class Writer:
     def _open_file(self) -> FileIO:
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            regular_file(os.dup(fd), str(self._path)).close()  # closes only the copy
+            # Checks that it is a regular file, and closes only the copy of the descriptor.
+            regular_file(os.dup(fd), str(self._path)).close()
         except OSError as error:
             if error.errno in SYMLINK:
                 raise UsageError(f"{self._path} is a symlink; name its target") from None
@@ -300,7 +303,8 @@ class Writer:
         try:
             with self._content.folder() as folder:
                 for name in folder.names():
-                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):  # other files stay
+                    is_content = _SHA256.fullmatch(name) or name.startswith(_STAGED)
+                    if head and is_content:
                         folder.unlink(name)
         except FileNotFoundError:
             pass
@@ -326,8 +330,9 @@ class Writer:
 
     def _write_line(self, line: Header | Entry) -> None:
         fields = line.model_dump(exclude_defaults=True)
+        # Written even though it is a default.
         if not isinstance(line, Header):
-            fields["does"] = line.does  # written even though it is a default
+            fields["does"] = line.does
         data = encode_json(fields) + b"\n"
         with _map_os_errors(self._path.parent):
             self._file.write(data)
@@ -392,7 +397,8 @@ class Reader:
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
         version: object = None
-        with contextlib.suppress(ProtocolError):  # validation says what is wrong
+        # The validation below says what is wrong.
+        with contextlib.suppress(ProtocolError):
             version = members_of(decode_json(data)).get("abp_recording")
         if isinstance(version, int) and version > FORMAT:
             raise self.error(
@@ -422,28 +428,33 @@ class Reader:
     def content(self, leaf: ContentEntry, line: int) -> FileIO:
         """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
         path = self._content.root / str(leaf.sha256)
-        try:
-            with self._content.folder() as folder:
-                file = regular_file(folder.open(path.name), path.name)
+        fix = "put the file back, or record again"
+        with contextlib.ExitStack() as stack:
             try:
+                with self._content.folder() as folder:
+                    file = stack.enter_context(regular_file(folder.open(path.name), path.name))
                 if os.fstat(file.fileno()).st_size > _MAX_CONTENT:
-                    fault = f"its content {path} is larger than {_MAX_CONTENT:,} bytes"
-                    raise self.error(line, fault, "put the file back, or record again")
-                digest = hashlib.sha256()
-                while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
-                    digest.update(chunk)
-                file.seek(0)
-                if digest.hexdigest() != leaf.sha256:
-                    fault = f"its content {path} was changed"
-                    raise self.error(line, fault, "put the file back as it was, or record again")
-            except BaseException:
-                file.close()
-                raise
-        except (OSError, StoreError) as error:
-            reason = error.message if isinstance(error, StoreError) else error.strerror or error
-            fault = f"its content {path} cannot be read ({reason})"
-            raise self.error(line, fault, "put the file back, or record again") from None
+                    raise self.error(line, f"its content {path} is larger than {_MAX_CONTENT:,} bytes", fix)
+                sha256 = _hash_file(file)
+            except (OSError, StoreError) as error:
+                reason = error.message if isinstance(error, StoreError) else error.strerror or error
+                raise self.error(line, f"its content {path} cannot be read ({reason})", fix) from None
+
+            if sha256 != leaf.sha256:
+                fix = "put the file back as it was, or record again"
+                raise self.error(line, f"its content {path} was changed", fix)
+            # The caller closes the file.
+            stack.pop_all()
         return file
+
+
+def _hash_file(file: FileIO) -> str:
+    """Return the SHA-256 of a file, and go back to its beginning. Stops at the limit of a file that grows."""
+    digest = hashlib.sha256()
+    while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
+        digest.update(chunk)
+    file.seek(0)
+    return digest.hexdigest()
 
 
 def read_header(path: Path) -> Header | None:
@@ -461,7 +472,8 @@ def _folder(path: Path) -> Path:
 
 async def scrubbed(scrubber: Redactor, payload: object) -> object:
     """Return a payload without its secrets. Much text is searched in a thread."""
-    if is_larger(payload, 1000):  # values; measured: 13 µs for each
+    # Measured: 13 µs for each value.
+    if is_larger(payload, 1000):
         return await asyncio.to_thread(scrubber.tree, payload)
     return scrubber.tree(payload)
 
@@ -513,7 +525,7 @@ class ContentPacker:
     async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
         if self.scrubber.known:
             chunks = _masked(chunks, self.scrubber.known)
-        if size is not None and size <= 64 * 1024:  # more is written in a thread
+        if size is not None and size <= _SMALL:
             return self.store(chunks)
         return await asyncio.to_thread(self.store, chunks)
 
@@ -540,7 +552,8 @@ def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterat
 def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
     try:
         yield from binary.chunks()
-    except BadEncoding:  # the transport will raise this error; here the text itself is the content
+    except BadEncoding:
+        # The transport will raise this error. Here the text itself is the content.
         assert isinstance(binary.content, Encoded)
         text = binary.content.text
         yield text.encode() if isinstance(text, str) else bytes(text)
@@ -563,12 +576,13 @@ def _take_content_out(node: object, path: Place, content: list[tuple[Place, obje
             return {str(key): _take_content_out(value, (*path, str(key)), content) for key, value in node.items()}
         case list() | tuple():
             return [_take_content_out(value, (*path, index), content) for index, value in enumerate(node)]
-        case str() if len(node) <= 64 * 1024:  # a longer text is stored as a file
+        case str() if len(node) <= _SMALL:
             return node
         case BinaryData() | Broken() | bytes() | bytearray() | memoryview() | str():
             content.append((path, node))
             return None
-        case ArtifactRef():  # stored by the app; a replay has the reference, not the file
+        case ArtifactRef():
+            # The app has stored it: a replay has the reference, not the file.
             return node.as_dict()
         case _:
             return node

@@ -54,7 +54,7 @@ class _TeeStaged(Staged):
     """Staged file that is also written to the file ``copy``. For downloads, which only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
-        self.copy = copy
+        self._copy = copy
         self._staged = staged
         copy.touch()
 
@@ -71,12 +71,12 @@ class _TeeStaged(Staged):
         await asyncio.to_thread(self._append, chunk)
 
     def _append(self, chunk: bytes | memoryview) -> None:
-        with self.copy.open("ab") as file:
+        with self._copy.open("ab") as file:
             file.write(chunk)
 
     async def reset(self) -> None:
         await self._staged.reset()
-        self.copy.write_bytes(b"")
+        self._copy.write_bytes(b"")
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         return await self._staged.commit(**options)
@@ -89,13 +89,14 @@ class Recorder(WrappedTransport):
     raise :class:`~transports.errors.StoreError`, since a recording with gaps is useless.
     """
 
+    _packer: ContentPacker
+
     def __init__(self, wrapped: Transport, recording: Recording) -> None:
         super().__init__(wrapped)
         self._recording = recording
         self._scrubber = recording.scrubber()
         self._numbers = itertools.count()
         self._writer: Writer | None = None
-        self._packer: ContentPacker | None = None
         self._state: object = None
         self._discovers = False
 
@@ -192,7 +193,7 @@ class Recorder(WrappedTransport):
         """Fetch content, and store a copy in the recording."""
 
         async def describe(_: None) -> Fields:
-            return {"leaves": [await self._require_open()[1].file(path)]}
+            return {"leaves": [await self._packer.file(path)]}
 
         await self._record(
             "save", lambda: self.wrapped.save(handle, path, timeout=timeout), describe, payload={"handle": handle.id}
@@ -202,27 +203,24 @@ class Recorder(WrappedTransport):
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
         with tempfile.TemporaryDirectory(prefix="abp-recording-") as folder:
-            copy = _TeeStaged(staged, Path(folder) / "download")
+            copy = Path(folder) / "download"
 
             async def describe(fetched: Fetched) -> Fields:
-                return {
-                    "payload": dataclasses.asdict(fetched),
-                    "leaves": [await self._require_open()[1].file(copy.copy)],
-                }
+                return {"payload": dataclasses.asdict(fetched), "leaves": [await self._packer.file(copy)]}
 
             return await self._record(
                 "download",
-                lambda: self.wrapped.fetch_download(reference, copy, fetch),
+                lambda: self.wrapped.fetch_download(reference, _TeeStaged(staged, copy), fetch),
                 describe,
                 payload={"url": reference.url},
             )
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _require_open(self) -> tuple[Writer, ContentPacker]:
-        if self._writer is None or self._packer is None:
+    def _require_open(self) -> Writer:
+        if self._writer is None:
             raise Disconnected("the transport is not open; use it inside `async with`")
-        return self._writer, self._packer
+        return self._writer
 
     async def _record(
         self,
@@ -238,10 +236,10 @@ class Recorder(WrappedTransport):
 
         ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`.
         """
-        writer, packer = self._require_open()
+        writer = self._require_open()
         number = next(self._numbers)
         started = writer.now
-        packed_payload, leaves = await packer.pack(payload, is_parameter=True)
+        packed_payload, leaves = await self._packer.pack(payload, is_parameter=True)
         writer.write(
             Operation(n=number, at=started, kind=kind, type=type, id=id, payload=packed_payload, leaves=leaves)
         )
@@ -288,7 +286,7 @@ class Recorder(WrappedTransport):
 
     async def _reply_fields(self, reply: Message) -> Fields:
         """Return a reply as fields of an :class:`~transports.recording._file.Answer`."""
-        _, packer = self._require_open()
+        packer = self._packer
         payload, leaves = await packer.pack(reply.payload)
         fields: dict[str, object] = {
             "type": reply.type,

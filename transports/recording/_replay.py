@@ -1,10 +1,11 @@
 """Replay of a recorded app, ``replay:FILE``: the same answers, events and files without a browser, a socket or the app.
 
-Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order; a
-view may operation its server the same more often than recorded. An answer comes once everything recorded before it has
-happened: its events, questions of the app, the ends of other calls.
-A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated: a
-call that timed out does so at once.
+Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order.
+A view may send its server the same request more often than recorded.
+
+An answer comes once everything recorded before it has happened: its events, questions of the app, the ends of other
+calls. A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated:
+a call that timed out does so at once.
 """
 
 from __future__ import annotations
@@ -325,7 +326,7 @@ def _call_id(payload: object) -> str | None:
 
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
     """Return whether the app answered ``TIMEOUT`` at the deadline of the call, which counts as a timeout of the call
-    (docs/protocol.md 3.4). The replay does not wait until the deadline."""
+    (docs/protocol.md 3.4)."""
     error = members_of(members_of(answer.payload).get("error"))
     limit = members_of(members_of(action.operation.payload).get("options")).get("timeout")
     if error.get("code") != CallTimeout.code or not isinstance(limit, int):
@@ -379,15 +380,19 @@ class ReplayProgress:
             awaited = before.popleft()
             question = self._script.question_answered_at(awaited)
             is_question = question in self._asked
-            while awaited not in self._done and not self.closed.is_set():
-                try:
-                    # not wait_for: in Python 3.11 it drops a cancellation that comes as the event is set
-                    async with asyncio.timeout(None if is_question else _STALL_TIMEOUT):
-                        await self._changed.wait()
-                except TimeoutError:
-                    self._done.add(awaited)  # later waits skip it too
+            await self._wait_for_line(awaited, None if is_question else _STALL_TIMEOUT)
             if is_question and question in self._mismatches:
                 raise self._mismatches[question]
+
+    async def _wait_for_line(self, line: int, timeout: float | None) -> None:
+        """Wait until a line is done. After ``timeout`` seconds without progress it counts as done, for later waits
+        too."""
+        while line not in self._done and not self.closed.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._done.add(line)
 
 
 class ReplayTransport(Transport):
@@ -432,9 +437,8 @@ class ReplayTransport(Transport):
     async def open(self) -> None:
         """Read the recording. Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
-        self._packer = ContentPacker(
-            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
-        )
+        scrubber = Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
+        self._packer = ContentPacker(hash_content, scrubber)
         self._script = Script(reader)
         self._progress = ReplayProgress(self._script)
         self._open.set()
@@ -475,15 +479,17 @@ class ReplayTransport(Transport):
 
     def _restore_server_call(self, action: Action, answer: Answer) -> ServerCall:
         line = action.end or action.start
-        server_call = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
-        return ServerCall(*(self._require_object(line, server_call.get(field.name)) for field in fields(ServerCall)))
+        recorded = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
+        values = {field.name: self._require_object(line, recorded.get(field.name)) for field in fields(ServerCall)}
+        return ServerCall(**values)
 
     def _restore_reply(self, action: Action, answer: Answer) -> Message:
         line = action.end or action.start
+        payload = unpack(self._reader, line, answer.payload, answer.leaves)
         outputs = [unpack_content(self._reader, line, leaf) for leaf in answer.outputs]
         return Message(
             answer.type,
-            self._with_current_ids(unpack(self._reader, line, answer.payload, answer.leaves)),
+            self._with_current_ids(payload),
             outputs=[output for output in outputs if isinstance(output, BinaryData)],
             effects=[self._restore_effect(effect) for effect in answer.effects],
             warnings=answer.warnings,
@@ -497,6 +503,7 @@ class ReplayTransport(Transport):
         if message.type != "elicitation/response":
             await self._play(operation)
             return
+
         recorded = self._script.response_to(message.id)
         if recorded is not None:
             if match_key(recorded.operation) != match_key(operation):
@@ -536,6 +543,7 @@ class ReplayTransport(Transport):
         with await self._open_content(action, answer) as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
+
         recorded = self._require_object(action.end, answer.payload)
         defaults = {"content_type": None, "filename": None, "complete": False}
         values = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}

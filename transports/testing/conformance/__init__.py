@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...protocol._plain_text import redact_url
 from . import _answer_checks, _call_checks, _session_checks, _view_checks, _webmcp_checks
 from ._evidence import Check, Evidence, Outcome, Plan
-from ._gather import gather
+from ._gather import ConnectOptions, gather
 from ._report import Report
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ async def check_app(
     :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()
-    evidence = await gather(
-        target,
-        plan or Plan(),
+    options = ConnectOptions(
         transport=transport,
         browser=browser,
         storage_state=storage_state,
@@ -102,10 +100,13 @@ async def check_app(
         headless=headless,
         headers=headers,
     )
+    evidence = await gather(target, plan or Plan(), options)
+
     checks = {"webmcp": WEBMCP_CHECKS, "mcp": VIEW_CHECKS}.get(evidence.kind, CHECKS)
     judged = list(checks)
     if evidence.is_adapted:
         judged = [check for check in checks if not {check.id, check.theme} & _ANSWERED_BY_KIT]
+
     app = evidence.session_info.get("app")
     names: list[str] = []
     if isinstance(app, dict):

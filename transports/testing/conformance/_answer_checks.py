@@ -21,7 +21,7 @@ from ...protocol._media import contradicts, safe_filename, sniff
 from ...protocol._strict_json import encode_json, members_of
 from ...protocol.binary import Encoded
 from ._client import GRACE
-from ._evidence import ContentItem, Evidence, Exchange, NotApplicable, Rules, Trial
+from ._evidence import ContentItem, Evidence, NotApplicable, Rules
 
 ANSWERS = Rules()
 BINARIES = Rules()
@@ -47,13 +47,6 @@ _DELIVERY = re.compile(
 _PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
 
 
-def _require_calls(app: Evidence) -> list[tuple[Trial, Exchange]]:
-    """Return the calls that were made. Without one, the rule does not apply."""
-    if not app.called:
-        raise NotApplicable("no capability was called")
-    return app.called
-
-
 @ANSWERS(
     "answers.alive",
     "MUST",
@@ -62,7 +55,7 @@ def _require_calls(app: Evidence) -> list[tuple[Trial, Exchange]]:
     fix="do not navigate, reload or close in a call; catch what can fail",
 )
 def _alive(app: Evidence) -> Iterator[str]:
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         lost = call.error
         if isinstance(lost, TransportError) and not isinstance(lost, CallTimeout | ProtocolError):
             yield f"{trial.name}: {lost.message}"
@@ -77,7 +70,7 @@ def _alive(app: Evidence) -> Iterator[str]:
 )
 def _timeout(app: Evidence) -> Iterator[str]:
     in_transit = 0.25  # seconds that an answer may take
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         if isinstance(call.error, CallTimeout):
             yield f"{trial.name}: given {app.timeout:g} s, it had not answered {GRACE:g} s later"
         elif call.seconds > app.timeout + in_transit and call.fields.get("success") is not False:
@@ -92,7 +85,7 @@ def _timeout(app: Evidence) -> Iterator[str]:
     fix="answer an object with success: true and data, or success: false and error",
 )
 def _shape(app: Evidence) -> Iterator[str]:
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         if call.error is not None:
             continue
         if not isinstance(call.answer, Mapping):
@@ -109,7 +102,7 @@ def _shape(app: Evidence) -> Iterator[str]:
     fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
 )
 def _readable(app: Evidence) -> Iterator[str]:
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         if isinstance(call.error, ProtocolError):
             yield f"{trial.name}: {call.error.message}"
 
@@ -122,7 +115,7 @@ def _readable(app: Evidence) -> Iterator[str]:
     fix="answer the data that was created or found, or the current state",
 )
 def _data(app: Evidence) -> Iterator[str]:
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         if call.succeeded and call.fields.get("data") is None and not call.outputs:
             yield f"{trial.name} succeeded without data"
 
@@ -135,7 +128,7 @@ def _data(app: Evidence) -> Iterator[str]:
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
 )
 def _real(app: Evidence) -> Iterator[str]:
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         data = call.fields.get("data")
         if not call.succeeded or trial.contents or not _is_status_only(data):
             continue
@@ -191,7 +184,7 @@ def _split_words(text: str) -> str:
 def _native(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("windows of an app behind a WebSocket cannot be observed")
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         for effect in call.effects:
             if effect.kind in _NATIVE:
                 yield f"{trial.name}: {effect.kind} {dict(effect.detail)}"
@@ -210,7 +203,7 @@ def _native(app: Evidence) -> Iterator[str]:
 def _clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("the clipboard of an app behind a WebSocket cannot be observed")
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         for effect in call.effects:
             if effect.kind == "clipboard":
                 yield f"{trial.name}: {dict(effect.detail)}"
@@ -224,7 +217,7 @@ def _clipboard(app: Evidence) -> Iterator[str]:
     fix="answer {downloadUrl, mimeType, size} instead",
 )
 def _answer_size(app: Evidence) -> Iterator[str]:
-    for trial, call in _require_calls(app):
+    for trial, call in app.require_calls():
         for item in trial.contents:
             if item.size > _LARGE and "downloadUrl" not in item.node:
                 yield f"{trial.name}: {item.place} has {item.size:,} bytes"
@@ -252,7 +245,7 @@ def _json_bytes(value: object) -> int:
     fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
 )
 def _progress(app: Evidence) -> Iterator[str]:
-    reports = [(trial, payload) for trial, call in _require_calls(app) for payload in call.progress]
+    reports = [(trial, payload) for trial, call in app.require_calls() for payload in call.progress]
     if not reports:
         raise NotApplicable("no call reported progress")
     for trial, payload in reports:
@@ -268,12 +261,6 @@ def _progress(app: Evidence) -> Iterator[str]:
 
 
 # Binary content.
-
-
-def _require_contents(app: Evidence) -> list[tuple[str, ContentItem]]:
-    if not app.contents:
-        raise NotApplicable("no answer held binary content")
-    return app.contents
 
 
 def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
@@ -298,7 +285,7 @@ def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError,
 )
 def _taken(app: Evidence) -> Iterator[str]:
     other_checks = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
-    yield from (text for error, text in _errors(_require_contents(app)) if not isinstance(error, other_checks))
+    yield from (text for error, text in _errors(app.require_contents()) if not isinstance(error, other_checks))
 
 
 @BINARIES(
@@ -310,7 +297,7 @@ def _taken(app: Evidence) -> Iterator[str]:
 )
 def _size(app: Evidence) -> Iterator[str]:
     yield from (
-        text for error, text in _errors(_require_contents(app)) if isinstance(error, SizeMismatch | BadDescriptor)
+        text for error, text in _errors(app.require_contents()) if isinstance(error, SizeMismatch | BadDescriptor)
     )
 
 
@@ -322,7 +309,7 @@ def _size(app: Evidence) -> Iterator[str]:
     fix="add size, in bytes",
 )
 def _size_given(app: Evidence) -> Iterator[str]:
-    for name, item in _require_contents(app):
+    for name, item in app.require_contents():
         if "downloadUrl" not in item.node and _is_described(item) and item.node.get("size") is None:
             yield f"{name} has no size"
 
@@ -348,7 +335,7 @@ def _reference_size(app: Evidence) -> Iterator[str]:
     fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
 )
 def _fields(app: Evidence) -> Iterator[str]:
-    for name, item in _require_contents(app):
+    for name, item in app.require_contents():
         if not _is_described(item):
             continue
         if not isinstance(item.node.get("mimeType"), str):
@@ -365,7 +352,7 @@ def _fields(app: Evidence) -> Iterator[str]:
     fix="encode the bytes with a library; btoa(String.fromCharCode(...bytes)) breaks on large content",
 )
 def _encoding(app: Evidence) -> Iterator[str]:
-    yield from (text for error, text in _errors(_require_contents(app)) if isinstance(error, BadEncoding))
+    yield from (text for error, text in _errors(app.require_contents()) if isinstance(error, BadEncoding))
 
 
 @BINARIES(
@@ -376,7 +363,7 @@ def _encoding(app: Evidence) -> Iterator[str]:
     fix="use + and / instead of - and _, and end with = as needed",
 )
 def _alphabet(app: Evidence) -> Iterator[str]:
-    for name, item in _require_contents(app):
+    for name, item in app.require_contents():
         if item.error is not None or item.binary is None:
             continue
         content = item.binary.content
@@ -396,7 +383,7 @@ def _alphabet(app: Evidence) -> Iterator[str]:
     fix="declare the type that the content has",
 )
 def _type(app: Evidence) -> Iterator[str]:
-    for name, item in _require_contents(app):
+    for name, item in app.require_contents():
         declared = item.node.get("mimeType")
         sniffed = sniff(item.head)
         if isinstance(declared, str) and sniffed is not None and contradicts(declared, sniffed):
@@ -411,7 +398,7 @@ def _type(app: Evidence) -> Iterator[str]:
     fix="suggest a name without folders and control characters, such as report.pdf",
 )
 def _filename(app: Evidence) -> Iterator[str]:
-    for name, item in _require_contents(app):
+    for name, item in app.require_contents():
         suggested = item.node.get("filename")
         if suggested is None:
             continue

@@ -94,8 +94,7 @@ def _alternatives(app: Evidence) -> Iterator[str]:
     fix="declare all requirements in the schema (oneOf, pattern, enum, …), or give `examples` that work",
 )
 def _params(app: Evidence) -> Iterator[str]:
-    _require_call(app)
-    for trial, call in app.called:
+    for trial, call in app.require_calls():
         if call.code in _REFUSALS:
             error: Any = call.fields["error"]
             yield f"{trial.name}: {trial.params!r:.120} was refused: {error.get('message')} [{call.code}]"
@@ -109,8 +108,7 @@ def _params(app: Evidence) -> Iterator[str]:
     fix="correct the schema, or the answer",
 )
 def _result(app: Evidence) -> Iterator[str]:
-    _require_call(app)
-    for trial, call in app.called:
+    for trial, call in app.require_calls():
         schema = trial.capability.output_schema
         if not call.succeeded or not schema or _schema_error(schema) is not None:
             continue
@@ -130,8 +128,7 @@ def _result(app: Evidence) -> Iterator[str]:
     fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
 )
 def _declared_content(app: Evidence) -> Iterator[str]:
-    if not app.contents:
-        raise NotApplicable("no answer held binary content")
+    app.require_contents()
     for trial, call in app.called:
         schema = trial.capability.output_schema
         described = {
@@ -168,11 +165,6 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
     return _describes_content(inner, path[1:], keys)
 
 
-def _require_call(app: Evidence) -> None:
-    if not app.called:
-        raise NotApplicable("no capability was called")
-
-
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
 #: Codes that say that there is no such function.
 _GONE = {"UNKNOWN_CAPABILITY", "CAPABILITY_UNAVAILABLE", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "DEPRECATED"}
@@ -195,11 +187,6 @@ def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
                 yield trial.name, exchange
 
 
-def _require_session(app: Evidence) -> None:
-    if app.open_error is not None:
-        raise NotApplicable("the app could not be initialized")
-
-
 @ERRORS(
     "errors.shape",
     "MUST",
@@ -208,7 +195,7 @@ def _require_session(app: Evidence) -> None:
     fix="answer error: {code: 'UPPER_CASE', message: 'what to do', retryable: false}",
 )
 def _shape(app: Evidence) -> Iterator[str]:
-    _require_session(app)
+    app.require_session()
     for name, exchange in _all_calls(app):
         answer = exchange.fields
         has_failed = answer.get("success") is False
@@ -239,7 +226,7 @@ def _shape(app: Evidence) -> Iterator[str]:
     fix="answer {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
 )
 def _unknown(app: Evidence) -> Iterator[str]:
-    _require_session(app)
+    app.require_session()
     if app.unknown_call.error is not None:
         yield app.unknown_call.error.message
     elif app.unknown_call.succeeded:
@@ -300,9 +287,7 @@ def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str
     fix="catch exceptions of the handler; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
 )
 def _clear(app: Evidence) -> Iterator[str]:
-    if not app.called:
-        raise NotApplicable("no capability was called")
-    for trial, call in app.called:
+    for trial, call in app.require_calls():
         error = call.fields.get("error")
         if isinstance(error, Mapping) and error.get("code") in _VAGUE:
             yield f"{trial.name}: {error.get('message')} [{error.get('code')}]"
@@ -334,8 +319,7 @@ def _deprecated(app: Evidence) -> Iterator[str]:
     fix="answer {callId, cancelled: false} for calls that are unknown or have ended",
 )
 def _cancel_unknown(app: Evidence) -> Iterator[str]:
-    if app.open_error is not None:
-        raise NotApplicable("the app could not be initialized")
+    app.require_session()
     if app.unknown_cancel.error is not None:
         yield app.unknown_cancel.error.message
     elif app.unknown_cancel.fields.get("cancelled") is not False:
@@ -429,7 +413,7 @@ def _again(app: Evidence) -> Iterator[str]:
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …}} before initialize and after shutdown",
 )
 def _cancel_early(app: Evidence) -> Iterator[str]:
-    _require_session(app)
+    app.require_session()
     probed = (app.page_steps or {}).get("cancelEarly")
     if probed is not None:
         exchange = Exchange(probed.value)

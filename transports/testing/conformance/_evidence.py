@@ -231,6 +231,24 @@ class Evidence:
             return data
         return answer
 
+    def require_session(self) -> Mapping[str, object]:
+        """Return :attr:`session_info`. Raise :class:`NotApplicable` if the app could not be initialized."""
+        if self.open_error is not None:
+            raise NotApplicable("the app could not be initialized")
+        return self.session_info
+
+    def require_calls(self) -> list[tuple[Trial, Exchange]]:
+        """Return :attr:`called`. Raise :class:`NotApplicable` if no call was made."""
+        if not self.called:
+            raise NotApplicable("no capability was called")
+        return self.called
+
+    def require_contents(self) -> list[tuple[str, ContentItem]]:
+        """Return :attr:`contents`. Raise :class:`NotApplicable` if no answer held any."""
+        if not self.contents:
+            raise NotApplicable("no answer held binary content")
+        return self.contents
+
     @property
     def called(self) -> list[tuple[Trial, Exchange]]:
         """Trials that were called, each with its exchange."""
@@ -261,6 +279,11 @@ class Plan:
     #: True if downloads from private addresses are allowed (``ABP_ALLOW_PRIVATE_ADDRESSES``).
     allow_private: bool = field(init=False, default_factory=lambda: Settings.load().allow_private_addresses)
 
+    @property
+    def open_timeout(self) -> float:
+        """Seconds for reaching the app: a page may load slowly."""
+        return max(self.timeout, 15.0)
+
     def excluded(self, name: str) -> str:
         """Return the reason why a capability is not called, or an empty text if it is called."""
         if not self.calls:
@@ -275,6 +298,17 @@ class Plan:
 def as_list(value: object) -> list[Any]:
     """Return a JSON array, or an empty one in place of any other value."""
     return value if isinstance(value, list) else []
+
+
+#: Keys of a tool's metadata in which earlier hosts read the address of its view.
+LEGACY_VIEW_KEYS = ("ui/resourceUri", "openai/outputTemplate")
+
+
+def view_address(tool: Mapping[str, Any]) -> object:
+    """Return what a tool declares as the address of its view, whatever its type and scheme; ``None`` without one."""
+    meta = members_of(tool.get("_meta"))
+    addresses = [members_of(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in LEGACY_VIEW_KEYS)]
+    return next((address for address in addresses if address is not None), None)
 
 
 def kind_of(target: str, transport: str) -> Kind:

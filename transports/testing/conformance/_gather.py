@@ -12,7 +12,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,9 +119,11 @@ async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, Pr
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
     running = asyncio.ensure_future(page.evaluate(script, options))
     try:
-        while not (await asyncio.wait((running,), timeout=_STEP_TIMEOUT))[0]:
+        await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
+        while not running.done():
             async with asyncio.timeout(_STEP_TIMEOUT):
                 await page.evaluate("() => 0")
+            await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
         steps: Any = decode_json(running.result())
         return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
     finally:
@@ -155,12 +157,15 @@ class StrictWebSocket(WebSocketTransport):
         code: int | None = None
         if closed.sent is not None and not closed.rcvd_then_sent:
             code = closed.sent.code
+        finding = ""
         if code in _CLOSED_BY_US:
-            finding = reason = _CLOSED_BY_US[code]
+            finding = _CLOSED_BY_US[code]
+            reason = finding
         elif closed.rcvd is None:
-            finding, reason = "the connection broke off without a closing frame", "without a closing frame"
+            finding = "the connection broke off without a closing frame"
+            reason = "without a closing frame"
         else:
-            finding, reason = "", f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
+            reason = f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
         if finding and not self._end_noted:
             self._findings.append(finding)
             self._end_noted = True
@@ -214,55 +219,75 @@ class StrictWebSocket(WebSocketTransport):
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
 
 
-async def gather(
-    target: str,
-    plan: Plan,
-    *,
-    transport: str = "auto",
-    browser: Browser | str | None = None,
-    storage_state: StorageState | None = None,
-    adapter: str | Path | None = None,
-    headless: bool | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Evidence:
-    """Collect the evidence about the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
-    evidence = Evidence(target, kind_of(target, transport), plan.timeout)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConnectOptions:
+    """Options of :func:`transports.connect` with which an app is reached."""
+
+    transport: str = "auto"
+    browser: Browser | str | None = None
+    storage_state: StorageState | None = None
+    adapter: str | Path | None = None
+    headless: bool | None = None
+    headers: Mapping[str, str] | None = None
+
+
+async def gather(target: str, plan: Plan, options: ConnectOptions) -> Evidence:
+    """Collect the evidence about the app at ``target``. The errors are those of :func:`.check_app`."""
+    evidence = Evidence(target, kind_of(target, options.transport), plan.timeout)
+    if options.adapter is not None and evidence.kind not in ("page", "webmcp"):
+        reject_options({"adapter": options.adapter}, "an app that is not a top page")
+
+    if evidence.kind == "mcp":
+        await _gather_from_server(evidence, plan, options)
+    elif evidence.kind == "websocket":
+        await _gather_from_websocket(evidence, plan, options)
+    else:
+        await _gather_from_page(evidence, plan, options)
+    return evidence
+
+
+async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
+    if options.storage_state:
+        reject_options({"storage_state": options.storage_state}, f"an MCP server; give {spelled('headers=')}")
+    try:
+        with needing("the MCP SDK", "mcp"):
+            from ._gather_views import gather_views
+    except ImportError as error:
+        raise UsageError(f"an MCP server: {error}") from error
+    await gather_views(evidence, plan, browser=options.browser, headless=options.headless, headers=options.headers)
+
+
+async def _gather_from_websocket(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
+    def make_transport() -> StrictWebSocket:
+        return StrictWebSocket(
+            evidence.target,
+            timeout=plan.open_timeout,
+            headers=options.headers,
+            findings=evidence.transport_findings,
+            untimed=evidence.untimed,
+        )
+
+    await _run_steps(evidence, plan, make_transport)
+
+
+async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
+    """Collect the evidence about an app in a browser: in a page, an iframe or an extension."""
+    if options.headers:
+        reject_options({"headers": options.headers}, f"a page; sign in with {spelled('storage_state=')}")
     page_options: dict[str, Any] = {}
     script: Adapter | None = None
-    open_timeout = max(plan.timeout, 15.0)
-
-    if adapter is not None:
-        page_options["adapter"] = adapter
-    if evidence.kind not in ("page", "webmcp"):
-        reject_options(page_options, "an app that is not a top page")
-    if evidence.kind == "mcp":
-        if storage_state:
-            reject_options({"storage_state": storage_state}, f"an MCP server; give {spelled('headers=')}")
-        try:
-            with needing("the MCP SDK", "mcp"):
-                from ._gather_views import gather_views
-        except ImportError as error:
-            raise UsageError(f"an MCP server: {error}") from error
-        await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)
-        return evidence
-
-    if evidence.kind == "websocket":
-        noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
-        await _run_steps(evidence, plan, lambda: noting(target, timeout=open_timeout, headers=headers))
-        return evidence
-
-    if headers:
-        reject_options({"headers": headers}, f"a page; sign in with {spelled('storage_state=')}")
-    if adapter is not None:
-        script = read_adapter(adapter, target)
-    if evidence.kind == "page" and transport == "auto":
+    if options.adapter is not None:
+        page_options["adapter"] = options.adapter
+        script = read_adapter(options.adapter, evidence.target)
+    if evidence.kind == "page" and options.transport == "auto":
         page_options["protocol"] = "auto"
+
     async with contextlib.AsyncExitStack() as stack:
-        shared = await _open_browser(stack, target, browser, headless)
+        browser = await _open_browser(stack, evidence.target, options.browser, options.headless)
         # The page of an adapter does not know the app, so it has no manifest.
         if evidence.kind != "extension" and script is None:
             plan.on_step("manifest")
-            evidence.discovery = await discover(target, allow_private=plan.allow_private)
+            evidence.discovery = await discover(evidence.target, allow_private=plan.allow_private)
 
         classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
             "embedded": PostMessageTransport,
@@ -273,7 +298,11 @@ async def gather(
 
         def make_transport() -> Transport:
             transport = transport_class(
-                target, browser=shared, storage_state=storage_state, timeout=open_timeout, **page_options
+                evidence.target,
+                browser=browser,
+                storage_state=options.storage_state,
+                timeout=plan.open_timeout,
+                **page_options,
             )
             transports.append(transport)
             return transport
@@ -287,16 +316,15 @@ async def gather(
         if not embedded and evidence.kind != "webmcp" and address is not None:
             plan.on_step("page object")
             evidence.page_steps = await probe_page(
-                shared,
+                browser,
                 address,
-                storage_state=storage_state,
-                timeout=open_timeout,
+                storage_state=options.storage_state,
+                timeout=plan.open_timeout,
                 long_call=_long_call_of(evidence),
                 adapter=script,
             )
             if script is not None and "adapter" in evidence.page_steps:
                 evidence.is_adapted = evidence.page_steps["adapter"].value == script.name
-    return evidence
 
 
 async def _open_browser(
@@ -419,10 +447,14 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
         return [trial]
     await _call_trial(trial, first, plan, client)
 
-    if missing := without_required(schema, first):
-        trial.without_required = missing[0], await client.call(trial.name, missing[1], plan.timeout)
-    if wrong := with_wrong_type(schema, first):
-        trial.with_wrong_type = wrong[0], await client.call(trial.name, wrong[1], plan.timeout)
+    incomplete = without_required(schema, first)
+    if incomplete is not None:
+        name, params = incomplete
+        trial.without_required = name, await client.call(trial.name, params, plan.timeout)
+    mistyped = with_wrong_type(schema, first)
+    if mistyped is not None:
+        name, params = mistyped
+        trial.with_wrong_type = name, await client.call(trial.name, params, plan.timeout)
 
     trials = [trial]
     for other_params in others:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,11 @@ from ...playwright._received import ViewMessage
 from ...playwright._source import PageSource
 from ...protocol._declarations import Capability
 from ...protocol._strict_json import decode_json, members_of
-from ...protocol.messages import Message
+from ...protocol.messages import Message, ServerCall
 from ...session._settings import Settings
 from ...session._targets import transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial, as_list
+from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial, as_list, view_address
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def gather_views(
             evidence.target,
             "mcp",
             settings=settings,
-            timeout=max(plan.timeout, 15.0),
+            timeout=plan.open_timeout,
             headless=headless,
             sampling=False,
             browser_options={},
@@ -168,18 +168,18 @@ async def gather_views(
         views.resources = await _listed_resources(server, plan.timeout)
         addresses: dict[str, str] = {}
         for name, tool in views.tools.items():
-            address = _view_address(tool)
-            if address is not None:
+            address = view_address(tool)
+            if isinstance(address, str):
                 addresses[name] = address
         for uri in dict.fromkeys(addresses.values()):
             views.documents[uri] = await _read_document(server, uri, plan.timeout)
 
         shared: Browser | None = browser if isinstance(browser, Browser) else None
-        for trial in _prepare_trials(evidence, plan):
+        for trial in _prepare_trials(evidence, plan, addresses):
             plan.on_step(trial.name)
-            arguments, result = await _call_tool(client, trial, plan.timeout)
-            if result is not None and not result.get("isError"):
-                views.results[trial.name] = result
+            call = await _call_tool(client, trial, views.tools[trial.name], plan.timeout)
+            if not call.result.get("isError"):
+                views.results[trial.name] = call.result
 
             uri = addresses[trial.name]
             is_tried_already = any(view.uri == uri for view in views.trials)
@@ -190,26 +190,14 @@ async def gather_views(
             if shared is None and views.documents[uri].error is None:
                 is_headless = settings.headless if headless is None else headless
                 shared = await stack.enter_async_context(Browser(name=browser, headless=is_headless))  # type: ignore[arg-type]
-            opened = (views.tools[trial.name], arguments, result or _failed_result(trial))
             await _open_view(
-                view, views.documents[uri], opened, _mcp_server(client), plan.timeout, PageSource(browser=shared)
+                view, views.documents[uri], call, _mcp_server(client), plan.timeout, PageSource(browser=shared)
             )
 
 
 def _mcp_server(client: Client) -> MCPTransport:
     assert isinstance(client.transport, MCPTransport)
     return client.transport
-
-
-def _view_address(tool: Mapping[str, Any]) -> str | None:
-    """Return the address of a tool's view, whatever its scheme."""
-    meta = tool.get("_meta")
-    if not isinstance(meta, Mapping):
-        return None
-    address = members_of(meta.get("ui")).get("resourceUri")
-    if address is None:
-        address = meta.get("ui/resourceUri", meta.get("openai/outputTemplate"))
-    return address if isinstance(address, str) else None
 
 
 async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mapping[str, Any]]:
@@ -250,13 +238,14 @@ async def _read_document(server: MCPTransport, uri: str, timeout: float) -> Exch
         return Exchange(error=error)
 
 
-def _prepare_trials(evidence: Evidence, plan: Plan) -> list[Trial]:
-    """Return trials for the tools with views that can be called, and add trials of all tools with views to
-    ``evidence``, the others as skipped."""
+def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) -> list[Trial]:
+    """Return trials of the tools ``with_views`` that can be called.
+
+    Trials of all of them are added to ``evidence``, the others as skipped."""
     callable_trials: list[Trial] = []
     for entry in as_list(evidence.session_info.get("capabilities")):
         name = entry.get("name")
-        if name not in evidence.views.tools or _view_address(evidence.views.tools[name]) is None:
+        if name not in with_views:
             continue
         trial = Trial(Capability.model_validate(entry), entry, plan.excluded(name))
         evidence.trials.append(trial)
@@ -269,20 +258,17 @@ def _prepare_trials(evidence: Evidence, plan: Plan) -> list[Trial]:
     return callable_trials
 
 
-async def _call_tool(
-    client: Client, trial: Trial, timeout: float
-) -> tuple[Mapping[str, object], Mapping[str, Any] | None]:
-    """Call a tool. Return arguments and result as MCP has them; ``None`` if there was no result."""
+async def _call_tool(client: Client, trial: Trial, tool: Mapping[str, object], timeout: float) -> ServerCall:
+    """Call a tool, and return what a view is shown of the call."""
     trial.call = await client.call(trial.name, trial.params, timeout)
     server_call = trial.call.server_call
     if server_call is None:
-        return dict(trial.params), None
-    return server_call.arguments, server_call.result
+        return ServerCall(tool, dict(trial.params), _failed_result(trial.call))
+    return ServerCall(tool, server_call.arguments, server_call.result)
 
 
-def _failed_result(trial: Trial) -> Mapping[str, object]:
+def _failed_result(call: Exchange) -> Mapping[str, object]:
     """Return the result that a host shows for a call that has none."""
-    call = trial.call or Exchange()
     error = call.fields.get("error")
     if isinstance(error, Mapping):
         message = str(error.get("message"))
@@ -296,21 +282,22 @@ def _failed_result(trial: Trial) -> Mapping[str, object]:
 async def _open_view(
     view: ViewTrial,
     read: Exchange,
-    opened: tuple[Mapping[str, Any], Mapping[str, object], Mapping[str, object]],
+    call: ServerCall,
     server: MCPTransport,
     timeout: float,
     source: PageSource,
 ) -> None:
     """Open a view and record into ``view`` what it does.
 
-    ``read`` is the answer with its document; ``opened`` are the tool, its arguments and its result."""
+    ``read`` is the answer with its document, ``call`` the call of its tool."""
 
     async def tool_with_document() -> OpenedTool:
         if read.error is not None:
             raise read.error
         params = {"uri": view.uri, "read": read.fields}
         payload = await _request_payload(server, "view/listed", params, timeout)
-        return OpenedTool(*opened, read_document(view.uri, read.fields, payload["listed"]))
+        document = read_document(view.uri, read.fields, payload["listed"])
+        return OpenedTool(call.tool, call.arguments, call.result, document)
 
     transport = StrictView(
         view,

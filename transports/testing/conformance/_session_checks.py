@@ -94,9 +94,7 @@ def _type(app: Evidence) -> Iterator[str]:
 )
 def _agrees(app: Evidence) -> Iterator[str]:
     manifest = _require_manifest(app)
-    if app.open_error is not None:
-        raise NotApplicable("the app could not be initialized")
-    running = members_of(app.session_info.get("app"))
+    running = members_of(app.require_session().get("app"))
     for name in ("id", "name", "version"):
         declared = getattr(manifest.app, name)
         if declared and running.get(name) not in (None, declared):
@@ -262,12 +260,6 @@ def _reload(app: Evidence) -> Iterator[str]:
 _DELIVERY = {"clipboard", "share"}
 
 
-def _session_info(app: Evidence) -> Mapping[str, object]:
-    if app.open_error is not None:
-        raise NotApplicable("the app could not be initialized")
-    return app.session_info
-
-
 def _capability_names(capabilities: object) -> list[str]:
     """Return the names in a list of capabilities, whose entries are objects or names."""
     names: list[str] = []
@@ -298,7 +290,7 @@ def _reachable(app: Evidence) -> Iterator[str]:
     fix="answer {sessionId, protocolVersion, app: {id, name, version}, capabilities: [{name, available}], features}",
 )
 def _initialize(app: Evidence) -> Iterator[str]:
-    info = _session_info(app)
+    info = app.require_session()
     for name in ("sessionId", "protocolVersion"):
         if not isinstance(info.get(name), str) or not info[name]:
             yield f"{name} is {info.get(name)!r}, not text"
@@ -325,7 +317,7 @@ def _initialize(app: Evidence) -> Iterator[str]:
     fix=f"answer {PROTOCOL_VERSION!r}",
 )
 def _version(app: Evidence) -> Iterator[str]:
-    version = _session_info(app).get("protocolVersion")
+    version = app.require_session().get("protocolVersion")
     if isinstance(version, str) and version.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
         yield f"the app says {version!r}"
 
@@ -338,7 +330,7 @@ def _version(app: Evidence) -> Iterator[str]:
     fix="answer features: {notifications, progress, elicitation, dynamicCapabilities}, each true or false",
 )
 def _features(app: Evidence) -> Iterator[str]:
-    features = _session_info(app).get("features")
+    features = app.require_session().get("features")
     for name in ("notifications", "progress", "elicitation"):
         if not isinstance(features, Mapping) or not isinstance(features.get(name), bool):
             yield f"features.{name} is missing"
@@ -352,7 +344,7 @@ def _features(app: Evidence) -> Iterator[str]:
     fix="generate both from the same list",
 )
 def _same_list(app: Evidence) -> Iterator[str]:
-    initial = set(_capability_names(_session_info(app).get("capabilities")))
+    initial = set(_capability_names(app.require_session().get("capabilities")))
     if app.listed is None:
         raise NotApplicable(f"an app reached as {app.kind} has no message for listing")
     if app.listed.error is not None:
@@ -374,7 +366,7 @@ def _same_list(app: Evidence) -> Iterator[str]:
     fix="offer the content itself (convert.markdownToHtml instead of clipboard.copyHtml); the client delivers it",
 )
 def _delivery(app: Evidence) -> Iterator[str]:
-    _session_info(app)
+    app.require_session()
     for name in dict.fromkeys(trial.name for trial in app.trials):
         parts = name.lower().split(".")
         # In a name such as "app.clipboard.copy", the namespace is the last part but one.
@@ -391,7 +383,7 @@ def _delivery(app: Evidence) -> Iterator[str]:
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
 )
 def _early(app: Evidence) -> Iterator[str]:
-    _session_info(app)
+    app.require_session()
     for finding in _wrong_refusal(app.call_before_initialize):
         yield f"before initialize {finding}"
     if app.shutdowns:
@@ -407,7 +399,7 @@ def _early(app: Evidence) -> Iterator[str]:
     fix="answer (or throw) an error with the code ALREADY_INITIALIZED, or begin anew",
 )
 def _twice(app: Evidence) -> Iterator[str]:
-    _session_info(app)
+    app.require_session()
     error = app.second_initialize.error
     if error is not None and error.code in ("PROTOCOL_ERROR", "ALREADY_INITIALIZED"):
         return  # a page object may throw
@@ -425,7 +417,7 @@ def _twice(app: Evidence) -> Iterator[str]:
     fix="make shutdown idempotent: without a session it does nothing; afterwards calls get NOT_INITIALIZED",
 )
 def _shutdown(app: Evidence) -> Iterator[str]:
-    _session_info(app)
+    app.require_session()
     if not app.shutdowns:
         raise NotApplicable("the connection to the app was lost")
     for exchange in app.shutdowns:
@@ -448,7 +440,7 @@ def _shutdown(app: Evidence) -> Iterator[str]:
     fix="let initialize begin a new session once the last one has ended",
 )
 def _again(app: Evidence) -> Iterator[str]:
-    _session_info(app)
+    app.require_session()
     if not app.shutdowns:
         raise NotApplicable("the connection to the app was lost")
     yield from _initialize_faults(app.initialize_after_shutdown)
@@ -462,7 +454,7 @@ def _again(app: Evidence) -> Iterator[str]:
     fix="do not let state of an ended session affect the next one",
 )
 def _reopened(app: Evidence) -> Iterator[str]:
-    before = _session_info(app).get("app")
+    before = app.require_session().get("app")
     yield from _initialize_faults(app.initialize_on_new_connection)
     after = app.initialize_on_new_connection.fields.get("app")
     if after is not None and after != before:

@@ -13,7 +13,17 @@ from typing import Any, TypeGuard
 import pybase64
 
 from ...protocol._strict_json import members_of
-from ._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial, as_list
+from ._evidence import (
+    LEGACY_VIEW_KEYS,
+    Evidence,
+    Finding,
+    NotApplicable,
+    Rules,
+    ServerViews,
+    ViewTrial,
+    as_list,
+    view_address,
+)
 
 RULES = Rules()
 
@@ -21,12 +31,11 @@ RULES = Rules()
 VIEW_TYPE = "text/html;profile=mcp-app"
 _FORMAT = "MCP Apps, UI Resource Format"
 _DISCOVERY = "MCP Apps, Resource Discovery"
-_LEGACY = ("ui/resourceUri", "openai/outputTemplate")
 _ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+")
 _HTML = re.compile(r"<html[\s>]", re.IGNORECASE)
 _DOMAINS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
 _PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
-_KEYS_OF_VIEWS = ("resourceUri", "ui/resourceUri", "openai/outputTemplate")
+_KEYS_OF_VIEWS = ("resourceUri", *LEGACY_VIEW_KEYS)
 #: Minimum similarity of a misspelt key, 0 to 1, without regard to case and punctuation.
 _LIKENESS = 0.85
 #: Characters of a document in which its beginning must be.
@@ -69,15 +78,9 @@ def _require_views(app: Evidence) -> ServerViews:
 def _view_addresses(app: Evidence) -> Iterator[tuple[str, object]]:
     """Yield each tool that has a view with its address, of any key."""
     for name, tool in app.views.tools.items():
-        address = _view_address(tool)
+        address = view_address(tool)
         if address is not None:
             yield name, address
-
-
-def _view_address(tool: Mapping[str, Any]) -> object:
-    meta = members_of(tool.get("_meta"))
-    addresses = [members_of(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in _LEGACY)]
-    return next((address for address in addresses if address is not None), None)
 
 
 def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -214,7 +217,7 @@ def _current_key(app: Evidence) -> Iterator[str]:
     for name, tool in _require_views(app).tools.items():
         ui = _ui_metadata(tool)
         meta = tool.get("_meta")
-        older = [key for key in _LEGACY if _is_object(meta) and key in meta]
+        older = [key for key in LEGACY_VIEW_KEYS if _is_object(meta) and key in meta]
         if older and (not _is_object(ui) or ui.get("resourceUri") is None):
             yield f"{name}: {older[0]} alone"
 
@@ -245,7 +248,7 @@ def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
     elif ui is not None:
         yield f"_meta.ui is {_describe_type(ui)}"
 
-    if _view_address(tool) is not None:
+    if view_address(tool) is not None:
         return
     place = _misplaced_address("_meta", tool.get("_meta"))
     if place is not None:
