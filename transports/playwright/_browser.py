@@ -219,7 +219,9 @@ class Browser(OpenedHere):
         headers: Mapping[str, str] | None = None,
         slow_mo: float = 0.0,
     ) -> None:
-        if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
+        is_remote = cdp_url or browser_server
+        is_described = executable or profile or extensions
+        if (cdp_url and name) or (is_remote and is_described):
             raise UsageError(
                 f"{spelled('cdp_url=')} and {spelled('browser_server=')} use a browser as it is; leave executable=, "
                 f"{spelled('profile=')} and extensions= out (with {spelled('cdp_url=')} also name=)"

@@ -58,6 +58,13 @@ def _function_calling(method: str, arguments: int) -> str:
     return f'function({parameters}) {{ "use strict"; return this.{method}({parameters}); }}'
 
 
+def _call_argument(arg: object) -> dict[str, object]:
+    """Return an argument in the form of CDP ``CallArgument``."""
+    if isinstance(arg, PageObject):
+        return {"objectId": arg.ref}
+    return {"value": arg}
+
+
 class CdpChannel(Channel):
     """The channel over a CDP session of the page or of a frame. Its scripts and bindings end with the session."""
 
@@ -94,10 +101,13 @@ class CdpChannel(Channel):
             if not event["frame"].get("parentId"):
                 script.on_document()
 
+        def on_cleared(_: object) -> None:
+            self.agent = None
+
         listen(self.cdp, "Runtime.bindingCalled", on_binding)
         listen(self.cdp, "Page.frameNavigated", on_frame_navigated)
         # Both come for each document, in this order and before any reply from that document.
-        listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
+        listen(self.cdp, "Runtime.executionContextsCleared", on_cleared)
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
 
         on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
@@ -141,7 +151,7 @@ class CdpChannel(Channel):
             {
                 "objectId": agent.ref,
                 "functionDeclaration": _function_calling(method, len(args)),
-                "arguments": [{"objectId": arg.ref} if isinstance(arg, PageObject) else {"value": arg} for arg in args],
+                "arguments": [_call_argument(arg) for arg in args],
                 "awaitPromise": True,
                 "returnByValue": by_value,
             },

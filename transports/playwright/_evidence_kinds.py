@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from .._internal.privacy._redaction import SecretValues
 from ..protocol._times import iso_utc
@@ -28,18 +28,25 @@ class EvidenceFile:
     ending: str
 
 
+class _Line(NamedTuple):
+    """A line of a log. Only ``text`` is searched for secrets that continue in the next line."""
+
+    head: str
+    text: str
+    tail: str
+
+
 class TimedLines:
     """Log of lines with their times (UTC). ``silence`` is its text without any lines."""
 
     def __init__(self, silence: str) -> None:
         self._silence = silence
-        self._lines: list[tuple[str, str, str]] = []
+        self._lines: list[_Line] = []
         self._left_out = 0
 
     def add(self, text: str | Callable[[], str], *, head: str = "", tail: str = "") -> None:
         """Keep a line, or only count it beyond the limit. A function as ``text`` is called only if the line is kept; an
-        empty text is ignored. The line is ``head``, text, ``tail``; only the text is searched for secrets that continue
-        in the next line."""
+        empty text is ignored. The line is ``head``, text, ``tail``."""
         if len(self._lines) >= _MAX_LINES:
             self._left_out += 1
             return
@@ -49,11 +56,11 @@ class TimedLines:
             return
         if len(text) > MAX_CHARS:
             text = f"{text[:MAX_CHARS]}…"
-        self._lines.append((f"{iso_utc(time.time())} {head}", text, tail))
+        self._lines.append(_Line(f"{iso_utc(time.time())} {head}", text, tail))
 
     def text(self, secrets: SecretValues) -> str:
-        texts = secrets.pieces([text for _, text, _ in self._lines])
-        lines = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, texts, strict=True)]
+        texts = secrets.pieces([line.text for line in self._lines])
+        lines = [f"{line.head}{text}{line.tail}" for line, text in zip(self._lines, texts, strict=True)]
         if self._left_out:
             lines.append(f"… and {self._left_out} more lines, which were not kept")
         return "\n".join(map(secrets.line, lines or [self._silence])) + "\n"

@@ -69,20 +69,24 @@ def body_text(data: bytes, mime_type: str) -> str | None:
     declared). A body of a binary type is returned if it looks like text."""
     if not is_textual(mime_type):
         return guess_text(data)
-    charset = "utf-8"
-    if "multipart/" in mime_type:
-        # Latin-1 keeps every byte, so that binary parts survive.
-        charset = "latin-1"
-    elif declared := _CHARSET.search(mime_type):
-        charset = declared[1]
     try:
-        text = data.decode(charset)
+        text = data.decode(_charset_of(mime_type))
     except (LookupError, ValueError):
         return None
 
     if "\0" in text:
         return None
     return text
+
+
+def _charset_of(mime_type: str) -> str:
+    if "multipart/" in mime_type:
+        # Latin-1 keeps every byte, so that binary parts survive.
+        return "latin-1"
+    declared = _CHARSET.search(mime_type)
+    if declared is not None:
+        return declared[1]
+    return "utf-8"
 
 
 def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
@@ -148,10 +152,12 @@ def learn_json(value: object, secrets: SecretValues) -> None:
                     text = guess_text(decode_base64_or_none(data) or b"")
                     if text is not None:
                         learn_body(text, "", secrets)
-                case str() if (inner := _parse_json(node)) is not None:
-                    waiting.append(inner)
-                case str() if _FIELD.search(node):
-                    secrets.learn_html(node)
+                case str():
+                    inner_json = _parse_json(node)
+                    if inner_json is not None:
+                        waiting.append(inner_json)
+                    elif _FIELD.search(node):
+                        secrets.learn_html(node)
 
 
 def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
@@ -737,8 +743,10 @@ def _without_typed(event: Any) -> object:
             if "title" in event:
                 redacted["title"] = method
             return redacted
-        case {"type": "log", "message": str(message)} if action := _TYPED_LOG.match(message):
-            return {**event, "message": action[1] + REDACTED}
+        case {"type": "log", "message": str(message)}:
+            typing = _TYPED_LOG.match(message)
+            if typing is not None:
+                return {**event, "message": typing[1] + REDACTED}
     return event
 
 
@@ -747,7 +755,10 @@ def _secret_fields(event: object, secrets: SecretValues) -> Iterator[tuple[dict[
     list: name, attributes, children."""
     for node in walk_values(event):
         match node:
-            case [str() as element, dict() as attributes, *_] if values := value_attributes(element):
+            case [str() as element, dict() as attributes, *_]:
+                value_names = value_attributes(element)
+                if not value_names:
+                    continue
                 texts = {key.lower(): value for key, value in attributes.items() if isinstance(value, str)}
                 if secrets.is_secret_field(texts):
-                    yield attributes, [key for key in attributes if key.lower() in values]
+                    yield attributes, [key for key in attributes if key.lower() in value_names]

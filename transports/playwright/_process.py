@@ -223,7 +223,8 @@ class Remote:
             browser: PlaywrightBrowser = await browser_type.connect(self.url, headers=dict(self.headers), timeout=limit)
             return browser
 
-        url, headers = self.url, dict[str, str]()
+        url = self.url
+        headers: dict[str, str] = {}
         if self.headers:
             url, headers = await self._websocket_endpoint(playwright, limit)
         # Without Playwright's defaults, so that the user's download, media and focus settings stay.
@@ -444,7 +445,7 @@ class BrowserProcess:
                     await self._close_browser()
                     # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
                     await kill(process for process in processes if process.pid != self.pids[0])
-                await _ignoring_errors(_GRACE, playwright.stop())
+                await _try_step(_GRACE, playwright.stop())
         finally:
             await kill(processes)
             self.pids = []
@@ -455,21 +456,24 @@ class BrowserProcess:
         A context that a caller records in is closed by itself, since its HAR is written then, and not at the end of the
         browser. The browser is closed for its profile, and to remove downloads that were cut off."""
         contexts_of_callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
-        await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in contexts_of_callers))
+        await asyncio.gather(*(_try_step(_GRACE, context.close()) for context in contexts_of_callers))
         if self.cdp is None or self.context is not None or self._may_have_downloads:
-            await _ignoring_errors(_GRACE, self.browser.close())
+            await _try_step(_GRACE, self.browser.close())
 
 
 def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
-    if not started.cancelled() and not started.exception():
-        for process in process_tree(started.result()[1]):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+    """Kill a driver that has started after all."""
+    if started.cancelled() or started.exception():
+        return
+    _, pids = started.result()
+    for process in process_tree(pids):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
-async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
+async def _try_step(seconds: float, work: Coroutine[object, object, object]) -> None:
     """Run a step of closing for at most ``seconds`` and ignore its failure: the next step is more forceful."""
-    with contextlib.suppress(TimeoutError, Exception):
+    with contextlib.suppress(Exception):
         async with asyncio.timeout(seconds):
             await work
 
@@ -511,9 +515,13 @@ def process_tree(pids: list[int]) -> list[psutil.Process]:
 async def kill(processes: Iterable[psutil.Process]) -> None:
     """Kill the processes and wait until they are gone, for at most three seconds. Those gone already are ignored."""
     alive = [process for process in processes if is_running(process)]
+    # Windows has no SIGKILL.
+    kill_signal = getattr(signal, "SIGKILL", signal.SIGTERM)
     for process in alive:
+        # psutil raises if the process id was reused.
         with contextlib.suppress(psutil.Error):
-            process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil raises if the pid was reused
+            process.send_signal(kill_signal)
+
     deadline = time.monotonic() + 3.0
     while any(map(is_running, alive)) and time.monotonic() < deadline:
         await asyncio.sleep(0.01)

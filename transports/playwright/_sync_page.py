@@ -77,10 +77,12 @@ def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserCo
 
 
 def _implementation_of(thing: Any) -> Any:
+    """Return Playwright's own object behind a blocking one. Raises :class:`~transports.errors.UsageError`."""
     implementation = getattr(thing, "_impl_obj", None)
     loop = getattr(implementation, "_loop", None)
-    parameters = list(inspect.signature(getattr(thing, "_sync", int)).parameters) if hasattr(thing, "_sync") else []
-    if not isinstance(loop, asyncio.AbstractEventLoop) or len(parameters) != 1:
+    sync = getattr(thing, "_sync", None)
+    takes_coroutine = callable(sync) and len(inspect.signature(sync).parameters) == 1
+    if not isinstance(loop, asyncio.AbstractEventLoop) or not takes_coroutine:
         raise UsageError(
             "this version of Playwright keeps its blocking pages in another way than this kit knows; "
             "use playwright.async_api with transports.connect, or a Playwright of the tested version"
@@ -117,7 +119,8 @@ class PageRunner:
         try:
             self._owner._sync(asyncio.wait((task,)))
         except BaseException:
-            task.cancel()  # only the wait was interrupted (Ctrl-C, or the driver is gone), not the work
+            # Only the wait was interrupted (Ctrl-C, or the driver is gone), not the work.
+            task.cancel()
             if not self._is_stopped():
                 self._owner._sync(asyncio.wait((task,), timeout=_CANCEL_TIMEOUT))
             raise
