@@ -26,6 +26,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from io import FileIO
 
 from ...errors import ABPError, StoreError
@@ -54,30 +55,25 @@ class BlobStore:
         ``file`` is this file, open and synced; it is closed before it has to be renamed.
         """
         digest = meter.sha256
-        durable = description.durability == "disk"
         with self._tree.locked(digest) as folders, ExitStack() as undo:
+            commit = _Commit(folders, undo, staged, file, digest, description)
             key, previous = _choose_id(folders, description.namespace, digest, scope)
-            _link_blob(folders, staged, file, digest, undo, durable=durable)
-            intent = f"{staged}.name"
-            names = _ensure_name(folders, digest, previous, description, intent, undo)
-            if durable:
+
+            commit.link_blob()
+            names = commit.ensure_name(previous)
+            if commit.is_durable:
                 folders.root.sync()
+
             metadata = Metadata.new(key, meter, description, scope, old=previous, names=names)
-            temporary = temporary_name()
-            folders.staging.write(temporary, metadata.encode(), sync=durable)
-            undo.callback(folders.staging.unlink, temporary)
-            folders.staging.move(temporary, folders.meta, f"{key}.json")
-            if previous:
-                undo.pop_all()  # the old metadata is replaced, so everything that the new one names must stay
-            else:
-                undo.callback(folders.meta.unlink, f"{key}.json")
-            if durable:
-                folders.meta.sync()
+            commit.write_metadata(metadata, replaces_old=previous is not None)
             undo.pop_all()
-            if self._index.live and (status := folders.meta.file_status(f"{key}.json")):
-                self._index.put([(metadata, status.st_ino)])
+
+            if self._index.live:
+                status = folders.meta.file_status(f"{key}.json")
+                if status is not None:
+                    self._index.put([(metadata, status.st_ino)])
             file.close()
-            folders.staging.discard(intent)
+            folders.staging.discard(commit.intent)
             folders.staging.discard(staged)
         return metadata
 
@@ -89,27 +85,27 @@ class BlobStore:
         """
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                before = read_metadata(meta, key)
+                first_seen = _read_if_valid(meta, key)
         except FileNotFoundError:
             return False
-        except ValueError:  # unreadable metadata can still be removed
-            before = None
-        if stored is not None and (before is None or before.stored != stored):
+        if stored is not None and (first_seen is None or first_seen.stored != stored):
             return False
+
         with self._tree.locked(digest_prefix(key)) as folders:
             try:
-                metadata = read_metadata(folders.meta, key)
-            except FileNotFoundError:  # gone; or the file of another id, on a file system that ignores case
+                metadata = _read_if_valid(folders.meta, key)
+            except FileNotFoundError:
+                # It is gone, or this is the file of another id, on a file system that ignores case.
                 return False
-            except ValueError:
-                metadata = None
-            if before and metadata and metadata.stored != before.stored:
+            if first_seen and metadata and metadata.stored != first_seen.stored:
                 return stored is None
+
             if not folders.meta.unlink(f"{key}.json"):
                 return False
             folders.meta.sync()
             self._index.forget([key])
-            if metadata:  # without readable metadata, the names and the content are unknown
+            # Without readable metadata, the names and the content are unknown.
+            if metadata:
                 _remove_content(folders, metadata)
         return True
 
@@ -127,7 +123,7 @@ class BlobStore:
         """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
         Windows while it is being read."""
         with self._tree.locked(digest) as folders, suppress(PermissionError):
-            # not by inode: a file that replaced it may have the same one
+            # Its content decides, not its inode: a file that replaced it may have the same one.
             if folders.blobs.file_status(digest) and not _is_intact(folders.blobs, digest, sync=False):
                 folders.blobs.move(digest, folders.quarantine, digest)
                 return True
@@ -142,35 +138,35 @@ class BlobStore:
         prefix = digest_prefix(key)
         with self._tree.locked(prefix) as folders:
             try:
-                with suppress(ValueError):
-                    read_metadata(folders.meta, key)
+                if _read_if_valid(folders.meta, key) is not None:
                     return False
                 folders.meta.move(f"{key}.json", folders.quarantine, f"{key}.json")
-            except (FileNotFoundError, PermissionError):  # also for the file of another id: see :meth:`remove`
+            except (FileNotFoundError, PermissionError):
+                # A missing file may also be the file of another id: see :meth:`remove`.
                 return False
             folders.meta.sync()
             self._index.forget([key])
+
             for digest in folders.blobs.names():
                 if digest.startswith(prefix) and not keys_of(folders, digest):
-                    with suppress(PermissionError):
-                        folders.blobs.move(digest, folders.quarantine, digest)
-                    for name in folders.root.names():
-                        if is_name_of(folders, name, digest):
-                            _discard_name(folders, name, digest)
+                    _quarantine_content(folders, digest)
         return True
 
 
 def keys_of(folders: StoreFolders, digest: str) -> list[str]:
     """Return the ids whose metadata may name a content: those with the first digits of its hash."""
-    keys = (name.removesuffix(".json") for name in folders.meta.names())
-    return [key for key in keys if (prefix := digest_prefix(key)) and digest.startswith(prefix)]
+    keys = []
+    for name in folders.meta.names():
+        key = name.removesuffix(".json")
+        prefix = digest_prefix(key)
+        if prefix and digest.startswith(prefix):
+            keys.append(key)
+    return keys
 
 
 def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
     """Return whether a readable name leads to a content, in its place or in quarantine."""
-    return _same_file(folders.root, name, folders.blobs, digest) or _same_file(
-        folders.root, name, folders.quarantine, digest
-    )
+    return any(_is_same_file(folders.root, name, folder, digest) for folder in (folders.blobs, folders.quarantine))
 
 
 def place(name: str, folder: Folder, target: Folder, new: str) -> None:
@@ -184,111 +180,170 @@ def place(name: str, folder: Folder, target: Folder, new: str) -> None:
         raise
 
 
-# --- steps of a commit and of a removal, under the lock of the content ------------------------------------------------
+def _read_if_valid(meta: Folder, key: str) -> Metadata | None:
+    """Return the metadata of an artifact, ``None`` if it is damaged. Raises :class:`FileNotFoundError`."""
+    try:
+        return read_metadata(meta, key)
+    except ValueError:
+        return None
+
+
+# --- steps of a commit, under the lock of the content -----------------------------------------------------------------
 
 
 def _choose_id(folders: StoreFolders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
     """Return the id of an artifact, and the metadata that it has already."""
     for key in candidate_ids(namespace, digest, scope):
         try:
-            metadata = read_metadata(folders.meta, key)
+            metadata = _read_if_valid(folders.meta, key)
         except OtherCase:
             continue
-        except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
+        except FileNotFoundError:
             return key, None
-        if metadata.sha256 == digest:
+        # Damaged metadata is replaced.
+        if metadata is None or metadata.sha256 == digest:
             return key, metadata
     raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
 
-def _link_blob(
-    folders: StoreFolders, staged: str, file: FileIO, digest: str, undo: ExitStack, *, durable: bool
-) -> None:
-    status = folders.staging.file_status(staged)
-    if status is None or not os.path.samestat(status, os.fstat(file.fileno())):
-        raise StoreError("the staged file was replaced while it was read; nothing was stored")
-    exists = folders.blobs.file_status(digest) is not None
-    if exists and not _is_intact(folders.blobs, digest, sync=durable):
-        logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
-        folders.blobs.move(digest, folders.quarantine, digest)
-        exists = False
-    if not exists:
-        if stat.S_IMODE(status.st_mode) != 0o600 and hasattr(os, "fchmod"):  # another program made it
-            os.fchmod(file.fileno(), 0o600)
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """A commit of the file ``staged`` in ``staging/``, which is open as ``file``. ``undo`` takes its steps back after
+    an error."""
+
+    folders: StoreFolders
+    undo: ExitStack
+    staged: str
+    file: FileIO
+    digest: str
+    description: Description
+
+    @property
+    def is_durable(self) -> bool:
+        return self.description.durability == "disk"
+
+    @property
+    def intent(self) -> str:
+        """Name of the file in ``staging/`` that records a readable name, for a sweep if this process dies."""
+        return f"{self.staged}.name"
+
+    def link_blob(self) -> None:
+        """Make the staged file the blob of its content, unless an intact blob exists. A damaged one is replaced."""
+        staging, blobs = self.folders.staging, self.folders.blobs
+        status = staging.file_status(self.staged)
+        if status is None or not os.path.samestat(status, os.fstat(self.file.fileno())):
+            raise StoreError("the staged file was replaced while it was read; nothing was stored")
+
+        exists = blobs.file_status(self.digest) is not None
+        if exists and not _is_intact(blobs, self.digest, sync=self.is_durable):
+            logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", self.digest)
+            blobs.move(self.digest, self.folders.quarantine, self.digest)
+            exists = False
+
+        if not exists:
+            # Another program made the file if the mode differs.
+            if stat.S_IMODE(status.st_mode) != 0o600 and hasattr(os, "fchmod"):
+                os.fchmod(self.file.fileno(), 0o600)
+            self._link_or_move_staged_file()
+        if self.is_durable:
+            # Also for an existing blob: its writer may have died before this step.
+            blobs.sync()
+
+    def _link_or_move_staged_file(self) -> None:
+        staging, blobs = self.folders.staging, self.folders.blobs
         try:
-            folders.staging.link(staged, folders.blobs, digest)
-            undo.callback(folders.blobs.unlink, digest)
+            staging.link(self.staged, blobs, self.digest)
+            self.undo.callback(blobs.unlink, self.digest)
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
-            file.close()  # an open file cannot be renamed on Windows
-            folders.staging.move(staged, folders.blobs, digest)
-            undo.callback(folders.blobs.move, digest, folders.staging, staged)
-    if durable:
-        folders.blobs.sync()  # also for an existing blob: its writer may have died before this step
+            # Windows cannot rename an open file.
+            self.file.close()
+            staging.move(self.staged, blobs, self.digest)
+            self.undo.callback(blobs.move, self.digest, staging, self.staged)
+
+    def ensure_name(self, previous: Metadata | None) -> tuple[Name, ...]:
+        """Return all names of the artifact, the current one last. Its file exists when this returns."""
+        root = self.folders.root
+        suggested = self.description.name
+        requested = suggested if self.description.suggested else ""
+        names = list(previous.names) if previous else []
+
+        # The newest name serves, or the newest one for which the caller asks again.
+        matching = (name for name in reversed(names) if requested in ("", name.requested))
+        old_name = next(matching, None)
+        if old_name is not None:
+            names.remove(old_name)
+            if _is_same_file(root, old_name.name, self.folders.blobs, self.digest):
+                return (*names, old_name)
+
+            if _is_same_file(root, old_name.name, self.folders.quarantine, self.digest):
+                # The damaged content stays in quarantine.
+                _discard_name(self.folders, old_name.name, self.digest)
+            if not root.file_status(old_name.name):
+                suggested, requested = old_name.name, old_name.requested
+
+        return (*names, Name(self._add_name(suggested), requested))
+
+    def _add_name(self, suggested: str) -> str:
+        """Give the blob a readable name in the root and return it: the suggested one, or ``stem-2.ext``,
+        ``stem-3.ext``… if that is taken. Nothing is overwritten."""
+        for name in _variations(suggested):
+            if self._link_or_copy_blob(name):
+                self.undo.callback(self.folders.root.unlink, name)
+                return name
+        raise StoreError(f"every variation of the file name {suggested} is taken; suggest another one")
+
+    def _link_or_copy_blob(self, name: str) -> bool:
+        """Give the blob a readable name. Return ``False`` if the name is taken.
+
+        Without hard links it is a copy, which cannot be distinguished from a user's file. So an intent file first
+        records the name and the blob.
+        """
+        staging = self.folders.staging
+        try:
+            self.folders.blobs.link(self.digest, self.folders.root, name)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            staging.unlink(self.intent)
+            self.undo.callback(staging.unlink, self.intent)
+            staging.write(self.intent, _intent_content(self.digest, name), sync=False)
+            return _copy_blob(self.folders, self.digest, name)
+        return True
+
+    def write_metadata(self, metadata: Metadata, *, replaces_old: bool) -> None:
+        """Write the metadata, which makes the artifact visible."""
+        staging, meta = self.folders.staging, self.folders.meta
+        file_name = f"{metadata.id}.json"
+        temporary = temporary_name()
+        staging.write(temporary, metadata.encode(), sync=self.is_durable)
+        self.undo.callback(staging.unlink, temporary)
+        staging.move(temporary, meta, file_name)
+
+        if replaces_old:
+            # The old metadata is gone, so everything that the new one names must stay.
+            self.undo.pop_all()
+        else:
+            self.undo.callback(meta.unlink, file_name)
+        if self.is_durable:
+            meta.sync()
 
 
 def _is_intact(blobs: Folder, digest: str, *, sync: bool) -> bool:
     fd = blobs.open(digest, TO_SYNC)
     try:
-        if sync:  # its writer may not have synced it
+        if sync:
+            # The writer of the blob may not have synced it.
             os.fsync(fd)
         return measure_file(fd, sys.maxsize).sha256 == digest
-    except ABPError:  # it changed during the reading
+    except ABPError:
+        # It changed while it was read.
         return False
     finally:
         os.close(fd)
-
-
-def _ensure_name(
-    folders: StoreFolders,
-    digest: str,
-    previous: Metadata | None,
-    description: Description,
-    intent: str,
-    undo: ExitStack,
-) -> tuple[Name, ...]:
-    """Return all names of the artifact, the current one last. Its file exists when this returns."""
-    requested = description.name if description.suggested else ""
-    names = list(previous.names) if previous else []
-    free_name = description.name
-    for name in reversed(names):
-        if requested in ("", name.requested):
-            names.remove(name)
-            if _same_file(folders.root, name.name, folders.blobs, digest):
-                return (*names, name)
-            if _same_file(folders.root, name.name, folders.quarantine, digest):
-                _discard_name(folders, name.name, digest)  # damaged content, kept in quarantine
-            if not folders.root.file_status(name.name):
-                free_name, requested = name.name, name.requested
-            break
-    return (*names, Name(_add_name(folders, digest, free_name, intent, undo), requested))
-
-
-def _add_name(folders: StoreFolders, digest: str, suggested: str, intent: str, undo: ExitStack) -> str:
-    """Give a blob a readable name in the root and return it: the suggested one, or ``stem-2.ext``, ``stem-3.ext``… if
-    that is taken.
-
-    Nothing is overwritten. Without hard links the name is a copy, which cannot be distinguished from a user's file. So
-    its name and the blob's are first written to the file ``intent`` in ``staging``, for a sweep if this process dies.
-    The reversal of each step is pushed on ``undo``, for an error.
-    """
-    for name in _variations(suggested):
-        try:
-            folders.blobs.link(digest, folders.root, name)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            folders.staging.unlink(intent)
-            undo.callback(folders.staging.unlink, intent)
-            folders.staging.write(intent, f"{digest}\n{name}".encode(), sync=False)
-            if not _copy_blob(folders, digest, name):
-                continue
-        undo.callback(folders.root.unlink, name)
-        return name
-    raise StoreError(f"every variation of the file name {suggested} is taken; suggest another one")
 
 
 def _variations(name: str) -> Iterator[str]:
@@ -299,35 +354,51 @@ def _variations(name: str) -> Iterator[str]:
     yield f"{stem}-{secrets.token_hex(8)}{dot}{extension}"
 
 
+def _intent_content(digest: str, name: str) -> bytes:
+    return f"{digest}\n{name}".encode()
+
+
 def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
     """Copy and sync a blob under a temporary name, then rename the copy. Return ``False`` if the name is taken."""
     with suppress(FileNotFoundError):
         folders.root.stat(name)
         return False
+
     temporary = temporary_name()
-    source = folders.blobs.open(digest)
     try:
-        target = folders.staging.create(temporary)
-        try:
-            while piece := os.read(source, PIECE):
-                write_all(target, memoryview(piece))
-            times = os.fstat(source)  # equal times mark an untouched copy, as opposed to a user's file
-            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
-            os.fsync(target)
-        finally:
-            os.close(target)
+        _write_copy(folders, digest, temporary)
         try:
             place(temporary, folders.staging, folders.root, name)
         except FileExistsError:
             return False
     finally:
-        os.close(source)
         with suppress(OSError):
             folders.staging.unlink(temporary)
     return True
 
 
-def _same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
+def _write_copy(folders: StoreFolders, digest: str, copy_name: str) -> None:
+    """Copy a blob to a new file in ``staging/`` and sync it."""
+    source = folders.blobs.open(digest)
+    try:
+        target = folders.staging.create(copy_name)
+        try:
+            while piece := os.read(source, PIECE):
+                write_all(target, memoryview(piece))
+            # Equal times mark an untouched copy, as opposed to a user's file.
+            times = os.fstat(source)
+            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+            os.fsync(target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+
+
+# --- steps of a removal, under the lock of the content ----------------------------------------------------------------
+
+
+def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
     """Return whether a name leads to the blob, as a hard link or as an untouched copy."""
     named = root.file_status(name)
     blob = blobs.file_status(digest)
@@ -335,7 +406,7 @@ def _same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
         return False
     if os.path.samestat(named, blob):
         return True
-    # a copy has one link; times are coarse (some milliseconds), so links to other content may have the same time
+    # A copy has one link. Times are coarse (some milliseconds), so links to other content may have the same time.
     return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
 
 
@@ -345,15 +416,26 @@ def _remove_content(folders: StoreFolders, metadata: Metadata) -> None:
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
     removed = [_discard_name(folders, name, digest) for name in names]
-    if all(removed) and not keys_of(folders, digest):  # otherwise a sweep needs the content to recognise the copy
+    # A sweep recognises a copy that stays by its content.
+    if all(removed) and not keys_of(folders, digest):
         folders.blobs.discard(digest)
         folders.quarantine.discard(digest)
+
+
+def _quarantine_content(folders: StoreFolders, digest: str) -> None:
+    """Move content to quarantine and remove its readable names, except what is open on Windows."""
+    with suppress(PermissionError):
+        folders.blobs.move(digest, folders.quarantine, digest)
+    for name in folders.root.names():
+        if is_name_of(folders, name, digest):
+            _discard_name(folders, name, digest)
 
 
 def _discard_name(folders: StoreFolders, name: str, digest: str) -> bool:
     """Remove a readable name. Return ``False`` if it is open and stays; an intent file then records it for a sweep."""
     if folders.root.discard(name) or not folders.root.file_status(name):
         return True
-    with suppress(OSError):  # an error here must not stop the removal of the artifact
-        folders.staging.write(f"-{secrets.token_hex(8)}.name", f"{digest}\n{name}".encode(), sync=False)
+    # An error here must not stop the removal of the artifact.
+    with suppress(OSError):
+        folders.staging.write(f"-{secrets.token_hex(8)}.name", _intent_content(digest, name), sync=False)
     return False

@@ -18,16 +18,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from ..._internal.database._sqlite import open_sqlite, sqlite_transaction
-from ...protocol._strict_json import encode_json, without_collection
+from ...protocol._strict_json import encode_json
 from .._query import scope_condition
 from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
@@ -35,8 +35,6 @@ from ._tree import SYMLINK, Folder, Tree, remove_files
 
 logger = logging.getLogger("transports.artifacts")
 
-#: id, sha256, size, MIME type, names and source as JSON, inode, tenant, user, session, trace.
-Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
 T = TypeVar("T")
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
 _VERSION = 2  # an index of another version is replaced
@@ -68,6 +66,8 @@ LIMITS = Limits()
 
 
 class IndexRow(NamedTuple):
+    """A row of ``artifacts``. ``names`` (the newest first) and ``source`` are JSON."""
+
     id: str
     sha256: str
     size: int
@@ -82,6 +82,17 @@ class IndexRow(NamedTuple):
     user: str | None
     session: str | None
     trace: str | None
+
+
+_COLUMNS = ", ".join(IndexRow._fields)
+
+
+class _OpenedFile(NamedTuple):
+    """The process that opened the file of the index, and the identity of the file."""
+
+    process: int
+    device: int
+    inode: int
 
 
 def row_of(metadata: Metadata, inode: int) -> IndexRow:
@@ -110,27 +121,28 @@ _decode_source = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def ref_from_row(
-    row: Row, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
+    row: IndexRow, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
 ) -> ArtifactRef:
     """Return the reference of a row, whose file is its newest name that ``exists``.
 
     ``folder`` ends in a slash. ``scopes`` is a cache: a store has many artifacts and few scopes.
     """
-    key, digest, size, mime, encoded_names, source, _, *owner = row
-    scope = scopes.get(tuple(owner))
+    owner = row.tenant, row.user, row.session, row.trace
+    scope = scopes.get(owner)
     if scope is None:
-        scope = scopes[tuple(owner)] = Scope(*owner)
-    names = _decode_names(encoded_names)
-    name = next(filter(exists, names), None)
+        scope = scopes[owner] = Scope(*owner)
+
+    names = _decode_names(row.names)
+    existing_name = next(filter(exists, names), None)
     return ArtifactRef(
-        id=key,
-        uri=f"artifact://{key}",
-        local_path=None if name is None else folder + name,
-        filename=name or names[0],
-        mime_type=mime,
-        size_bytes=size,
-        sha256=digest,
-        source=_decode_source(source),
+        id=row.id,
+        uri=f"artifact://{row.id}",
+        local_path=None if existing_name is None else folder + existing_name,
+        filename=existing_name or names[0],
+        mime_type=row.mime,
+        size_bytes=row.size,
+        sha256=row.sha256,
+        source=_decode_source(row.source),
         scope=scope,
     )
 
@@ -150,9 +162,11 @@ class Index:
         self._tree = tree
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._opened = (0, 0, 0)  # process, device, inode
-        self._pause = 0.0  # time until which the index is not used (monotonic)
-        self._users = 0  # blocks of ``kept_open``
+        self._opened = _OpenedFile(0, 0, 0)
+        #: Time until which the index is not used (monotonic).
+        self._paused_until = 0.0
+        #: Number of running blocks of :meth:`kept_open`.
+        self._users = 0
         #: True if a change could not be written to the index.
         self.incomplete = False
         # Ids whose rows could not be changed. A new file of such an id may get the inode of an old one, which is free
@@ -169,8 +183,7 @@ class Index:
         finally:
             with self._lock:
                 self._users -= 1
-                if not self.live and not self._users:
-                    self._close_index()
+                self._close_unless_needed()
 
     def put(self, metadata: Iterable[tuple[Metadata, int]]) -> int:
         """Add or replace the rows of metadata, each with the inode of its file. Return the number of written rows."""
@@ -179,15 +192,14 @@ class Index:
         def insert(db: sqlite3.Connection) -> int:
             marks = ", ".join("?" * len(IndexRow._fields))
             with sqlite_transaction(db):
-                db.executemany(f"INSERT OR REPLACE INTO artifacts VALUES ({marks})", rows)
+                db.executemany(f"INSERT OR REPLACE INTO artifacts ({_COLUMNS}) VALUES ({marks})", rows)
                 db.execute(_CHANGED)
             return len(rows)
 
         return self._query(insert, changed=[row.id for row in rows]) or 0
 
-    def forget(self, keys: Iterable[str]) -> None:
-        gone = list(keys)
-        self._query(lambda db: _delete_rows(db, gone), create=False, changed=gone)
+    def forget(self, keys: Collection[str]) -> None:
+        self._query(lambda db: _delete_rows(db, keys), create=False, changed=keys)
 
     def touch(self, key: str) -> None:
         self._query(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
@@ -205,49 +217,53 @@ class Index:
     def agree(self, folder: str, changes: int) -> None:
         """Mark the rows as complete for ``folder``, the mark of its state, if the number of changes is still
         ``changes``: another process may have dropped a row since the comparison."""
-        count = "(SELECT count(*) FROM artifacts)"
-        self._query(
-            lambda db: db.execute(
-                f"UPDATE compared SET folder = ?, count = {count} WHERE changes = ?", (folder, changes)
-            )
-        )
+        sql = "UPDATE compared SET folder = ?, count = (SELECT count(*) FROM artifacts) WHERE changes = ?"
+        self._query(lambda db: db.execute(sql, (folder, changes)))
 
-    def rows(self, scope: Scope, folder: str | None = None) -> list[Row] | None:
-        """Return the rows of ``scope``, oldest first, for :func:`ref_from_row`. With ``folder``, return ``None`` unless
-        the rows are marked as complete for this state of the folder (:meth:`agree`)."""
+    def rows(self, scope: Scope, folder: str | None = None) -> list[IndexRow] | None:
+        """Return the rows of ``scope``, oldest first. With ``folder``, return ``None`` unless the rows are marked as
+        complete for this state of the folder (:meth:`agree`)."""
         condition, values = scope_condition(scope)
-        query = (
-            "SELECT id, sha256, size, mime, names, source, inode, tenant, user, session, trace "
-            f"FROM artifacts WHERE true{condition} ORDER BY created, id"
-        )
-        same = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
+        is_complete = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
-        def select(db: sqlite3.Connection) -> list[Row] | None:
-            if folder is not None and not _only_row(db.execute(same, (folder,)))[0]:
-                return None
-            return db.execute(query, values).fetchall()
+        def select(db: sqlite3.Connection) -> list[IndexRow] | None:
+            if folder is not None:
+                (complete,) = _only_row(db.execute(is_complete, (folder,)))
+                if not complete:
+                    return None
+            rows = db.execute(f"SELECT {_COLUMNS} FROM artifacts WHERE true{condition} ORDER BY created, id", values)
+            return [IndexRow(*row) for row in rows]
 
         return self._query(select, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
         condition, values = scope_condition(scope)
-        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts WHERE true{condition}"
-        return self._query(
-            lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
-        )
+        sql = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts WHERE true{condition}"
+
+        def select(db: sqlite3.Connection) -> list[Entry]:
+            rows = db.execute(sql, values)
+            return [Entry(key, size, stored, used, Scope(*owner)) for key, size, stored, used, *owner in rows]
+
+        return self._query(select)
 
     def differences(self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]) -> list[str] | None:
         """Return the ids whose row differs from the metadata, or that are not among ``keys``. Missing rows and rows of
         an older file do not count, because those files are read again anyway."""
 
         def compare(db: sqlite3.Connection) -> list[str]:
-            rows = {row[0]: IndexRow(*row) for row in db.execute("SELECT * FROM artifacts")}
+            all_rows = db.execute(f"SELECT {_COLUMNS} FROM artifacts")
+            rows = {key: IndexRow(key, *columns) for key, *columns in all_rows}
             wrong = []
             for record, inode in metadata:
                 row = rows.pop(record.id, None)
-                if row and row.inode == inode and row._replace(used=record.stored) != row_of(record, inode):
+                if row is None or row.inode != inode:
+                    continue
+                # The time of the last use is in the index alone.
+                if row._replace(used=record.stored) != row_of(record, inode):
                     wrong.append(record.id)
-            return wrong + [key for key in rows if key not in keys]
+
+            without_file = [key for key in rows if key not in keys]
+            return wrong + without_file
 
         return self._query(compare, create=False)
 
@@ -257,7 +273,8 @@ class Index:
         """Close the connection, if one is open; the next method call opens it again."""
         with self._lock:
             if self._outdated:
-                with suppress(OSError, sqlite3.Error):  # the index is gone, or still cannot be written
+                # The index may be gone, or still not writable.
+                with suppress(OSError, sqlite3.Error):
                     self._delete_outdated(self._open_index(create=False))
             self._close_index()
 
@@ -268,36 +285,45 @@ class Index:
     def _query(
         self, work: Callable[[sqlite3.Connection], T], *, create: bool = True, changed: Collection[str] = ()
     ) -> T | None:
+        """Run ``work`` with the open index, and return its result; ``None`` if the index cannot be used. ``changed``
+        are the ids whose rows it changes."""
         with self._lock:
-            try:
-                return self._run_query(work, create, changed)
-            except FileNotFoundError:  # there is no store yet, or no index
+            if time.monotonic() < self._paused_until:
+                self._record_missed(changed)
                 return None
-            except (OSError, OverflowError, sqlite3.Error) as error:  # busy, full, read-only, a vast inode
-                self.incomplete = True
-                self._outdated.update(changed)
-                self._pause = time.monotonic() + LIMITS.pause
+
+            try:
+                return self._run_query(work, create=create)
+            except FileNotFoundError:
+                # There is no store yet, or no index.
+                return None
+            except (OSError, OverflowError, sqlite3.Error) as error:
+                # It is busy, full or read-only, or an inode is too large for it.
+                self._record_missed(changed)
+                self._paused_until = time.monotonic() + LIMITS.pause
                 self._close_index()
-                if isinstance(error, PermissionError):  # of another user, or read-only: nothing is wrong with it
+                if isinstance(error, PermissionError):
+                    # It is read-only or of another user, and nothing is wrong with it.
                     logger.info("the store %s is read-only; listing reads every file", self._tree.root)
                 else:
                     logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
                 return None
             finally:
-                if not self.live and not self._users:
-                    self._close_index()
+                self._close_unless_needed()
 
-    def _run_query(self, work: Callable[[sqlite3.Connection], T], create: bool, changed: Collection[str]) -> T | None:
-        if time.monotonic() < self._pause:
-            self.incomplete = True
-            self._outdated.update(changed)
-            return None
+    def _record_missed(self, changed: Collection[str]) -> None:
+        self.incomplete = True
+        self._outdated.update(changed)
+
+    def _run_query(self, work: Callable[[sqlite3.Connection], T], *, create: bool) -> T:
+        """Run ``work`` with the open index, which is replaced if it is damaged."""
         try:
             db = self._open_index(create)
             if self._outdated:
                 self._delete_outdated(db)
             return work(db)
         except sqlite3.OperationalError:
+            # The index is not damaged, but busy or not accessible.
             raise
         except sqlite3.DatabaseError as error:
             logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
@@ -306,48 +332,82 @@ class Index:
             return work(self._open_index(create=True))
 
     def _open_index(self, create: bool) -> sqlite3.Connection:
+        """Return the connection, opened if it is closed or the file was replaced. Raises :class:`FileNotFoundError` if
+        there is no file, unless it may ``create`` one."""
         path = self._tree.root / ".abp" / _FILES[0]
-        if self._db:
-            with suppress(FileNotFoundError):
-                status = path.lstat()
-                if status.st_size and self._opened == (os.getpid(), status.st_dev, status.st_ino):
-                    return self._db
+        if self._db and self._is_still_the_file(path):
+            return self._db
+
+        status = self._prepare_file(path, create=create)
+        self._close_index()
+        db = open_sqlite(path, wait=LIMITS.wait)
+        try:
+            _prepare_database(db)
+        except BaseException:
+            db.close()
+            raise
+
+        self._db = db
+        device, inode = (status.st_dev, status.st_ino) if status else (0, 0)
+        self._opened = _OpenedFile(os.getpid(), device, inode)
+        if self.live:
+            weakref.finalize(self, _close_connection, db, os.getpid())
+        return db
+
+    def _is_still_the_file(self, path: Path) -> bool:
+        """Return whether this process opened the file that is at ``path`` now, and the file is not empty."""
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return False
+        return status.st_size > 0 and self._opened == (os.getpid(), status.st_dev, status.st_ino)
+
+    def _prepare_file(self, path: Path, *, create: bool) -> os.stat_result | None:
+        """Check the files of the index, create the first one if it is missing, and return its status.
+
+        Raises :class:`FileNotFoundError` if it is missing and not to be created, and :class:`OSError` for a symlink.
+        """
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
                 if os.path.lexists(path.with_name(name)) and not folder.file_status(name):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
             if not create and not folder.file_status(_FILES[0]):
                 raise FileNotFoundError(path)
+
+            # SQLite copies the mode of this file, which is private, to its other files.
             with suppress(FileExistsError):
-                os.close(folder.create(_FILES[0]))  # with our mode, which SQLite copies to its other files
-            created = folder.file_status(_FILES[0])
-            is_emptied = created is not None and created.st_size == 0 and folder.file_status(_FILES[1]) is not None
-        if is_emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
-            raise sqlite3.DatabaseError("it is empty")
-        self._close_index()
-        db = open_sqlite(path, wait=LIMITS.wait)
-        try:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version != _VERSION:
-                db.execute("PRAGMA journal_mode=WAL").fetchone()
-                old = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
-                # in one transaction, so that no process sees half of the schema
-                db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")
-            db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")  # KiB
-            db.execute("PRAGMA wal_autocheckpoint=10000")  # pages, 40 MB: checkpoints wait for the disk
-        except BaseException:
-            db.close()
-            raise
-        self._db = db
-        self._opened = (os.getpid(), created.st_dev, created.st_ino) if created else (0, 0, 0)
-        if self.live:
-            weakref.finalize(self, _close_connection, db, os.getpid())
-        return db
+                os.close(folder.create(_FILES[0]))
+
+            status = folder.file_status(_FILES[0])
+            is_empty = status is not None and status.st_size == 0
+            if is_empty and folder.file_status(_FILES[1]):
+                # SQLite never leaves an empty file beside a log. It would wait for a lock that is never freed.
+                raise sqlite3.DatabaseError("it is empty")
+            return status
+
+    def _close_unless_needed(self) -> None:
+        if not self.live and not self._users:
+            self._close_index()
 
     def _close_index(self) -> None:
         db, self._db = self._db, None
         if db:
-            _close_connection(db, self._opened[0])
+            _close_connection(db, self._opened.process)
+
+
+def _prepare_database(db: sqlite3.Connection) -> None:
+    """Create the tables, or replace those of another version, and set the options of a connection."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version != _VERSION:
+        db.execute("PRAGMA journal_mode=WAL").fetchone()
+        old_tables = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
+        # In one transaction, so that no process sees half of the schema.
+        db.executescript(f"BEGIN IMMEDIATE; {old_tables} {_SCHEMA} COMMIT")
+
+    kibibytes, pages = 16384, 10000
+    db.executescript(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-{kibibytes}")
+    # Checkpoints wait for the disk, so there is one for each 40 MB.
+    db.execute(f"PRAGMA wal_autocheckpoint={pages}")
 
 
 def _delete_rows(db: sqlite3.Connection, keys: Iterable[str]) -> None:
@@ -359,12 +419,15 @@ def _delete_rows(db: sqlite3.Connection, keys: Iterable[str]) -> None:
 def _only_row(cursor: sqlite3.Cursor) -> tuple[int, ...]:
     row: tuple[int, ...] | None = cursor.fetchone()
     if row is None:
-        raise sqlite3.DatabaseError("a row is missing")  # so that the index is replaced
+        # With this error, the index is replaced.
+        raise sqlite3.DatabaseError("a row is missing")
     return row
 
 
 def _close_connection(db: sqlite3.Connection, process: int) -> None:
-    if process == os.getpid():  # a forked process must not touch its parent's connection
+    """Close a connection that ``process`` opened. A forked process must not touch its parent's connection, so it keeps
+    the object for ever."""
+    if process == os.getpid():
         db.close()
     else:
         _inherited.append(db)
@@ -411,7 +474,8 @@ class Catalog:
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
         self.index = index
-        self._compared = -LIMITS.interval  # when the index was compared with the metadata (monotonic)
+        #: Time at which the index was compared with the metadata (monotonic).
+        self._compared = -LIMITS.interval
 
     def load(self, key: str) -> Metadata:
         """Return the metadata of an artifact. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
@@ -427,7 +491,8 @@ class Catalog:
         """Return the mark of the metadata folder (``None`` if it changed within seconds), and :meth:`keys`."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                times = meta.times()  # before the names are read: a later change must not look compared
+                # The times are read before the names: a later change must not look compared.
+                times = meta.times()
                 mark = None
                 if times and time.time_ns() - times.st_ctime_ns > LIMITS.settled * 1e9:
                     mark = _mark(times)
@@ -445,7 +510,8 @@ class Catalog:
                 try:
                     yield read_with_inode(meta, key)
                 except FileNotFoundError:
-                    continue  # deleted meanwhile
+                    # It was deleted meanwhile.
+                    continue
                 except (OSError, ValueError) as error:
                     logger.warning("the metadata of artifact %s is skipped: %s", key, error)
 
@@ -466,14 +532,17 @@ class Catalog:
                 if self._sync_index(keys, mark):
                     rows = self.index.rows(scope)
             if rows is None:
-                covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
-                covered.sort(key=lambda metadata: metadata.age_key)
-                return [metadata.ref(self.path(metadata)) for metadata in covered]
-            rows = [row for row in rows if row[0] in keys]
-        with without_collection() if len(rows) > LIMITS.few else nullcontext():
-            return self._refs_from_rows(rows)
+                return self._refs_without_index(scope)
+            rows = [row for row in rows if row.id in keys]
 
-    def _unchanged_rows(self, scope: Scope) -> list[Row] | None:
+        return self._refs_from_rows(rows)
+
+    def _refs_without_index(self, scope: Scope) -> list[ArtifactRef]:
+        covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
+        covered.sort(key=lambda metadata: metadata.age_key)
+        return [metadata.ref(self.path(metadata)) for metadata in covered]
+
+    def _unchanged_rows(self, scope: Scope) -> list[IndexRow] | None:
         """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
         was compared with the metadata; ``None`` otherwise."""
         try:
@@ -487,23 +556,22 @@ class Catalog:
                 if len(rows) > LIMITS.few:
                     inodes = self.keys()
                 else:
-                    files = ((row[0], meta.file_status(f"{row[0]}.json")) for row in rows)
+                    files = ((row.id, meta.file_status(f"{row.id}.json")) for row in rows)
                     inodes = {key: status.st_ino for key, status in files if status}
         except FileNotFoundError:
             return None
-        if any(inodes.get(row[0]) != row[6] for row in rows):
-            return None
-        return rows
 
-    def _refs_from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
+        is_unchanged = all(inodes.get(row.id) == row.inode for row in rows)
+        return rows if is_unchanged else None
+
+    def _refs_from_rows(self, rows: list[IndexRow]) -> list[ArtifactRef]:
+        folder = f"{self._tree.root}/"
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
-            names = set(root.names()) if len(rows) > LIMITS.few else None
-
-            def exists(name: str) -> bool:
-                return root.file_status(name) is not None if names is None else name in names
-
-            return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
+            exists: Callable[[str], object] = root.file_status
+            if len(rows) > LIMITS.few:
+                exists = set(root.names()).__contains__
+            return [ref_from_row(row, folder, exists, scopes) for row in rows]
 
     def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention. They may be a minute old."""
@@ -528,19 +596,25 @@ class Catalog:
             return False
         indexed, changes = state
         self.index.incomplete = False
-        missing = [key for key, inode in keys.items() if indexed.get(key) != inode]
-        if len(indexed) + len(missing) != len(keys):
-            gone = indexed.keys() - keys.keys()
-            if gone:
-                self.index.forget(gone)
+
+        gone = indexed.keys() - keys.keys()
+        if gone:
+            self.index.forget(gone)
+            changes += 1
+
+        missing = sorted(key for key, inode in keys.items() if indexed.get(key) != inode)
+        written = 0
+        if missing:
+            unread = self.read_all(missing)
+            # Other writers wait for a transaction, so it has a limited number of rows.
+            batch_size = 5000
+            while batch := list(islice(unread, batch_size)):
+                written += self.index.put(batch)
                 changes += 1
-        read = 0
-        unread = self.read_all(sorted(missing)) if missing else iter(())  # sorted as the table is
-        with without_collection() if len(missing) > LIMITS.few else nullcontext():
-            while batch := list(islice(unread, 5000)):  # a longer transaction would hold up other writers
-                read += self.index.put(batch)
-                changes += 1
-        if mark is not None and read == len(missing):  # otherwise the next call tries unreadable files again
+
+        # Without a mark, the next call tries the unreadable files again.
+        is_complete = written == len(missing)
+        if mark is not None and is_complete:
             self.index.agree(mark, changes)
         self._compared = time.monotonic()
         return True

@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from .._files import may_be_running
@@ -21,7 +22,10 @@ logger = logging.getLogger("transports.artifacts")
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _BLOB = re.compile(r"[0-9a-f]{64}")
-_MAX_AGE = 3600.0  # seconds that a writer may take from its staged file to the metadata
+#: Seconds that a writer may take from its staged file to the metadata.
+_MAX_AGE = 3600.0
+#: Seconds in which quarantined content can be inspected.
+_QUARANTINE_AGE = 86400.0
 
 
 class Stray(NamedTuple):
@@ -33,6 +37,13 @@ class Stray(NamedTuple):
     size: int
     changed: float
     intent: str = ""
+
+
+class _Contents(NamedTuple):
+    """The hashes of all content by device and inode, and of unused content without links by size and time of change."""
+
+    links: dict[tuple[int, int], str]
+    copies: dict[tuple[int, int], str]
 
 
 class Strays:
@@ -54,27 +65,34 @@ class Strays:
         for metadata in self._catalog.all_metadata():
             named.update(name.name for name in metadata.names)
             used.add(metadata.sha256)
-        links, copies = self._list_contents(used)
-        strays: dict[str, Stray] = {}
-        for stray in self._list_intended():
-            # several writers may have intended a name that one of them made
-            if stray.name not in named and self._has_no_artifact(stray):
-                strays[stray.name] = stray
-        if not links and not strays:
-            return []  # also if there is no store yet
+
+        contents = self._list_contents(used)
+        # Several writers may have intended a name that one of them made.
+        intended = {
+            stray.name: stray
+            for stray in self._list_intended()
+            if stray.name not in named and self._has_no_artifact(stray)
+        }
+        if not contents.links and not intended:
+            # There may also be no store yet.
+            return []
+        others = self._list_by_content(contents, named | intended.keys())
+        return [*intended.values(), *filter(self._has_no_artifact, others)]
+
+    def _list_by_content(self, contents: _Contents, known_names: Container[str]) -> list[Stray]:
+        """Return the names in the root that lead to one of the contents, except the known ones."""
+        strays = []
         with self._tree.folder() as root:
             for name in root.names():
-                if name in named or name in strays:
-                    continue
-                status = root.file_status(name)
+                status = None if name in known_names else root.file_status(name)
                 if status is None:
                     continue
-                digest = links.get((status.st_dev, status.st_ino))
+                digest = contents.links.get((status.st_dev, status.st_ino))
                 if digest is None and status.st_nlink == 1:
-                    digest = copies.get((status.st_size, status.st_mtime_ns))
+                    digest = contents.copies.get((status.st_size, status.st_mtime_ns))
                 if digest:
-                    strays[name] = Stray(name, digest, status.st_size, root.changed(status))
-        return [stray for stray in strays.values() if stray.intent or self._has_no_artifact(stray)]
+                    strays.append(Stray(name, digest, status.st_size, root.changed(status)))
+        return strays
 
     def _has_no_artifact(self, stray: Stray) -> bool:
         with self._tree.locked(stray.digest) as folders:
@@ -94,58 +112,68 @@ class Strays:
             if not _is_alive(name, status.st_mtime):
                 staging.discard(name)
 
-    def _list_contents(self, used: set[str]) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int], str]]:
-        """Return the hash of all content by its inode, and of unused content without links by its size and time."""
-        links: dict[tuple[int, int], str] = {}
-        copies: dict[tuple[int, int], str] = {}
+    def _list_contents(self, used: set[str]) -> _Contents:
+        contents = _Contents({}, {})
         for part in ("blobs", "quarantine"):
             for _, digest, status in _list_files(self._tree, part):
                 if not _BLOB.fullmatch(digest):
                     continue
-                links[status.st_dev, status.st_ino] = digest
+                contents.links[status.st_dev, status.st_ino] = digest
                 if digest not in used and status.st_nlink == 1:
-                    copies[status.st_size, status.st_mtime_ns] = digest
-        return links, copies
+                    contents.copies[status.st_size, status.st_mtime_ns] = digest
+        return contents
 
     def _list_intended(self) -> list[Stray]:
+        """Return the files in the root whose names are in intent files of dead writers."""
         strays = []
-        try:
-            with self._tree.folder() as root:
-                for staging, intent, status in _list_files(self._tree, "staging"):
-                    if not _INTENT.fullmatch(intent) or _is_alive(intent, status.st_mtime):
-                        continue
-                    with os.fdopen(staging.open(intent), "rb") as file:
-                        text = file.read(1024).decode(errors="replace")  # a hash and a file name are shorter
-                    digest, _, name = text.partition("\n")
-                    if not _BLOB.fullmatch(digest) or name in ("", ".", "..") or "/" in name or "\0" in name:
-                        continue
-                    named = root.file_status(name)
-                    if named:
-                        strays.append(Stray(name, digest, named.st_size, root.changed(named), intent))
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError), self._tree.folder() as root:
+            for staging, intent, status in _list_files(self._tree, "staging"):
+                if not _INTENT.fullmatch(intent) or _is_alive(intent, status.st_mtime):
+                    continue
+
+                digest, name = _read_intent(staging, intent)
+                is_file_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
+                if not _BLOB.fullmatch(digest) or not is_file_name:
+                    continue
+
+                named = root.file_status(name)
+                if named:
+                    strays.append(Stray(name, digest, named.st_size, root.changed(named), intent))
         return strays
 
 
+def _read_intent(staging: Folder, intent: str) -> tuple[str, str]:
+    """Return the hash and the readable name in an intent file. They were not verified."""
+    max_bytes = 1024
+    with os.fdopen(staging.open(intent), "rb") as file:
+        text = file.read(max_bytes).decode(errors="replace")
+    digest, _, name = text.partition("\n")
+    return digest, name
+
+
 def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
+    """Return whether the file is still there, and no metadata has its name."""
     for key in keys_of(folders, stray.digest):
         try:
             metadata = read_metadata(folders.meta, key)
         except (FileNotFoundError, ValueError):
-            return False  # unreadable metadata may have this name
+            # Unreadable metadata may have this name.
+            return False
         if any(name.name == stray.name for name in metadata.names):
             return False
+
     status = folders.root.file_status(stray.name)
     if status is None:
         return False
-    if stray.intent and status.st_size == 0 and status.st_nlink == 1:
-        return True  # reserved for a copy that was never made
-    return is_name_of(folders, stray.name, stray.digest)
+    # An empty file may reserve the name of a copy that was never made.
+    is_reserved = bool(stray.intent) and status.st_size == 0 and status.st_nlink == 1
+    return is_reserved or is_name_of(folders, stray.name, stray.digest)
 
 
 def _is_alive(intent: str, modified: float) -> bool:
-    writer = intent.partition("-")[0]
-    return bool(writer) and may_be_running(int(writer), modified)
+    """Return whether the writer of an intent file may still run."""
+    pid = intent.partition("-")[0]
+    return bool(pid) and may_be_running(int(pid), modified)
 
 
 def _list_files(tree: Tree, part: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
@@ -158,6 +186,14 @@ def _list_files(tree: Tree, part: str) -> Iterator[tuple[Folder, str, os.stat_re
                     yield folder, name, status
     except FileNotFoundError:
         return
+
+
+class _Orphan(NamedTuple):
+    """Content without readable metadata: its hash, its size in bytes and its age in seconds."""
+
+    digest: str
+    size: int
+    age: float
 
 
 class Maintenance:
@@ -173,40 +209,48 @@ class Maintenance:
 
     def sweep_once(self) -> None:
         """Remove the staged files of dead writers at the first call. Errors are logged."""
-        if not self._swept:
-            self._swept = True
-            try:
-                self._sweep_staged(dry_run=False)
-            except OSError as error:
-                logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
+        if self._swept:
+            return
+        self._swept = True
+        try:
+            self._sweep_staged(dry_run=False)
+        except OSError as error:
+            logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
     def sweep(self, *, dry_run: bool) -> list[Removal]:
         """Remove staged files of dead writers, names and content without metadata (all after an hour), and quarantined
         content after a day. Return the removals; ``dry_run`` only returns them."""
         removals = self._sweep_staged(dry_run=dry_run)
-        orphans = self._list_orphans()  # first, because removing a name changes the time of its content
+
+        # Orphans are listed first, because removing a name changes the time of its content.
+        orphans = self._list_orphans()
         remaining = []
         for stray in self._strays.find():
-            if self._ages.of(stray.name, stray.changed) > _MAX_AGE and (dry_run or self._strays.remove(stray)):
+            is_old = self._ages.of(stray.name, stray.changed) > _MAX_AGE
+            if is_old and (dry_run or self._strays.remove(stray)):
                 removals.append(Removal("name", stray.name, stray.size, "orphan"))
             else:
                 remaining.append(stray)
         if not dry_run:
             self._strays.forget_intents(now() - _MAX_AGE, remaining)
-        needed = {stray.digest for stray in remaining}  # a copy is recognised by its content
-        for digest, size, age in orphans:
-            if age > _MAX_AGE and digest not in needed and (dry_run or self._blobs.remove_orphan(digest)):
-                removals.append(Removal("content", digest, size, "orphan"))
-        day = 86400.0  # in which damaged content can be inspected
+
+        # A copy that remains is recognised by its content.
+        needed = {stray.digest for stray in remaining}
+        for orphan in orphans:
+            is_removable = orphan.age > _MAX_AGE and orphan.digest not in needed
+            if is_removable and (dry_run or self._blobs.remove_orphan(orphan.digest)):
+                removals.append(Removal("content", orphan.digest, orphan.size, "orphan"))
+
         for folder, name, status in _list_files(self._tree, "quarantine"):
-            if self._ages.of(name, folder.changed(status)) > day and (dry_run or folder.discard(name)):
+            is_old = self._ages.of(name, folder.changed(status)) > _QUARANTINE_AGE
+            if is_old and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))
         return removals
 
     def _sweep_staged(self, *, dry_run: bool) -> list[Removal]:
         removals = []
         for folder, name, status in _list_files(self._tree, "staging"):
-            # :mod:`transports.playwright._content` puts slices of a file beside it
+            # :mod:`transports.playwright._content` puts slices of a file beside it.
             match = re.fullmatch(r"(\d+)-[0-9a-f]+(?:\.slice\d)?", name)
             if match is None or self._ages.of(name, status.st_mtime) <= _MAX_AGE:
                 continue
@@ -216,17 +260,16 @@ class Maintenance:
                 removals.append(Removal("staged", name, status.st_size, "orphan"))
         return removals
 
-    def _list_orphans(self) -> list[tuple[str, int, float]]:
-        """Return the content without readable metadata: hash, size in bytes, age in seconds."""
-        blobs = [
-            (digest, status.st_size, self._ages.of(digest, folder.changed(status)))
+    def _list_orphans(self) -> list[_Orphan]:
+        orphans = [
+            _Orphan(digest, status.st_size, self._ages.of(digest, folder.changed(status)))
             for folder, digest, status in _list_files(self._tree, "blobs")
             if _BLOB.fullmatch(digest)
         ]
-        if not blobs:
+        if not orphans:
             return []
         used = {metadata.sha256 for metadata in self._catalog.all_metadata()}
-        return [blob for blob in blobs if blob[0] not in used]
+        return [orphan for orphan in orphans if orphan.digest not in used]
 
     def check(self, *, repair: bool) -> list[Problem]:
         """Return all problems except damaged content. Rows of the index that differ from the metadata are repaired;
@@ -236,28 +279,35 @@ class Maintenance:
         readable = list(self._catalog.read_all(keys)) if keys else []
         readable_ids = {metadata.id for metadata, _ in readable}
         for key in keys:
-            if key in readable_ids or not ID.fullmatch(key):
-                continue
-            if not repair:
-                detail = "; delete the artifact, store it again, or --repair"
-            elif self._blobs.quarantine_metadata(key):
-                detail = "; it was put into quarantine"
-            else:
-                detail = ", nor moved to quarantine: it changed meanwhile, is open, or its folder is read-only"
-            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
-        for digest, size, _ in self._list_orphans():
-            detail = f"content of {size:,} bytes that no metadata names; `gc` removes it after an hour"
-            problems.append(Problem("orphan", digest, detail))
+            if key not in readable_ids and ID.fullmatch(key):
+                problems.append(self._report_unreadable(key, repair=repair))
+
+        for orphan in self._list_orphans():
+            detail = f"content of {orphan.size:,} bytes that no metadata names; `gc` removes it after an hour"
+            problems.append(Problem("orphan", orphan.digest, detail))
         for stray in self._strays.find():
             detail = "a name of content that no artifact has; `gc` removes it after an hour"
             problems.append(Problem("name", stray.name, detail))
-        wrong = self._catalog.index.differences(readable, keys) or []
-        self._catalog.index.forget(wrong)  # even if empty: the next list then compares all rows
+
+        index = self._catalog.index
+        wrong = index.differences(readable, keys) or []
+        # Even an empty list makes the next list compare all rows.
+        index.forget(wrong)
         if wrong:
-            self._catalog.index.put([(metadata, inode) for metadata, inode in readable if metadata.id in set(wrong)])
+            index.put([(metadata, inode) for metadata, inode in readable if metadata.id in set(wrong)])
         for key in wrong:
             problems.append(Problem("index", key, "the index differed from the metadata; it is repaired"))
         return problems
+
+    def _report_unreadable(self, key: str, *, repair: bool) -> Problem:
+        """Return the problem of unreadable metadata, which ``repair`` moves to quarantine."""
+        if not repair:
+            outcome = "; delete the artifact, store it again, or --repair"
+        elif self._blobs.quarantine_metadata(key):
+            outcome = "; it was put into quarantine"
+        else:
+            outcome = ", nor moved to quarantine: it changed meanwhile, is open, or its folder is read-only"
+        return Problem("metadata", key, f"its metadata cannot be read{outcome}")
 
     def _find_symlinks(self) -> Iterator[Problem]:
         """Yield the symlinks in the store's own folders, which are never followed and do not belong there."""

@@ -30,15 +30,17 @@ from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
 from ._index import Catalog, Index
 from ._maintenance import Maintenance
-from ._tree import Tree, temporary_name
+from ._tree import Folder, Tree, temporary_name
 
 logger = logging.getLogger("transports.artifacts")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_INLINE = 128 << 10  # bytes whose hashing is faster than the hand-over to a thread
-_TICK = 0.1  # seconds, longer than the time resolution of a file system
+#: Bytes whose hashing is faster than the hand-over to a thread.
+_INLINE = 128 << 10
+#: Seconds, longer than the time resolution of a file system.
+_TICK = 0.1
 
 
 class LocalStaged(StagedFile):
@@ -52,9 +54,12 @@ class LocalStaged(StagedFile):
     def _reset_state(self) -> None:
         super()._reset_state()
         self._file: FileIO | None = None
-        self._made = False
-        self._published = (0, "")  # size and SHA-256 of the file at a commit, which may close it
-        self._collected = bytearray()  # measured, but not written yet
+        #: True once the file exists on the disk.
+        self._is_created = False
+        #: Size and SHA-256 of the file at the last commit, which may have closed it.
+        self._published = (0, "")
+        #: Content that is measured, but not written yet.
+        self._collected = bytearray()
 
     @property
     def path(self) -> Path:
@@ -82,22 +87,26 @@ class LocalStaged(StagedFile):
         self._write_collected(chunk)
 
     def _write_collected(self, *more: memoryview) -> None:
+        """Write the collected content, and then ``more``, to the staged file."""
         collected, self._collected = self._collected, bytearray()
         if self._file is None or self._file.closed:
             self._file = self._open_own_file()
             self._store._maintenance.sweep_once()
-        self._store._check_free(len(collected) + sum(map(len, more)))
-        for chunk in (memoryview(collected), *more):
+
+        chunks = (memoryview(collected), *more)
+        self._store._check_free(sum(map(len, chunks)))
+        for chunk in chunks:
             write_all(self._file.fileno(), chunk)
 
     def _open_own_file(self) -> FileIO:
         """Open the staged file: a new one, or the one that a failed commit closed."""
         with self._store._tree.folder(".abp", "staging", create=True) as staging:
-            if not self._made:
+            if not self._is_created:
                 file = FileIO(staging.create(self._name), "r+")
-                self._made = True
+                self._is_created = True
                 return file
             file = FileIO(staging.open(self._name, os.O_RDWR | os.O_APPEND), "r+")
+
         try:
             meter = measure_file(file.fileno(), self._store.max_bytes)
             if (meter.size, meter.sha256) != self._published:
@@ -111,7 +120,8 @@ class LocalStaged(StagedFile):
         self._require_uncommitted()
         self._require_usable()
         if self._follower is None and not self._written:
-            with suppress(RuntimeError):  # no thread can be started; the file is then read at the end
+            # If no thread can be started, the file is read at the end.
+            with suppress(RuntimeError):
                 self._follower = Follower(self._open_path, self._store.max_bytes)
 
     async def _measure_external_file(self) -> bool:
@@ -131,6 +141,7 @@ class LocalStaged(StagedFile):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise StoreError("the staged file is not a regular file; nothing was stored")
+
         self._file = FileIO(fd)
         self._store._check_free()
         os.fsync(fd)
@@ -150,15 +161,18 @@ class LocalStaged(StagedFile):
 
     def _publish_file(self, meter: Meter, description: Description) -> ArtifactRef:
         if self._collected or self._file is None or self._file.closed:
+            # Unusable until everything is written: half of it must never be committed.
             self._usable = False
             self._write_collected()
             self._usable = True
         assert self._file is not None
         if description.durability == "disk":
             os.fsync(self._file.fileno())
+
         self._published = meter.size, meter.sha256
         metadata = self._store._blobs.publish(self._name, self._file, meter, description, self._store.scope)
-        self._committed = True  # set in the thread, because the caller may be cancelled meanwhile
+        # Set in the thread, because the caller may be cancelled meanwhile.
+        self._committed = True
         return metadata.ref(self._store.root / metadata.names[-1].name)
 
     def _stop_following(self, fd: int = -1) -> Meter | None:
@@ -174,12 +188,16 @@ class LocalStaged(StagedFile):
         self._close_file()
         try:
             with self._store._tree.folder(".abp", "staging") as staging:
-                try:
-                    staging.unlink(self._name)
-                except OSError as error:
-                    logger.warning("the staged file %s could not be removed: %s", self.path, error)
+                self._remove_from(staging)
         except (OSError, StoreError):
-            return  # the folder is gone, or was never ours: then there is no file, and storing it has failed
+            # The folder is gone, or was never ours. Then there is no file, and storing it has failed.
+            return
+
+    def _remove_from(self, staging: Folder) -> None:
+        try:
+            staging.unlink(self._name)
+        except OSError as error:
+            logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
         """Remove the file unless it was committed.
@@ -191,7 +209,8 @@ class LocalStaged(StagedFile):
             return
         try:
             await in_thread(self._discard)
-        except RuntimeError:  # no thread can be started
+        except RuntimeError:
+            # No thread can be started.
             self._discard()
 
 
@@ -204,7 +223,8 @@ def default_root() -> Path:
     owner = foreign_owner(root)
     if owner is None:
         return root
-    own_root = root.with_name(f"{root.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', user_name(os.geteuid()))}")
+    user = re.sub(r"[^A-Za-z0-9._-]+", "-", user_name(os.geteuid()))
+    own_root = root.with_name(f"{root.name}-{user}")
     _warn_of_other_root(root, owner, own_root)
     return own_root
 
@@ -254,8 +274,9 @@ class LocalStore(ArtifactStore):
         self.root = Path(root or default_root()).expanduser().absolute()
         self.url = self.root.as_uri()
         self._min_free = min_free_bytes
-        # another user may have made a folder of this name in the shared temp folder
-        self._tree = Tree(self.root, private=root is None or self.root == _documented_root().absolute())
+        # Another user may have made a folder of this name in the shared temp folder.
+        is_in_temp_folder = root is None or self.root == _documented_root().absolute()
+        self._tree = Tree(self.root, private=is_in_temp_folder)
         index = Index(self._tree, live=retention is not None)
         self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)
@@ -274,12 +295,14 @@ class LocalStore(ArtifactStore):
         """Run blocking work in a thread. Errors of the disk become errors of the store that name the ``action``."""
 
         def mapped() -> T:
-            with map_os_errors(action, self.root):  # here, because it looks at the disk for its advice
+            # In the thread, because it looks at the disk for its advice.
+            with map_os_errors(action, self.root):
                 return work(*args, **kwargs)
 
         try:
             return await in_thread(mapped)
-        except RuntimeError as error:  # no thread can be started: too many, or the interpreter is shutting down
+        except RuntimeError as error:
+            # No thread can be started: there are too many, or the interpreter is shutting down.
             raise StoreUnavailable(f"cannot {action} in {self.root} now: {error}", retryable=True) from error
 
     def _check_free(self, more: int = 0) -> None:
@@ -287,7 +310,8 @@ class LocalStore(ArtifactStore):
         if not self._min_free:
             return
         total, _, free = shutil.disk_usage(self.root)
-        if total and free - more < self._min_free:  # some file systems report 0
+        # Some file systems report 0 for both.
+        if total and free - more < self._min_free:
             raise StoreFull(
                 f"cannot store more in {self.root}: {free:,} bytes of the disk are free, and {self._min_free:,} are "
                 f"kept free (ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {other_folder()}",
@@ -334,9 +358,9 @@ class LocalStore(ArtifactStore):
             return 0
         if times is None:
             return None
-        # a second change within the resolution of the folder's time would not be seen
-        is_ticking = time.time() - times.st_mtime < _TICK
-        return (times.st_ino, times.st_mtime_ns, time.monotonic_ns() if is_ticking else 0)
+        # A second change within the resolution of the folder's time would not be seen, so no two tokens are equal then.
+        changed_just_now = time.time() - times.st_mtime < _TICK
+        return (times.st_ino, times.st_mtime_ns, time.monotonic_ns() if changed_just_now else 0)
 
     async def _record_use(self, artifact_id: str) -> None:
         await in_thread(self._catalog.index.touch, artifact_id)
@@ -366,7 +390,8 @@ class LocalStore(ArtifactStore):
         its content to quarantine), rows of the index that differ from the metadata (they are repaired), content without
         metadata, and symlinks in the store's folders."""
         problems: list[Problem] = []
-        if not self.scope:  # the index first: a wrong row must not make content look damaged
+        # The index comes first: a wrong row must not make content look damaged.
+        if not self.scope:
             problems = await self._use_disk("check the store", self._maintenance.check, repair=repair)
         report = await super().fsck()
         return replace(report, problems=(*report.problems, *problems))
@@ -380,7 +405,7 @@ class _Reader:
         self._ref = ref
         self._position = start
         self._end = end
-        self._whole = end - start == ref.size_bytes
+        self._reads_whole = end - start == ref.size_bytes
         self._fd = -1
         self._digest = hashlib.sha256()
 
@@ -391,9 +416,11 @@ class _Reader:
         size = min(size, self._end - self._position)
         chunk = read_at(self._fd, size, self._position)
         self._position += len(chunk)
-        if self._whole:
+
+        if self._reads_whole:
             self._digest.update(chunk)
-        if size and not chunk:
+        is_too_short = size > 0 and not chunk
+        if is_too_short:
             self.quarantine()
         return chunk
 
@@ -401,7 +428,8 @@ class _Reader:
         try:
             self._fd = self._store._blobs.open(self._ref.sha256)
         except FileNotFoundError:
-            self._store._load_metadata(self._ref.id)  # raises ArtifactNotFound if it was deleted just now
+            # This raises ArtifactNotFound if the artifact was deleted just now.
+            self._store._load_metadata(self._ref.id)
             raise self._corrupt("its content is missing") from None
         if os.fstat(self._fd).st_size != self._ref.size_bytes:
             self.quarantine()
@@ -413,11 +441,12 @@ class _Reader:
     @property
     def damaged(self) -> bool:
         """True if the bytes of a whole read differ from the stored content."""
-        return self._whole and self._digest.hexdigest() != self._ref.sha256
+        return self._reads_whole and self._digest.hexdigest() != self._ref.sha256
 
     def quarantine(self) -> NoReturn:
         """Move the content to quarantine, if it is still damaged, and raise :class:`~transports.errors.Corrupt`."""
-        self.close()  # an open file cannot be renamed on Windows
+        # Windows cannot rename an open file.
+        self.close()
         if self._store._blobs.quarantine(self._ref.sha256):
             raise self._corrupt("its content no longer matches its hash and was put into quarantine")
         raise self._corrupt("the bytes read do not match its hash; the content was replaced since, or cannot be moved")

@@ -51,7 +51,8 @@ class Folder:
         os.mkdir(name, 0o700, dir_fd=self.fd)
 
     def close(self) -> None:
-        with suppress(OSError):  # the descriptor is closed even after an error
+        # The descriptor is closed even after an error.
+        with suppress(OSError):
             os.close(self.fd)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
@@ -151,7 +152,8 @@ class PortableFolder(Folder):
             path = parent._path_of(path)
         if is_link(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - raises FileNotFoundError
+        # os.stat() raises FileNotFoundError, which Path.is_dir() does not.
+        if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         self._path = path
 
@@ -185,10 +187,11 @@ class PortableFolder(Folder):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     def move(self, name: str, target: Self, new: str) -> None:
-        to = target._path_of(new)
-        patiently(lambda: os.replace(self._path_of(name), to))  # noqa: PTH105
-        with suppress(OSError):  # the file is moved; its time is only a hint for `changed`
-            os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))
+        new_path = target._path_of(new)
+        patiently(lambda: os.replace(self._path_of(name), new_path))  # noqa: PTH105
+        # An error leaves the file moved: the time is only a hint for :meth:`changed`.
+        with suppress(OSError):
+            os.utime(new_path, ns=(time.time_ns(), os.lstat(new_path).st_mtime_ns))
 
     def names(self) -> list[str]:
         return os.listdir(self._path)  # noqa: PTH208
@@ -211,8 +214,10 @@ class PortableFolder(Folder):
         return max(status.st_ctime, status.st_atime)
 
     def _path_of(self, name: str) -> str:
-        if os.path.basename(name) != name or name in ("", ".", "..") or ":" in name:  # noqa: PTH119
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)  # a path, or an alternate stream of NTFS
+        is_path = os.path.basename(name) != name or name in ("", ".", "..")  # noqa: PTH119
+        names_ntfs_stream = ":" in name
+        if is_path or names_ntfs_stream:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
         return os.path.join(self._path, name)  # noqa: PTH118
 
 
@@ -275,27 +280,36 @@ class Tree:
             yield folders
 
     def _open(self, opened: ExitStack, parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
-        """Open the folder at ``parts`` in its ``parent``, which the root alone has not; ``opened`` closes it."""
+        """Open the folder at ``parts`` in its ``parent``, or the root, without a parent. ``opened`` closes it."""
         path = str(self.root) if parent is None else parts[-1]
         try:
-            try:
-                folder = _way(path, parent)
-            except FileNotFoundError:
-                if not create:
-                    raise
-                self._make_folder(path, parent)
-                folder = _way(path, parent)
+            folder = self._open_or_make(path, parent, create=create)
         except OSError as error:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
         opened.callback(folder.close)
-        if parent is None and self._private and (owner := folder.owner()) is not None:
-            raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}")
+
+        if parent is None and self._private:
+            owner = folder.owner()
+            if owner is not None:
+                raise StoreError(
+                    f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}"
+                )
         return folder
 
+    def _open_or_make(self, path: str, parent: Folder | None, *, create: bool) -> Folder:
+        try:
+            return _way(path, parent)
+        except FileNotFoundError:
+            if not create:
+                raise
+        self._make_folder(path, parent)
+        return _way(path, parent)
+
     def _make_folder(self, path: str, parent: Folder | None) -> None:
-        with suppress(FileExistsError):  # another process was faster
+        # Another process may be faster.
+        with suppress(FileExistsError):
             if parent is None:
                 self.root.parent.mkdir(parents=True, exist_ok=True)
                 self.root.mkdir(mode=0o700)
@@ -306,10 +320,12 @@ class Tree:
 
 
 def _wait_for_lock(fd: int, root: Path) -> None:
-    end = time.monotonic() + 60  # a commit, which reads one blob at most, holds its lock far shorter
+    """Lock an open file. Raises a retryable :class:`~transports.errors.StoreError` after a minute."""
+    # A commit, which reads one blob at most, holds its lock far shorter. A stopped process holds it for ever.
+    deadline = time.monotonic() + 60
     pause = 0.0005
     while not try_lock(fd):
-        if time.monotonic() > end:  # a stopped process must not block all others for ever
+        if time.monotonic() > deadline:
             raise StoreError(
                 f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",
                 retryable=True,
