@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from aiohttp.connector import AddrInfoType
 
-_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+#: Addresses whose last 32 bits are an IPv4 address (RFC 6052).
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})
 
 
@@ -34,22 +33,25 @@ def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) 
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return _LOOPBACK
-    numeric = _canonical(host)
-    if numeric is not None:
-        return frozenset({numeric})
-    if server_address is None or server_address[1] != port:
+    address = _canonical_address(host)
+    if address is None and server_address is not None:
+        server_host, server_port = server_address
+        if server_port == port:
+            address = _canonical_address(server_host)
+    if address is None:
         return frozenset()
-    address = _canonical(server_address[0])
-    return frozenset() if address is None else frozenset({address})
+    return frozenset({address})
 
 
-def _canonical(address: str) -> str | None:
+def _canonical_address(address: str) -> str | None:
     """Return a numeric address in canonical form, without its zone index (``%eth0``), or ``None`` for anything else."""
     try:
         ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
     except ValueError:
         return None
-    return str(getattr(ip, "ipv4_mapped", None) or ip)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ip)
 
 
 def is_public(address: str) -> bool:
@@ -62,34 +64,28 @@ def is_public(address: str) -> bool:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return False
+
     if isinstance(ip, ipaddress.IPv6Address):
         if ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
         elif ip in _NAT64:
             ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        elif ip.sixtofour is not None:  # is_global of Python 3.14 is False for all 6to4 addresses
+        elif ip.sixtofour is not None:
+            # is_global of Python 3.14 is False for all 6to4 addresses.
             ip = ip.sixtofour
-    return _routable(ip)
 
-
-def _routable(ip: _Address) -> bool:
-    """Return whether an address is public. ``is_global`` alone accepts multicast, reserved and site-local ones."""
-    return ip.is_global and not (
-        ip.is_multicast
-        or ip.is_reserved
-        or ip.is_link_local
-        or ip.is_loopback
-        or ip.is_unspecified
-        or (isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local)
-    )
+    # is_global alone accepts multicast, reserved and site-local addresses.
+    is_site_local = isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local
+    is_special = ip.is_multicast or ip.is_reserved or ip.is_link_local or ip.is_loopback or ip.is_unspecified
+    return ip.is_global and not is_special and not is_site_local
 
 
 class AddressGuard:
     """A socket factory for :class:`aiohttp.TCPConnector` that refuses addresses that are not public.
 
-    ``app_addresses`` are always allowed. With ``allow_private`` nothing is refused. After the error of one address
-    aiohttp tries the next and raises only the last error, wrapped. So the guard itself keeps the refused addresses
-    (``blocked``, in order) and counts the ``allowed`` ones.
+    ``app_addresses`` are always allowed. With ``allow_private`` nothing is refused. ``blocked`` are the refused
+    addresses in order, and ``allowed`` is the number of the others: aiohttp tries one address after the other, and
+    raises only the last error, wrapped.
     """
 
     def __init__(self, *, allow_private: bool, app_addresses: Collection[str] = ()) -> None:
@@ -102,9 +98,11 @@ class AddressGuard:
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
         family, kind, proto, _, address = addr_info
         host = str(address[0])
-        if not self.allow_private and not is_public(host) and _canonical(host) not in self._app_addresses:
+        is_allowed = self.allow_private or is_public(host) or _canonical_address(host) in self._app_addresses
+        if not is_allowed:
             self.blocked.append(host)
             raise PermissionError(f"{host} is not a public address")
+
         self.allowed += 1
         opened = socket.socket(family=family, type=kind, proto=proto)
         self._sockets.append((host, opened))
@@ -115,7 +113,9 @@ class AddressGuard:
         if len(self._sockets) == 1:
             return self._sockets[0][0]
         connected = [host for host, opened in self._sockets if _is_connected(opened)]
-        return connected[0] if len(connected) == 1 else None
+        if len(connected) == 1:
+            return connected[0]
+        return None
 
 
 def _is_connected(opened: socket.socket) -> bool:

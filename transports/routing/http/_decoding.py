@@ -24,20 +24,21 @@ _LISTED = {*_MODULES, *_ALIASES, "aes128gcm", "compress", "x-compress", "dcb", "
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one body, sizes in bytes."""
+    """Limits of one body."""
 
-    #: A body may come out at most this many times larger than it arrived, but the first megabyte may be of any ratio.
+    #: A body may come out at most this many times larger than it arrived.
     ratio: int = 200
-    free: int = 1 << 20
-    #: What comes out in one step. So little is in memory at a time, and one step takes a millisecond at most.
-    step: int = 256 << 10
-    #: Pieces of the body that are counted, as arrived, before what comes out of them.
-    piece: int = 16 << 10
-    #: Streams that may be of any size; further ones must have 1 KB on average, since each takes time to begin.
-    streams: int = 100
-    stream: int = 1 << 10
+    #: Bytes that may come out at any ratio.
+    free_bytes: int = 1 << 20
+    #: Bytes that come out in one step: it takes a millisecond at most, and little is in memory at a time.
+    step_bytes: int = 256 << 10
+    #: Bytes of the body that are counted as arrived before what comes out of them.
+    piece_bytes: int = 16 << 10
+    #: Streams of any size; further ones must have 1 KB on average, since each takes time to begin.
+    free_streams: int = 100
+    bytes_per_stream: int = 1 << 10
     #: Largest window of zstd, as a power of two: 8 MB (RFC 9659).
-    window: int = 23
+    zstd_window_log: int = 23
 
 
 LIMITS = Limits()
@@ -55,14 +56,15 @@ class _Stream(Protocol):
         """True after the end of the stream."""
 
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return some ``LIMITS.step`` bytes at most, and the rest of ``data``, which is not read yet."""
+        """Return about ``LIMITS.step_bytes`` at most, and the rest of ``data``, which is not read yet."""
 
 
 @cache
 def _available(coding: str) -> bool:
     try:
         return find_spec(_MODULES[coding]) is not None
-    except ModuleNotFoundError:  # of the package around the module
+    except ModuleNotFoundError:
+        # Of the package around the module.
         return False
 
 
@@ -83,53 +85,55 @@ def is_unknown(coding: str) -> bool:
 
 
 class BodyDecoder:
-    """Decoder of one body.
-
-    :meth:`decode` yields what comes out of each piece of the body. ``finished`` is true if the body may end here: its
-    last stream, whose checksum was right, has ended."""
+    """Decoder of one body: :meth:`decode` yields what comes out of each piece of it."""
 
     def __init__(self, coding: str) -> None:
-        #: The name of the coding.
         self.coding = _ALIASES.get(coding, coding)
         self._stream: _Stream | None = None
-        self._received = self._produced = self._streams = 0
+        self._received = 0
+        self._produced = 0
+        self._streams = 0
 
     @property
     def finished(self) -> bool:
-        """True if the body may end here."""
+        """True if the body may end here: its last stream, whose checksum was right, has ended."""
         return self._stream is not None and self._stream.finished
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         """Yield what comes out of the next piece of the body, in parts of about 256 KB.
 
         Raises :class:`BadBody` for content that is not of this coding, and for content that comes out more than
-        ``LIMITS.ratio`` times larger than it arrived."""
-        for start in range(0, len(data), LIMITS.piece):
-            part = data[start : start + LIMITS.piece]
-            self._received += len(part)
-            yield from self._decoded(part)
+        ``LIMITS.ratio`` times larger than it arrived.
+        """
+        for start in range(0, len(data), LIMITS.piece_bytes):
+            piece = data[start : start + LIMITS.piece_bytes]
+            self._received += len(piece)
+            yield from self._decode_piece(piece)
 
-    def _decoded(self, data: bytes) -> Iterator[bytes]:
+    def _decode_piece(self, data: bytes) -> Iterator[bytes]:
         while True:
             if self._stream is None or (self._stream.finished and data):
                 self._stream = self._next_stream(data)
             try:
-                out, data = self._stream.decode(data)
-            except Exception as error:  # each library has an error class of its own
+                decoded, data = self._stream.decode(data)
+            except Exception as error:
+                # Each library has its own error class.
                 raise BadBody("cannot be decoded") from error
-            if not out and not data:
+            if not decoded and not data:
                 return
-            self._produced += len(out)
-            if self._produced > max(LIMITS.free, LIMITS.ratio * self._received):
+
+            self._produced += len(decoded)
+            if self._produced > max(LIMITS.free_bytes, LIMITS.ratio * self._received):
                 raise BadBody(f"comes out more than {LIMITS.ratio} times larger than it arrived")
-            if out:
-                yield out
+            if decoded:
+                yield decoded
 
     def _next_stream(self, head: bytes) -> _Stream:
-        if self._stream is not None and self.coding in ("br", "deflate"):  # these have one stream alone
+        is_single = self.coding in ("br", "deflate")
+        if is_single and self._stream is not None:
             raise BadBody("goes on after its end")
         self._streams += 1
-        if self._streams > LIMITS.streams + self._received // LIMITS.stream:
+        if self._streams > LIMITS.free_streams + self._received // LIMITS.bytes_per_stream:
             raise BadBody("is in too many parts")
         return _STREAMS[self.coding](head)
 
@@ -145,17 +149,22 @@ class _Zlib:
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
         if self.finished:
             return b"", data
-        out = self._decoder.decompress(data, LIMITS.step)
-        return out, self._decoder.unused_data if self.finished else self._decoder.unconsumed_tail
+        decoded = self._decoder.decompress(data, LIMITS.step_bytes)
+        if self.finished:
+            return decoded, self._decoder.unused_data
+        return decoded, self._decoder.unconsumed_tail
 
 
 def _gzip(_: bytes) -> _Stream:
+    # 16 stands for the header and trailer of gzip (zlib.decompressobj).
     return _Zlib(16 + zlib.MAX_WBITS)
 
 
 def _deflate(head: bytes) -> _Stream:
     """Return the decoder of ``deflate``: with the header of zlib, or without one, as some servers send it."""
-    return _Zlib(zlib.MAX_WBITS if head[0] & 0x0F == 8 else -zlib.MAX_WBITS)
+    # The header begins with the method of compression, which is always 8 (RFC 1950); negative bits mean no header.
+    has_header = head[0] & 0x0F == 8
+    return _Zlib(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
 
 
 class _Brotli:
@@ -171,13 +180,12 @@ class _Brotli:
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
         if self.finished and not data:
             return b"", b""
-        if self._decoder.can_accept_more_data():  # also of none: what comes out may wait inside
-            return self._process(data), b""
-        return self._process(b""), data
-
-    def _process(self, data: bytes) -> bytes:
-        out: bytes = self._decoder.process(data, output_buffer_limit=LIMITS.step)
-        return out
+        rest = b""
+        if not self._decoder.can_accept_more_data():
+            # What has been decoded waits inside, and comes out first.
+            data, rest = b"", data
+        decoded: bytes = self._decoder.process(data, output_buffer_limit=LIMITS.step_bytes)
+        return decoded, rest
 
 
 class _Zstd:
@@ -187,7 +195,8 @@ class _Zstd:
         else:
             from backports import zstd
 
-        self._decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: LIMITS.window})
+        options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: LIMITS.zstd_window_log}
+        self._decoder = zstd.ZstdDecompressor(options=options)
 
     @property
     def finished(self) -> bool:
@@ -196,8 +205,9 @@ class _Zstd:
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
         if self.finished or (not data and self._decoder.needs_input):
             return b"", data
-        out = self._decoder.decompress(data, LIMITS.step)  # keeps what it has not read
-        return out, self._decoder.unused_data if self.finished else b""
+        # The decoder keeps what it has not read.
+        decoded = self._decoder.decompress(data, LIMITS.step_bytes)
+        return decoded, self._decoder.unused_data if self.finished else b""
 
 
 _STREAMS: dict[str, Callable[[bytes], _Stream]] = {

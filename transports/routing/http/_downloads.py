@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import aiohttp
 from multidict import CIMultiDict
@@ -28,11 +27,12 @@ from ._headers import Representation, content_coding, content_length, content_ra
 from ._request import (
     MAX_REDIRECTS,
     REDIRECTS,
+    BrokenBody,
     DownloadRequest,
     RetryRequest,
     download_too_large,
-    failure_reason,
     get,
+    read_chunk,
     status_error,
     url_expired,
 )
@@ -49,9 +49,6 @@ from ._urls import (
     resolve_redirect,
     secret_forms,
 )
-
-if TYPE_CHECKING:
-    pass
 
 #: Retries after the first request, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
@@ -75,21 +72,26 @@ async def download(request: DownloadRequest, staged: Staged, *, timeout: float) 
     :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and the errors of ``staged``,
     ``cookies`` and ``on_progress``. No message, detail or log line holds a credential or a query.
     """
-    reference, size = request.reference, request.size
+    reference = request.reference
+    base_url = request.base_url
+    if request.sender is not None:
+        base_url = request.sender.url
     try:
-        start = parse(reference.url, request.base_url if request.sender is None else request.sender.url)
+        start = parse(reference.url, base_url)
         check_headers(reference.headers)
     except (BadUrl, BadHeader) as error:
         display_url = display_unparsed_url(reference.url)
         raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
-    if size is not None and size > request.limit:
-        raise download_too_large(start.display_url, request.limit, f"the app declared {size} bytes")
+
+    if request.size is not None and request.size > request.limit:
+        raise download_too_large(start.display_url, request.limit, f"the app declared {request.size} bytes")
     late = request.seconds_past_expiry()
     if late is not None:
         raise url_expired(start.display_url, late)
+
     try:
         async with asyncio.timeout(timeout) as deadline:
-            return await _retried(Transfer(request, start, staged), deadline)
+            return await _download_with_retries(Transfer(request, start, staged), deadline)
     except TimeoutError:
         if not deadline.expired():
             raise
@@ -101,26 +103,30 @@ async def download(request: DownloadRequest, staged: Staged, *, timeout: float) 
         ) from None
 
 
-async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
-    loop = asyncio.get_running_loop()
-    attempt = 0
+async def _download_with_retries(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
+    """Attempt the download until it succeeds, no retries are left, or the next one would begin after the deadline."""
     while True:
-        attempt += 1
         try:
             return await transfer.attempt()
         except RetryRequest as retry:
-            error, wait = retry.error, retry.wait
+            error = retry.error
+            wait = retry.wait
         if wait is None:
-            wait = backoff_delay(attempt)
+            wait = backoff_delay(transfer.attempts)
+
         ends = deadline.when()
-        if attempt > RETRIES or (ends is not None and loop.time() + wait >= ends):
+        is_too_late = ends is not None and asyncio.get_running_loop().time() + wait >= ends
+        if transfer.attempts > RETRIES or is_too_late:
             raise error
-        log.info("attempt %d of %d, next in %.1f s: %s", attempt, RETRIES + 1, wait, error.message)
+        log.info("attempt %d of %d, next in %.1f s: %s", transfer.attempts, RETRIES + 1, wait, error.message)
         await asyncio.sleep(wait)
 
 
 def _next_batch(parts: Iterator[bytes]) -> bytes:
-    """Return the next parts of a decoded body, 256 KB or more unless it is the end; a thread for each takes long."""
+    """Return the next parts of a decoded body together: 256 KB or more, unless the body ends.
+
+    Each call runs in a thread, and a thread for each part would take long.
+    """
     batch = bytearray()
     for part in parts:
         batch += part
@@ -129,6 +135,7 @@ def _next_batch(parts: Iterator[bytes]) -> bytes:
     return bytes(batch)
 
 
+#: Values of ``Sec-Fetch-Site``, the closest first.
 _SITES = ("same-origin", "same-site", "cross-site")
 
 
@@ -152,11 +159,14 @@ def _relation(sender: Sender, origin: Origin | None, other: Origin) -> str:
         return "same-origin"
     if origin is None:
         return "cross-site"
+
     scheme, host, _ = origin
     other_scheme, other_host, _ = other
     domain = sender.domain or host
-    is_same_host = host == other_host or f".{other_host}".endswith(f".{domain}")
-    return "same-site" if scheme == other_scheme and is_same_host else "cross-site"
+    is_same_domain = host == other_host or f".{other_host}".endswith(f".{domain}")
+    if scheme == other_scheme and is_same_domain:
+        return "same-site"
+    return "cross-site"
 
 
 def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
@@ -165,6 +175,15 @@ def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
     Then ``Origin`` is ``null``, or the third server would take a request forged by the second for one of ``sender``.
     """
     return any(hop.origin != before.origin and before.origin != origin for before, hop in pairwise(hops))
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Answer to a request for the file. ``resumes`` is true if only the rest after the staged bytes was requested."""
+
+    response: aiohttp.ClientResponse
+    display_url: str
+    resumes: bool
 
 
 class Transfer:
@@ -183,18 +202,20 @@ class Transfer:
         self.attempts = 0
         self.left_origin = False
         self.warnings: tuple[str, ...] = ()
-        sender, server_address = request.sender, request.server_address
+
         self.own_origin = origin_of(request.base_url)
-        if sender is not None:
-            self.own_origin, server_address = origin_of(sender.origin), sender.server_address
+        server_address = request.server_address
+        if request.sender is not None:
+            self.own_origin = origin_of(request.sender.origin)
+            server_address = request.sender.server_address
         self.own_addresses: frozenset[str] = frozenset()
         if self.own_origin is not None:
             _, host, port = self.own_origin
             self.own_addresses = own_addresses(host, port, server_address)
-        reference = request.reference
+
         self.secrets = secret_forms(
-            *reference.headers.values(),
-            *reference.query.values(),
+            *request.reference.headers.values(),
+            *request.reference.query.values(),
             *start.url.query.values(),
             start.url.raw_query_string,
             start.authorization or "",
@@ -206,25 +227,22 @@ class Transfer:
         Raises :class:`~._request.RetryRequest` if another attempt may succeed.
         """
         self.attempts += 1
-        conditions: dict[str, str] = {}
-        if self.staged.size and self.representation is not None and self.representation.validator:
-            conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
-        else:
-            await self._restart()
+        conditions = await self._conditions_to_resume()
         target = self.start
-        trusted = True
+        is_trusted = True
         seen: set[tuple[URL, bool]] = set()
         hops: list[Target] = []
         for _ in range(MAX_REDIRECTS + 1):
-            if (target.url, trusted) in seen:
+            if (target.url, is_trusted) in seen:
                 raise self._redirect_refused(target, "redirects lead in a circle")
-            seen.add((target.url, trusted))
+            seen.add((target.url, is_trusted))
             hops.append(target)
-            url, headers = await self._request(target, trusted, conditions)
+
+            headers = await self._headers(target, is_trusted, conditions)
             if self.request.sender is not None:
                 headers.update(metadata_headers(self.request.sender, hops))
             async with get(
-                url,
+                self._request_url(target, is_trusted),
                 headers,
                 display_url=target.display_url,
                 guard=self._guard(target),
@@ -233,16 +251,22 @@ class Transfer:
                 propagate=self.request.propagate and target.origin == self.own_origin,
             ) as response:
                 if response.status not in REDIRECTS:
-                    return await self._answer(response, target.display_url, bool(conditions))
-                target = self._redirected(target, response.headers.get("Location"))
-            trusted = trusted and target.origin == self.start.origin
-            self.left_origin = self.left_origin or not trusted
+                    return await self._receive(_Answer(response, target.display_url, resumes=bool(conditions)))
+                target = self._redirect_target(target, response.headers.get("Location"))
+
+            is_trusted = is_trusted and target.origin == self.start.origin
+            self.left_origin = self.left_origin or not is_trusted
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
-    def _guard(self, target: Target) -> AddressGuard:
-        is_own = target.origin == self.own_origin
-        addresses = self.own_addresses if is_own else ()
-        return AddressGuard(allow_private=self.request.allow_private, app_addresses=addresses)
+    async def _conditions_to_resume(self) -> dict[str, str]:
+        """Return the headers that request the rest after the staged bytes.
+
+        If the server gave no validator, drop these bytes and return no headers.
+        """
+        if self.staged.size and self.representation is not None and self.representation.validator:
+            return {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
+        await self._restart()
+        return {}
 
     async def _restart(self) -> None:
         self.representation = None
@@ -251,30 +275,40 @@ class Transfer:
 
     # --- requests and redirects ---------------------------------------------------------------------------------
 
-    async def _request(
-        self, target: Target, trusted: bool, conditions: Mapping[str, str]
-    ) -> tuple[URL, CIMultiDict[str]]:
-        """Return the URL and the headers for ``target``, with credentials if it is ``trusted``."""
+    def _guard(self, target: Target) -> AddressGuard:
+        is_own = target.origin == self.own_origin
+        addresses = self.own_addresses if is_own else ()
+        return AddressGuard(allow_private=self.request.allow_private, app_addresses=addresses)
+
+    def _request_url(self, target: Target, is_trusted: bool) -> URL:
+        """Return the URL to request, with the credentials for its query if the target is trusted."""
+        if not is_trusted:
+            return target.url
+        is_redirected = target is not self.start
+        return add_query(target.url, self.request.reference.query, keep=is_redirected)
+
+    async def _headers(self, target: Target, is_trusted: bool, conditions: Mapping[str, str]) -> CIMultiDict[str]:
+        """Return the headers for a request, with credentials if the target is trusted."""
         codings = accept_encoding() if self.request.accept_compression else "identity"
         headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
-        if not trusted:
-            return target.url, headers
+        if not is_trusted:
+            return headers
+
         if target.authorization:
             headers["Authorization"] = target.authorization
         for name, value in self.request.reference.headers.items():
             headers[name] = value
         if self.request.cookies is not None and target.origin == self.own_origin:
-            jar = await self.request.cookies(str(target.url))
-            self.secrets |= secret_forms(*jar.values())
-            pairs = [f"{name}={value}" for name, value in jar.items() if (name + value).isprintable()]
+            cookies = await self.request.cookies(str(target.url))
+            self.secrets |= secret_forms(*cookies.values())
+            pairs = [f"{name}={value}" for name, value in cookies.items() if (name + value).isprintable()]
             if "Cookie" in headers:
                 pairs.append(headers["Cookie"])
             if pairs:
                 headers["Cookie"] = "; ".join(pairs)
-        redirected = target is not self.start
-        return add_query(target.url, self.request.reference.query, keep=redirected), headers
+        return headers
 
-    def _redirected(self, source: Target, location: str | None) -> Target:
+    def _redirect_target(self, source: Target, location: str | None) -> Target:
         if not location:
             raise self._redirect_refused(source, "a redirect without a Location")
         try:
@@ -284,136 +318,160 @@ class Transfer:
         self.secrets |= secret_forms(*target.url.query.values(), target.url.raw_query_string)
         return target
 
-    def _redirect_refused(self, target: Target, why: str) -> RedirectRefused:
-        return RedirectRefused(
-            f"{self.start.display_url}: {why}, at {target.display_url}", details={"url": target.display_url}
-        )
-
     # --- answers ------------------------------------------------------------------------------------------------
 
-    async def _answer(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> Fetched:
-        if response.status == 416 and conditional:
+    async def _receive(self, answer: _Answer) -> Fetched:
+        """Stage the body of an answer that is not a redirect, or raise the error that it stands for."""
+        response = answer.response
+        if response.status == 416 and answer.resumes:
             await self._restart()
-            raise RetryRequest(self._truncated(display_url, "the server could not continue it"))
+            raise RetryRequest(self._truncated(answer.display_url, "the server could not continue it"))
         if response.status not in (200, 206):
-            raise await status_error(response, display_url, self.request, self.secrets)
-        part = response.status == 206 or is_part(response.headers, requested=conditional)
+            raise await status_error(response, answer.display_url, self.request, self.secrets)
+
+        holds_part = response.status == 206 or is_part(response.headers, requested=answer.resumes)
         coding = content_coding(response.headers)
-        if coding and not self._can_decode(coding, response, part=part):
-            self._require_unknown(coding, response, display_url)
-            warning = f"{display_url} has the unknown Content-Encoding {coding[:40]!r}; it is stored as it came"
+        if coding and not self._can_decode(coding, response, holds_part=holds_part):
+            self._require_unknown(coding, answer)
+            warning = f"{answer.display_url} has the unknown Content-Encoding {coding[:40]!r}; it is stored as it came"
             self.warnings = (warning,)
             coding = None
+
         end = None
-        if part:
-            end = await self._take_part(response, display_url, conditional)
+        if holds_part:
+            end = await self._continue_with_part(answer)
         else:
-            await self._take_whole(response, display_url, conditional, encoded=coding is not None)
-        return await self._body(response, display_url, coding, end)
+            await self._begin_whole(answer, is_encoded=coding is not None)
+        return await self._stage_body(answer, coding, end)
 
-    def _can_decode(self, coding: str, response: aiohttp.ClientResponse, *, part: bool) -> bool:
-        asked_for = self.request.accept_compression and can_decode(coding)
-        return asked_for and not part and transfer_coding(response.headers) is None
+    def _can_decode(self, coding: str, response: aiohttp.ClientResponse, *, holds_part: bool) -> bool:
+        was_offered = self.request.accept_compression and can_decode(coding)
+        return was_offered and not holds_part and transfer_coding(response.headers) is None
 
-    def _require_unknown(self, coding: str, response: aiohttp.ClientResponse, display_url: str) -> None:
-        """Raise :class:`~transports.errors.EncodingRefused`, unless nobody knows the coding and the length is given:
-        then the length proves that the body is whole, and the name changes nothing."""
-        length = content_length(response.headers) if self.request.size is None else self.request.size
-        if transfer_coding(response.headers) is not None or not is_unknown(coding) or length is None:
-            raise self._encoding_refused(display_url, coding, "was not asked for")
+    def _require_unknown(self, coding: str, answer: _Answer) -> None:
+        """Raise :class:`~transports.errors.EncodingRefused` unless no such coding exists and the length is known.
 
-    def _expect(self, total: int | None, display_url: str) -> None:
-        """Compare the announced length with the declared size and the limit, before any byte is read."""
-        if total is not None and self.request.size is not None and total != self.request.size:
+        Then the length proves that the body is whole, and the name of the coding changes nothing.
+        """
+        headers = answer.response.headers
+        length = self.request.size
+        if length is None:
+            length = content_length(headers)
+        if transfer_coding(headers) is not None or not is_unknown(coding) or length is None:
+            raise self._encoding_refused(answer.display_url, coding, "was not asked for")
+
+    def _check_announced_size(self, total: int | None, display_url: str) -> None:
+        """Compare the announced size with the declared size and the limit, before any byte is read."""
+        if total is None:
+            return
+        if self.request.size is not None and total != self.request.size:
             raise self._mismatch(display_url, total, f"the server announces {total}")
-        if total is not None and total > self.request.limit:
+        if total > self.request.limit:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
-    async def _take_whole(
-        self, response: aiohttp.ClientResponse, display_url: str, conditional: bool, *, encoded: bool
-    ) -> None:
-        """Begin with the whole body, also after a Range request: the server starts again, and so do we.
+    async def _begin_whole(self, answer: _Answer, *, is_encoded: bool) -> None:
+        """Begin with the whole file, even if only its rest was requested: the server starts again, and so do we.
 
-        If the content has not changed since, the server either does not know ranges, or sent the rest without saying
-        so. The total of the earlier answer then shows which."""
-        before = self.representation if conditional else None
+        If the file has not changed since, the server either does not know ranges, or sent the rest without saying so.
+        The total of the earlier answer then shows which.
+        """
+        headers = answer.response.headers
+        earlier = self.representation if answer.resumes else None
         await self._restart()
-        whole = Representation.from_headers(response.headers)
-        if encoded:  # its length is not that of the content, and a part of it cannot be decoded
+
+        whole = Representation.from_headers(headers)
+        if is_encoded:
+            # The length is not that of the content, and a part of it cannot be decoded.
             whole = replace(whole, total=None, validator=None)
-        if before is not None and before.matches(response.headers):
-            if whole.total is not None and before.total not in (None, whole.total):
-                raise RetryRequest(self._truncated(display_url, "the length of the same file differs"), 0.0)
-            whole = replace(whole, total=before.total or whole.total, validator=None)
+        if earlier is not None and earlier.matches(headers):
+            if whole.total is not None and earlier.total not in (None, whole.total):
+                raise RetryRequest(self._truncated(answer.display_url, "the length of the same file differs"), wait=0.0)
+            whole = replace(whole, total=earlier.total or whole.total, validator=None)
+
         self.representation = whole
-        self._expect(whole.total, display_url)
+        self._check_announced_size(whole.total, answer.display_url)
 
-    async def _take_part(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> int:
-        """Accept a part that begins where the staged bytes end, of the same representation, and return the place of its
-        end. Otherwise drop the staged bytes and raise :class:`~._request.RetryRequest`, or
-        :class:`~transports.errors.DownloadFailed` if the whole was requested."""
+    async def _continue_with_part(self, answer: _Answer) -> int:
+        """Accept a part of the same representation that begins where the staged bytes end. Return where the part ends.
+
+        Otherwise drop the staged bytes and raise :class:`~._request.RetryRequest`, or
+        :class:`~transports.errors.DownloadFailed` if the whole file was requested.
+        """
+        headers = answer.response.headers
         representation = self.representation
-        if not conditional:
-            representation = replace(Representation.from_headers(response.headers), total=None)
-        elif representation is not None and not representation.matches(response.headers):
+        if not answer.resumes:
+            representation = replace(Representation.from_headers(headers), total=None)
+        elif representation is not None and not representation.matches(headers):
             representation = None
-        span = content_range(response.headers)
-        if representation is not None and span is not None:
-            first, last, total = span
-            if first == self.staged.size and representation.total in (None, total):
-                self._expect(total, display_url)
-                self.representation = replace(representation, total=total)
-                return last + 1
-        if not conditional:
-            raise DownloadFailed(
-                f"{display_url} answered {status_phrase(response.status)} with a part of the file, although the whole "
-                "was requested",
-                details={"url": display_url, "status": response.status},
-            )
-        error = self._truncated(display_url, "the server did not continue where the body broke off")
-        await self._restart()
-        raise RetryRequest(error, 0.0)  # without back-off: the server answers, only the range was wrong
 
-    async def _body(
-        self, response: aiohttp.ClientResponse, display_url: str, coding: str | None, end: int | None
-    ) -> Fetched:
+        part = content_range(headers)
+        if representation is not None and part is not None:
+            continues = part.first == self.staged.size and representation.total in (None, part.total)
+            if continues:
+                self._check_announced_size(part.total, answer.display_url)
+                self.representation = replace(representation, total=part.total)
+                return part.last + 1
+
+        if not answer.resumes:
+            status = answer.response.status
+            raise DownloadFailed(
+                f"{answer.display_url} answered {status_phrase(status)} with a part of the file, although the whole "
+                "was requested",
+                details={"url": answer.display_url, "status": status},
+            )
+        error = self._truncated(answer.display_url, "the server did not continue where the body broke off")
+        await self._restart()
+        # Without back-off: the server answers, only the range was wrong.
+        raise RetryRequest(error, wait=0.0)
+
+    # --- bodies -------------------------------------------------------------------------------------------------
+
+    async def _stage_body(self, answer: _Answer, coding: str | None, end: int | None) -> Fetched:
+        """Write the body of an answer to the staged file, decode it, and check its size.
+
+        ``end`` is the position in the file after the last byte of a part.
+        """
         representation = self.representation
         assert representation is not None
-        size = self.request.size
-        expected = representation.total if size is None else size
+        expected = self.request.size
+        if expected is None:
+            expected = representation.total
         decoder = BodyDecoder(coding) if coding else None
+
         while True:
-            failure: Exception | None = None
             try:
-                chunk = await response.content.readany()
-            except (aiohttp.ClientError, OSError) as error:
-                failure = error
-            if failure is not None:
-                if self.staged.size == expected and (decoder is None or decoder.finished):
-                    break  # only the last chunk marker is missing, and the size proves that the body is whole
-                raise RetryRequest(self._truncated(display_url, failure_reason(failure)))
+                chunk = await read_chunk(answer.response)
+            except BrokenBody as broken:
+                is_whole = self.staged.size == expected and (decoder is None or decoder.finished)
+                if is_whole:
+                    # Only the last chunk marker is missing.
+                    break
+                raise RetryRequest(self._truncated(answer.display_url, broken.reason)) from None
             if not chunk:
                 break
             if decoder is None:
-                await self._write(chunk, display_url, expected, end)
+                await self._write(chunk, answer.display_url, expected, end)
             else:
-                await self._write_decoded(decoder, chunk, display_url, expected)
+                await self._write_decoded(decoder, chunk, answer.display_url, expected)
+
         if decoder is not None and not decoder.finished:
-            raise RetryRequest(self._truncated(display_url, "the compressed body ended early"))
+            raise RetryRequest(self._truncated(answer.display_url, "the compressed body ended early"))
         if expected is not None and self.staged.size < expected:
-            if (representation.framed or decoder) and representation.total is None and size is not None:
-                raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
-            raise RetryRequest(self._truncated(display_url, "the body ended early"))
+            ended_as_marked = (representation.framed or decoder is not None) and representation.total is None
+            if ended_as_marked and self.request.size is not None:
+                raise self._mismatch(answer.display_url, self.staged.size, f"{self.staged.size} came")
+            raise RetryRequest(self._truncated(answer.display_url, "the body ended early"))
+
         if not self.staged.size:
-            await self.staged.write(b"")  # creates the file of an empty download
-        complete = representation.framed or expected is not None or decoder is not None
+            # Creates the file of an empty download.
+            await self.staged.write(b"")
         return Fetched(
-            representation.content_type,
-            representation.filename,
-            complete,
-            self.attempts,
-            self.left_origin,
-            self.warnings,
+            content_type=representation.content_type,
+            filename=representation.filename,
+            complete=representation.framed or expected is not None or decoder is not None,
+            attempts=self.attempts,
+            left_origin=self.left_origin,
+            warnings=self.warnings,
         )
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
@@ -423,14 +481,14 @@ class Transfer:
             while decoded := await in_thread(_next_batch, parts):
                 await self._write(decoded, display_url, expected)
         except BadBody as error:
-            reason = str(error)
-        else:
-            return
-        raise self._encoding_refused(display_url, decoder.coding, reason)
+            raise self._encoding_refused(display_url, decoder.coding, str(error)) from None
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None, end: int | None = None) -> None:
+        """Append bytes to the staged file, unless they are more than expected or allowed."""
         received = self.staged.size + len(chunk)
-        if (expected is not None and received > expected) or (end is not None and received > end):
+        exceeds_file = expected is not None and received > expected
+        exceeds_part = end is not None and received > end
+        if exceeds_file or exceeds_part:
             if self.request.size is not None and received > self.request.size:
                 raise self._mismatch(display_url, received, f"more than {self.request.size} came")
             error = self._truncated(display_url, "the server continued with more than it announced")
@@ -438,30 +496,36 @@ class Transfer:
             raise RetryRequest(error)
         if received > self.request.limit:
             raise download_too_large(display_url, self.request.limit, "the body goes on")
+
         await self.staged.write(chunk)
         if self.request.on_progress is not None:
             self.request.on_progress(received, expected)
 
     # --- errors -------------------------------------------------------------------------------------------------
 
-    def _encoding_refused(self, display_url: str, coding: str, why: str) -> EncodingRefused:
+    def _redirect_refused(self, target: Target, reason: str) -> RedirectRefused:
+        return RedirectRefused(
+            f"{self.start.display_url}: {reason}, at {target.display_url}", details={"url": target.display_url}
+        )
+
+    def _encoding_refused(self, display_url: str, coding: str, reason: str) -> EncodingRefused:
         return EncodingRefused(
-            f"{display_url} came in the coding {coding[:40]!r}, which {why}; nothing was stored",
+            f"{display_url} came in the coding {coding[:40]!r}, which {reason}; nothing was stored",
             details={"url": display_url, "encoding": coding[:40]},
         )
 
-    def _mismatch(self, display_url: str, actual: int, what: str) -> SizeMismatch:
+    def _mismatch(self, display_url: str, actual: int, observation: str) -> SizeMismatch:
         return SizeMismatch(
-            f"{display_url}: the app declared {self.request.size} bytes and {what}; nothing was stored",
+            f"{display_url}: the app declared {self.request.size} bytes and {observation}; nothing was stored",
             details={"url": display_url, "declared": self.request.size, "actual": actual},
         )
 
-    def _truncated(self, display_url: str, why: str) -> Truncated:
+    def _truncated(self, display_url: str, reason: str) -> Truncated:
         total = self.request.size
         if total is None and self.representation is not None:
             total = self.representation.total
-        of = "an unknown number of" if total is None else str(total)
+        total_text = "an unknown number of" if total is None else str(total)
         return Truncated(
-            f"{display_url}: {why}, after {self.staged.size} of {of} bytes, at attempt {self.attempts}",
+            f"{display_url}: {reason}, after {self.staged.size} of {total_text} bytes, at attempt {self.attempts}",
             details={"url": display_url, "received": self.staged.size, "expected": total, "attempts": self.attempts},
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from multidict import CIMultiDictProxy
@@ -55,21 +56,26 @@ class Representation:
         """Return whether an answer to a Range request is of this representation, by its validator."""
         if self.validator is None:
             return False
-        if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag, but may omit Last-Modified
+        # A 206 carries the ETag, but may omit Last-Modified (RFC 9110 §15.3.7).
+        if self.validator.startswith('"'):
             return headers.get("ETag", "").strip() == self.validator
         return headers.get("Last-Modified", self.validator).strip() == self.validator
 
 
 def _validator(headers: Mapping[str, str]) -> str | None:
+    """Return what may be sent as ``If-Range``; see :class:`Representation`."""
     etag = headers.get("ETag", "").strip()
     if etag:
         return etag if _STRONG_ETAG.fullmatch(etag) else None
+
+    # A date has a resolution of a second, so content that was changed just before may change again unnoticed.
     modified = headers.get("Last-Modified", "").strip()
     modified_at = http_date(modified)
     sent_at = http_date(headers.get("Date", ""))
-    if modified_at is None or sent_at is None or (sent_at - modified_at).total_seconds() < 60:
+    if modified_at is None or sent_at is None:
         return None
-    return modified
+    is_settled = (sent_at - modified_at).total_seconds() >= 60
+    return modified if is_settled else None
 
 
 def http_date(text: str) -> datetime | None:
@@ -78,7 +84,9 @@ def http_date(text: str) -> datetime | None:
         date = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
-    return date.replace(tzinfo=UTC) if date.tzinfo is None else date
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return date
 
 
 def content_length(headers: Mapping[str, str]) -> int | None:
@@ -89,10 +97,18 @@ def content_length(headers: Mapping[str, str]) -> int | None:
     return int(length)
 
 
-def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None:
-    """Return the first byte, the last byte and the total of the part in an answer.
+class ContentRange(NamedTuple):
+    """Positions of the first and the last byte of a part of a file, and the size of the file, all in bytes."""
 
-    ``None`` if they are invalid, contradict each other or the length of the body, or have no total: without a total,
+    first: int
+    last: int
+    total: int
+
+
+def content_range(headers: CIMultiDictProxy[str]) -> ContentRange | None:
+    """Return the range of the part that an answer holds.
+
+    ``None`` if it is invalid, contradicts another range or the length of the body, or has no total: without a total,
     the end looks the same as a broken connection.
     """
     ranges = set(headers.getall("Content-Range", ()))
@@ -101,10 +117,13 @@ def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None
     match = _CONTENT_RANGE.fullmatch(ranges.pop().strip())
     if match is None:
         return None
-    first, last, total = map(int, match.groups())
-    if not first <= last < total or content_length(headers) not in (None, last + 1 - first):
+
+    part = ContentRange(*map(int, match.groups()))
+    if not part.first <= part.last < part.total:
         return None
-    return first, last, total
+    if content_length(headers) not in (None, part.last + 1 - part.first):
+        return None
+    return part
 
 
 def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
@@ -130,13 +149,15 @@ def _has_several_parts(headers: Mapping[str, str]) -> bool:
 def content_coding(headers: Mapping[str, str]) -> str | None:
     """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
     coding = headers.get("Content-Encoding", "").strip().lower()
-    return coding if coding not in ("", "identity") else transfer_coding(headers)
+    if coding in ("", "identity"):
+        return transfer_coding(headers)
+    return coding
 
 
 def transfer_coding(headers: Mapping[str, str]) -> str | None:
     """Return the coding of a body for its transfer alone, or ``None`` for one that is sent as it is or in chunks."""
-    transfer = headers.get("Transfer-Encoding", "").strip().lower()
-    return None if transfer in ("", "chunked", "identity") else transfer
+    coding = headers.get("Transfer-Encoding", "").strip().lower()
+    return None if coding in ("", "chunked", "identity") else coding
 
 
 def retry_after(text: str | None, now: float) -> float | None:
@@ -147,10 +168,12 @@ def retry_after(text: str | None, now: float) -> float | None:
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_WAIT)
-    date = http_date(text) if text else None
+
+    date = http_date(text)
     if date is None:
         return None
-    return min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
+    delay = max(0.0, date.timestamp() - now)
+    return min(delay, _LONGEST_WAIT)
 
 
 def filename_of(disposition: str | None) -> str | None:
@@ -164,30 +187,42 @@ def filename_of(disposition: str | None) -> str | None:
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
     """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
 
-    Its extended form wins over its plain one. Unreadable parameters are skipped; nothing is raised."""
+    Its extended form wins over its plain one. Unreadable parameters are skipped; nothing is raised.
+    """
     if not disposition:
         return None
-    plain = extended = None
+
+    plain = None
+    extended = None
     for name, value in _PARAMETER.findall(disposition):
+        name = name.lower()
         value = value.strip()
-        if name.lower() == f"{parameter}*" and extended is None:
-            extended = _extended(value)
-        elif name.lower() == parameter and plain is None:
-            if value.startswith('"'):
-                value = re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value.endswith('"') else value[1:]
-            plain = _latin(value)
+        if name == f"{parameter}*" and extended is None:
+            extended = _decode_extended(value)
+        elif name == parameter and plain is None:
+            plain = _latin(_unquote_string(value))
     return extended or plain or None
 
 
-def _extended(value: str) -> str | None:
-    charset, quote, rest = value.strip('"').partition("'")
-    _, quote, rest = rest.partition("'")
-    if not quote or charset.lower() not in ("utf-8", "iso-8859-1"):
+def _decode_extended(value: str) -> str | None:
+    """Decode ``charset'language'percent-encoded`` (RFC 8187), or return ``None`` if it is something else."""
+    charset, _, rest = value.strip('"').partition("'")
+    _, second_quote, encoded = rest.partition("'")
+    if not second_quote or charset.lower() not in ("utf-8", "iso-8859-1"):
         return None
     try:
-        return unquote_to_bytes(rest).decode(charset)
+        return unquote_to_bytes(encoded).decode(charset)
     except UnicodeError:
         return None
+
+
+def _unquote_string(value: str) -> str:
+    """Return the text of a quoted string (RFC 9110 §5.6.4), or any other value unchanged. Its end may be missing."""
+    if not value.startswith('"'):
+        return value
+    if len(value) > 1 and value.endswith('"'):
+        return re.sub(r"\\(.)", r"\1", value[1:-1])
+    return value[1:]
 
 
 def _latin(value: str) -> str:
@@ -200,9 +235,12 @@ def _latin(value: str) -> str:
 
 
 def one_line(text: str, length: int) -> str:
-    """Return ``text`` as one line of at most ``length`` characters for a message, without control and formatting
-    characters."""
-    visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    """Return ``text`` as one line of at most ``length`` characters for a message.
+
+    Control and formatting characters are left out.
+    """
+    # Categories that begin with C are control and format characters, surrogates and unassigned ones.
+    visible = "".join(char for char in text if char.isspace() or unicodedata.category(char)[0] != "C")
     return " ".join(visible.split())[:length]
 
 

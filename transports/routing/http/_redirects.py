@@ -16,7 +16,7 @@ from ...base import WebResource
 from ...errors import DiscoveryFailed, DownloadFailed, UsageError, status_phrase
 from ._addresses import AddressGuard, own_addresses
 from ._headers import content_coding
-from ._request import MAX_REDIRECTS, REDIRECTS, RetryRequest, failure_reason, get
+from ._request import MAX_REDIRECTS, REDIRECTS, BrokenBody, RetryRequest, get, read_chunk
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 #: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
@@ -37,12 +37,14 @@ class UserHost:
             return AddressGuard(allow_private=True)
         return AddressGuard(allow_private=allow_private, app_addresses=self._addresses)
 
-    def reached(self, guard: AddressGuard) -> None:
+    def remember_address(self, guard: AddressGuard) -> None:
         """Remember the address at which the host was reached first."""
-        if self._addresses is None:
-            _, host, port = self.target.origin
-            address = guard.connected_address()
-            self._addresses = own_addresses(host, port, None if address is None else (address, port))
+        if self._addresses is not None:
+            return
+        _, host, port = self.target.origin
+        address = guard.connected_address()
+        server_address = None if address is None else (address, port)
+        self._addresses = own_addresses(host, port, server_address)
 
 
 class RedirectedGet:
@@ -113,9 +115,11 @@ class RedirectedGet:
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
             headers["Authorization"] = self.authorization
-        guard = AddressGuard(allow_private=self._allow_private)
-        if self._user_host is not None:
+        if self._user_host is None:
+            guard = AddressGuard(allow_private=self._allow_private)
+        else:
             guard = self._user_host.guard(self.target, allow_private=self._allow_private)
+
         try:
             async with get(
                 self.target.url,
@@ -126,10 +130,11 @@ class RedirectedGet:
                 resolver=self._resolver,
             ) as response:
                 if self._user_host is not None:
-                    self._user_host.reached(guard)
+                    self._user_host.remember_address(guard)
                 yield response
         except (RetryRequest, DownloadFailed) as failure:
             error = failure.error if isinstance(failure, RetryRequest) else failure
+            # A download's own code would say nothing of a page or a manifest.
             code = None if error.code == DownloadFailed.code else error.code
             details = error.details | {"url": self.target.display_url}
             raise DiscoveryFailed(error.message, code=code, retryable=error.retryable, details=details) from None
@@ -148,10 +153,12 @@ class RedirectedGet:
             target = resolve_redirect(self.target, location)
         except BadUrl as error:
             raise self.error(f"{self.label} redirects to a URL that is not followed: {error}") from None
+
         if target.url in self._seen:
             raise self.error(f"{self.label}: redirects lead in a circle")
         if len(self._seen) > MAX_REDIRECTS:
             raise self.error(f"{self.label}: more than {MAX_REDIRECTS} redirects")
+
         self._seen.add(target.url)
         self.target = target
         if self._user_host is not None:
@@ -170,12 +177,14 @@ class RedirectedGet:
             raise self.error(message, encoding=coding[:40])
 
     async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the next bytes of the body, or ``b""`` at its end."""
+        """Return the next bytes of the body, or ``b""`` at its end.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` if the body breaks off.
+        """
         try:
-            return await response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            reason = failure_reason(error)
-        raise self.error(f"{self.label} was not read to its end: {reason}", retryable=True)
+            return await read_chunk(response)
+        except BrokenBody as broken:
+            raise self.error(f"{self.label} was not read to its end: {broken.reason}", retryable=True) from None
 
 
 async def fetch_public(
@@ -186,13 +195,14 @@ async def fetch_public(
     max_bytes: int,
     allow_private: bool = False,
 ) -> WebResource:
-    """Fetch the resource at ``url``, after redirects, within ``timeout`` seconds. Every host must have a public address
-    unless ``allow_private``; the address that is really connected to is checked. No cookies and no credentials are
-    sent.
+    """Fetch the resource at ``url``, following redirects, within ``timeout`` seconds.
+
+    Every host must have a public address unless ``allow_private``; the address that is really connected to is checked.
+    No cookies and no credentials are sent.
 
     Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
-    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
-
+    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address).
+    """
     try:
         target = parse(url)
     except BadUrl as error:
@@ -211,10 +221,12 @@ async def fetch_public(
                 if resource.follow_redirect(response):
                     continue
                 resource.raise_for_status(response)
+
                 body = bytearray()
                 while data := await resource.read_chunk(response):
                     body += data
                     if len(body) > max_bytes:
                         raise resource.error(f"{resource.label} is larger than {max_bytes} bytes", limit=max_bytes)
+
                 headers = {name: response.headers[name] for name in _HEADERS if response.headers.get(name)}
                 return WebResource(bytes(body), headers)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 from multidict import CIMultiDict
@@ -30,11 +30,13 @@ MAX_REDIRECTS = 5
 #: Status codes of redirects.
 REDIRECTS = (301, 302, 303, 307, 308)
 
+#: Function that returns the cookies for a URL, by name.
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
-"""Returns the cookies for a URL, by name."""
 
-_EXCERPT_BYTES = 4096
-_MEANING = {
+#: Bytes read of an error's body, and characters of it in a message.
+_EXCERPT_BYTES, _EXCERPT_CHARS = 4096, 200
+#: What a status means for a download.
+_MEANINGS = {
     401: "it wants other credentials than the app gave",
     403: "the app's credentials are not enough",
     404: "there is no such file",
@@ -64,6 +66,14 @@ class RetryRequest(Exception):
         super().__init__(error.message)
         self.error = error
         self.wait = wait
+
+
+class BrokenBody(Exception):
+    """Raised when a body cannot be read to its end. ``reason`` is in words, without any part of the request."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +163,19 @@ async def get(
     # Not the URL: its path and query may hold secrets.
     where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
     with span("GET", where, "client"):
+        all_headers = CIMultiDict(headers)
+        if propagate:
+            all_headers.update(propagation_headers())
         async with _session(guard, resolver, stall_timeout) as session:
             failure: Exception | None = None
             try:
-                all_headers = CIMultiDict(headers)
-                if propagate:
-                    all_headers.update(propagation_headers())
                 response = await session.get(url, headers=all_headers, allow_redirects=False)
-            except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
+            except (aiohttp.ClientError, OSError) as error:
                 failure = error
-            if failure is not None:  # outside `except`, so that aiohttp's error, which quotes the query, is not chained
-                _raise_no_answer(failure, guard, display_url, stall_timeout)
+            if failure is not None:
+                # Outside `except`, so that aiohttp's error, which quotes the query, is not chained.
+                raise _no_answer_error(failure, guard, display_url, stall_timeout)
+
             annotate({"http.response.status_code": response.status})
             try:
                 yield response
@@ -187,28 +199,35 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
     )
 
 
-def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:
+def _no_answer_error(
+    failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float
+) -> RetryRequest | DownloadFailed:
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
-        raise AddressBlocked(
+        return AddressBlocked(
             f"{display_url} was not fetched: its address {guard.blocked[-1]} is not public and not the one that "
             "the app itself was reached at; "
             "set ABP_ALLOW_PRIVATE_ADDRESSES=1 if downloads from private addresses are wanted",
             details=details | {"address": guard.blocked[-1]},
         )
     if isinstance(failure, TimeoutError):
-        raise RetryRequest(
-            DownloadFailed(
-                f"{display_url} gave no answer within {stall_timeout:g} s",
-                code="TIMEOUT",
-                retryable=True,
-                details=details,
-            )
-        )
+        message = f"{display_url} gave no answer within {stall_timeout:g} s"
+        return RetryRequest(DownloadFailed(message, code="TIMEOUT", retryable=True, details=details))
+
     message = f"{display_url} was not fetched: {failure_reason(failure)}"
     if isinstance(failure, aiohttp.ClientSSLError | aiohttp.ClientResponseError | aiohttp.InvalidURL):
-        raise DownloadFailed(message, details=details)
-    raise RetryRequest(DownloadFailed(message, retryable=True, details=details))
+        return DownloadFailed(message, details=details)
+    return RetryRequest(DownloadFailed(message, retryable=True, details=details))
+
+
+async def read_chunk(response: aiohttp.ClientResponse) -> bytes:
+    """Return the next bytes of a body, or ``b""`` at its end. Raises :class:`BrokenBody`."""
+    try:
+        return await response.content.readany()
+    except (aiohttp.ClientError, OSError) as error:
+        reason = failure_reason(error)
+    # Outside `except`, as in `get`.
+    raise BrokenBody(reason)
 
 
 def failure_reason(failure: Exception) -> str:
@@ -240,6 +259,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
     """
     if content_coding(response.headers):
         return ""
+
     data = b""
     is_whole = False
     try:
@@ -249,15 +269,18 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
                 is_whole = not chunk
                 data += chunk
     except (aiohttp.ClientError, OSError):
+        # The bytes that have arrived are enough.
         pass
-    # before the search for secrets, because a control character could split one
+
+    # Before the search for secrets, because a control character could split one.
     text = one_line(data.decode("utf-8", "replace"), len(data))
-    ordered = sorted(secrets, key=len, reverse=True)
-    for secret in ordered:
+    longest_first = sorted(secrets, key=len, reverse=True)
+    for secret in longest_first:
         text = text.replace(secret, "…")
-    if ordered and not is_whole:  # a secret may be cut off at the end
-        text = text[: -len(ordered[0])]
-    return text[:200]
+    if longest_first and not is_whole:
+        # A secret may be cut off at the end.
+        text = text[: -len(longest_first[0])]
+    return text[:_EXCERPT_CHARS]
 
 
 async def status_error(
@@ -265,24 +288,25 @@ async def status_error(
 ) -> RetryRequest | DownloadFailed:
     """Return the error for a response other than the file.
 
-    It is a :class:`RetryRequest` for 429 and 5xx, and a
-    :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
+    It is a :class:`RetryRequest` for 429 and 5xx, and a :class:`~transports.errors.UrlExpired` for 410, and for 401,
+    403 and 404 after ``expires_at``.
     """
     status = response.status
     late = request.seconds_past_expiry()
     if status == 410 or (late is not None and status in (401, 403, 404)):
         return url_expired(display_url, late, status)
+
     details: dict[str, object] = {"url": display_url, "status": status}
-    body = await body_excerpt(response, secrets, min(2.0, request.stall_timeout)) if status >= 400 else ""
-    if body:
-        details["body"] = body
-    meaning = f": {_MEANING[status]}" if status in _MEANING else ""
-    retryable = status == 429 or 500 <= status < 600
-    wait = retry_after(response.headers.get("Retry-After"), request.clock()) if retryable else None
-    error = DownloadFailed(
-        f"{display_url} answered {status_phrase(status)}{meaning}",
-        retryable=retryable,
-        retry_after=wait,
-        details=details,
-    )
-    return RetryRequest(error, wait) if retryable else error
+    if status >= 400:
+        body = await body_excerpt(response, secrets, min(2.0, request.stall_timeout))
+        if body:
+            details["body"] = body
+    message = f"{display_url} answered {status_phrase(status)}"
+    if status in _MEANINGS:
+        message += f": {_MEANINGS[status]}"
+
+    can_retry = status == 429 or 500 <= status < 600
+    if not can_retry:
+        return DownloadFailed(message, details=details)
+    wait = retry_after(response.headers.get("Retry-After"), request.clock())
+    return RetryRequest(DownloadFailed(message, retryable=True, retry_after=wait, details=details), wait)

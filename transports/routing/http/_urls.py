@@ -8,20 +8,19 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
+from typing import NamedTuple
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
 
 from yarl import URL
 
 from ...protocol._plain_text import redact_url
 from ._headers import one_line
 
-Origin: TypeAlias = tuple[str, str, int]
-"""Scheme, host, port (RFC 6454)."""
-
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECASE)
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: Characters that browsers strip from both ends of a URL.
+_CONTROLS_AND_SPACE = "".join(map(chr, range(33)))
 _PATH_SAFE = "/:@!$&'()*+,;=~-._%[]|"
 _QUERY_SAFE = _PATH_SAFE + "?"
 # Headers with credentials, the only ones that an app may set. Others control how a request travels, undo a check, or
@@ -49,6 +48,14 @@ class BadHeader(ValueError):
     """Raised for a header that may not be sent. Its text is the reason; it may hold the name, never the value."""
 
 
+class Origin(NamedTuple):
+    """Origin of a URL (RFC 6454)."""
+
+    scheme: str
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A parsed http(s) URL.
@@ -61,7 +68,7 @@ class Target:
 
     @property
     def origin(self) -> Origin:
-        return self.url.scheme, self.url.raw_host or "", self.url.port or 0
+        return Origin(self.url.scheme, self.url.raw_host or "", self.url.port or 0)
 
     @property
     def display_url(self) -> str:
@@ -76,39 +83,52 @@ def parse(text: str, base_url: str | None = None) -> Target:
     quoted. A numeric host in decimal, octal, hexadecimal or short form becomes a dotted address, as in every resolver.
     Raises :class:`BadUrl`.
     """
-    text = re.sub(r"[\t\r\n]", "", text.strip("".join(map(chr, range(33)))))
-    scheme = _SCHEME.match(text)
-    if scheme is None and base_url is None:
-        raise BadUrl("it is relative and the page it belongs to is not known")
-    if scheme is None and base_url is not None:
-        scheme = _SCHEME.match(base_url.strip())
-    name = scheme[1].lower() if scheme else "no"
-    if name not in ("http", "https"):
-        raise BadUrl(f"its scheme is {name[:20]}:, and only http: and https: can be fetched from outside the page")
+    text = re.sub(r"[\t\r\n]", "", text.strip(_CONTROLS_AND_SPACE))
+    match = _SCHEME.match(text)
+    if match is None:
+        if base_url is None:
+            raise BadUrl("it is relative and the page it belongs to is not known")
+        match = _SCHEME.match(base_url.strip())
+    scheme = match[1].lower() if match else "no"
+    if scheme not in ("http", "https"):
+        raise BadUrl(f"its scheme is {scheme[:20]}:, and only http: and https: can be fetched from outside the page")
+
     try:
         parts = urlsplit(urljoin(base_url or "", text))
-        authority = _host(parts.hostname or "")
-        if parts.port not in (None, {"http": 80, "https": 443}[name]):
-            authority += f":{parts.port}"
-        path = quote(parts.path or "/", safe=_PATH_SAFE, errors="surrogateescape")
-        query = quote(parts.query, safe=_QUERY_SAFE, errors="surrogateescape")
-        if query:
-            path += f"?{query}"
-        url = URL(f"{name}://{authority}{path}", encoded=True)
-        authorization = None
-        if parts.username is not None or parts.password is not None:
-            user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-            authorization = "Basic " + base64.b64encode(user.encode()).decode()
-        return Target(url, authorization)
+        return Target(_encoded_url(scheme, parts), _basic_authorization(parts))
     except BadUrl:
         raise
-    except ValueError:  # its text quotes the URL, which may hold a secret
+    except ValueError:
+        # Its text quotes the URL, which may hold a secret.
         raise BadUrl("it is not a valid URL") from None
 
 
+def _encoded_url(scheme: str, parts: SplitResult) -> URL:
+    """Return a URL without user info and fragment, and with its invalid characters quoted."""
+    authority = _canonical_host(parts.hostname or "")
+    default_port = 80 if scheme == "http" else 443
+    if parts.port not in (None, default_port):
+        authority += f":{parts.port}"
+    path = quote(parts.path or "/", safe=_PATH_SAFE, errors="surrogateescape")
+    query = quote(parts.query, safe=_QUERY_SAFE, errors="surrogateescape")
+    if query:
+        path += f"?{query}"
+    return URL(f"{scheme}://{authority}{path}", encoded=True)
+
+
+def _basic_authorization(parts: SplitResult) -> str | None:
+    """Return the user info of a URL as an ``Authorization`` header, or ``None`` without user info."""
+    if parts.username is None and parts.password is None:
+        return None
+    credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(credentials.encode()).decode()
+
+
 def resolve_redirect(source: Target, location: str) -> Target:
-    """Return the target of a ``Location``, or of a link on a page, at ``source``. Raises :class:`BadUrl` for user info
-    and for a step from https: to http:."""
+    """Return the target of a ``Location``, or of a link on a page, at ``source``.
+
+    Raises :class:`BadUrl` for user info, and for a step from https: to http:.
+    """
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")
@@ -117,21 +137,20 @@ def resolve_redirect(source: Target, location: str) -> Target:
     return target
 
 
-def _host(name: str) -> str:
+def _canonical_host(name: str) -> str:
     """Return a host in the form of a URL: IDNA, canonical IPv4, IPv6 in brackets."""
     if not name:
         raise BadUrl("it has no host")
-    raw = URL.build(scheme="http", host=name).raw_host or ""
-    if ":" in raw:
-        return f"[{raw}]"
-    if "%" in raw:
+    host = URL.build(scheme="http", host=name).raw_host or ""
+    if ":" in host:
+        return f"[{host}]"
+    if "%" in host:
         raise BadUrl("its host is not valid")
-    if _NUMERIC_HOST.fullmatch(raw):
-        try:
-            return socket.inet_ntoa(socket.inet_aton(raw.removesuffix(".")))
-        except OSError:
-            return raw
-    return raw
+    if _NUMERIC_HOST.fullmatch(host):
+        # A name such as 999.1.1.1 looks numeric, too.
+        with suppress(OSError):
+            return socket.inet_ntoa(socket.inet_aton(host.removesuffix(".")))
+    return host
 
 
 def origin_of(base_url: str | None) -> Origin | None:
@@ -145,14 +164,23 @@ def origin_of(base_url: str | None) -> Origin | None:
 
 
 def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
-    """Return ``url`` with the credentials ``extra`` added to its query. With ``keep`` (after a redirect), names that
-    the query has already keep their values."""
+    """Return ``url`` with the credentials ``extra`` added to its query.
+
+    With ``keep`` (after a redirect), names that the query has already keep their values.
+    """
     present = parse_qsl(url.raw_query_string, keep_blank_values=True)
-    names = {name for name, _ in present}
-    missing = [item for item in extra.items() if item not in present and not (keep and item[0] in names)]
+    present_names = {name for name, _ in present}
+    missing: list[tuple[str, str]] = []
+    for name, value in extra.items():
+        keeps_value = keep and name in present_names
+        if (name, value) not in present and not keeps_value:
+            missing.append((name, value))
     if not missing:
         return url
-    query = "&".join(filter(None, (url.raw_query_string, urlencode(missing, quote_via=quote))))
+
+    query = urlencode(missing, quote_via=quote)
+    if url.raw_query_string:
+        query = f"{url.raw_query_string}&{query}"
     return URL(f"{str(url).partition('?')[0]}?{query}", encoded=True)
 
 
@@ -170,25 +198,31 @@ def check_headers(headers: Mapping[str, str]) -> None:
 
 
 def secret_forms(*texts: str) -> set[str]:
-    """Return the forms in which the credentials ``texts`` could appear in a message: each as a whole, its words, its
-    quoted forms, and the decoded parts of ``Basic`` credentials. Forms of less than four characters are left out:
-    masking them would make a message unreadable."""
+    """Return the forms in which credentials could appear in a message.
+
+    These are the whole text, its words, the decoded parts of ``Basic`` credentials, and each of them quoted and
+    unquoted. Forms of less than four characters are left out: masking them would make a message unreadable.
+    """
     forms: set[str] = set()
     for text in texts:
         parts = [text, *text.split()]
         if text.startswith("Basic "):
-            with suppress(ValueError):  # the text after Basic need not be Base64
-                clear = base64.b64decode(text[6:] + "==").decode()
-                parts += [clear, *clear.split(":", 1)]
+            # The text after Basic need not be Base64. Too much padding is ignored.
+            with suppress(ValueError):
+                credentials = base64.b64decode(text.removeprefix("Basic ") + "==").decode()
+                parts += [credentials, *credentials.split(":", 1)]
         for part in parts:
             forms |= {part, quote(part), quote(part, safe=""), unquote(part)}
     return {form for form in forms if len(form) >= 4}
 
 
 def display_unparsed_url(text: str) -> str:
-    """Return a URL that could not be parsed, for a message. With an ``@``, which may follow user info, only its scheme
-    is returned."""
-    if "@" in text:
-        scheme = _SCHEME.match(text.strip())
-        return one_line(scheme[0] if scheme else "", 20) + "…"
-    return one_line(redact_url(text.strip()), 200)
+    """Return a URL that could not be parsed, for a message.
+
+    With an ``@``, which may follow user info, only its scheme is returned.
+    """
+    text = text.strip()
+    if "@" not in text:
+        return one_line(redact_url(text), 200)
+    scheme = _SCHEME.match(text)
+    return one_line(scheme[0] if scheme else "", 20) + "…"
