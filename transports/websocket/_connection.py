@@ -28,9 +28,9 @@ _PONG = _FIN | Opcode.PONG
 #: First bytes of control frames, and the maximum bytes of their payload (RFC 6455 §5.5).
 _CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _PONG}
 _MAX_CONTROL = 125
-#: Bytes per second that the slowest peer reads. A pong comes after all that was sent before the ping, and buffers on
-#: the way hide how much of it the peer has read. They hold some megabytes, so it gets a minute more at most.
-_SLOWEST, _MAX_EXTRA = 64 * 1024, 60.0
+#: Bytes per second that the slowest peer reads, and the seconds that it gets at most for what was sent before a ping.
+#: The pong comes after all of that, and buffers on the way, of some megabytes, hide how much the peer has read.
+_SLOWEST_RATE, _MAX_EXTRA = 64 * 1024, 60.0
 #: Bytes that the peer's system has acknowledged, in ``tcp_info`` of Linux. The write buffer of asyncio does not
 #: tell with TLS, which passes everything on at once.
 _ACKNOWLEDGED = slice(120, 128)
@@ -55,13 +55,19 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._end = 0  # of the bytes in the buffer
         self._response_tail = b""  # the last bytes of the response to the handshake
         self._reads_frames = False  # after the handshake, before the end
-        self._message: io.BytesIO | None = None  # a message that has begun
+
+        # The message that has begun, if any, and its current frame.
+        self._message: io.BytesIO | None = None
         self._is_text = False
         self._is_last_frame = False
-        self._missing = 0  # bytes of its current frame
+        self._missing = 0  # bytes of the frame
+
+        # For `receive`: messages that `on_message` has declined, and the exception that it raised.
         self._declined: deque[bytes] = deque()
-        self._changed = asyncio.Event()
         self._error: Exception | None = None
+        self._changed = asyncio.Event()
+
+        # For signs of life of the peer.
         self._is_slow = False  # the peer reads too slowly
         self._reads = 0  # reads from the socket so far
         self._sent = 0  # bytes of messages sent so far
@@ -83,9 +89,11 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             if self._error is not None:
                 raise self._error
             if self.protocol.close_expected():
-                await self.close()  # bounded in time, unlike a peer that does not close its side
+                # A peer might never close its side; this is bounded in time.
+                await self.close()
             if self.protocol.state is State.CLOSED:
                 raise self.protocol.close_exc
+
             self.transport.resume_reading()
             self._changed.clear()
             await self._changed.wait()
@@ -110,23 +118,29 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """
         data = bytes(self._buffer[: self._end])
         self._end = 0
-        before = self._response_tail
-        end = -1
+
+        # The blank line that ends the response may have begun in an earlier read.
+        tail = self._response_tail
+        blank_line = b"\r\n\r\n"
+        position = -1
         if self.protocol.state is State.CONNECTING:
-            end = (before + data).find(b"\r\n\r\n")
-        if end < 0:
-            self._response_tail = (before + data)[-3:]
+            position = (tail + data).find(blank_line)
+        if position < 0:
+            self._response_tail = (tail + data)[-len(blank_line) + 1 :]
             self.data_received(data)
             return False
-        end += 4 - len(before)
-        self.data_received(data[:end])
-        frames = data[end:]
-        if not self._is_open:  # an error, whose text follows
-            self.data_received(frames)
+
+        response_bytes = position + len(blank_line) - len(tail)
+        rest = data[response_bytes:]
+        self.data_received(data[:response_bytes])
+        if not self._is_open:
+            # The server refused; the text of its error follows.
+            self.data_received(rest)
             return False
+
         self._reads_frames = True
-        self._end = len(frames)
-        self._buffer[: self._end] = frames
+        self._end = len(rest)
+        self._buffer[: self._end] = rest
         return True
 
     def _read_frames(self) -> None:
@@ -137,38 +151,49 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         while self._reads_frames:
             if self._missing:
                 start = self._read_payload(start, end)
+
+            # The head has two bytes, and 2 or 8 more for a length that does not fit into 7 bits (RFC 6455 §5.2).
             if end - start < 2:
                 break
             first = buffer[start]
             length = buffer[start + 1]
             payload = start + 2
-            if 126 <= length < _MASKED:
+            if length >= _MASKED:
+                # A server must not mask its frames (RFC 6455 §5.1).
+                self._fail(CloseCode.PROTOCOL_ERROR, "masked frame")
+                break
+            if length >= 126:
                 payload += 2 if length == 126 else 8
                 if end < payload:
                     break
                 length = int.from_bytes(buffer[start + 2 : payload])
-            elif length >= _MASKED:  # as no server may
-                self._fail(CloseCode.PROTOCOL_ERROR, "masked frame")
-                break
+
             if first in _CONTROL and length <= _MAX_CONTROL:
                 if end < payload + length:
                     break
                 self._read_control(bytes(buffer[start : payload + length]))
                 start = payload + length
-            elif not self._is_expected(first & ~_FIN):
+                continue
+
+            opcode = first & ~_FIN
+            is_last = first >= _FIN
+            if not self._is_expected(opcode):
                 self._fail(CloseCode.PROTOCOL_ERROR, "unexpected frame")
             elif self._message_size() + length > self._message_limit:
                 self._fail(CloseCode.MESSAGE_TOO_BIG, f"over the limit of {self._message_limit} bytes")
-            elif self._message is None and first & _FIN and end >= payload + length:
+            elif self._message is None and is_last and end >= payload + length:
+                # The usual case: the whole message is in the buffer.
                 start = payload + length
-                self._deliver(bytes(buffer[payload:start]), first & ~_FIN == Opcode.TEXT)
+                self._deliver(bytes(buffer[payload:start]), opcode == Opcode.TEXT)
             else:
                 if self._message is None:
                     self._message = io.BytesIO()
-                    self._is_text = first & ~_FIN == Opcode.TEXT
-                self._is_last_frame = bool(first & _FIN)
+                    self._is_text = opcode == Opcode.TEXT
+                self._is_last_frame = is_last
                 self._missing = length
                 start = self._read_payload(payload, end)
+
+        # Unread bytes move to the beginning of the buffer. After the end of the connection they are of no use.
         self._end = 0
         if self._reads_frames:
             self._end = end - start
@@ -193,6 +218,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         end = min(end, start + self._missing)
         self._message.write(self._buffer[start:end])
         self._missing -= end - start
+
         if self._is_last_frame and not self._missing:
             message = self._message.getvalue()
             self._message = None
@@ -209,10 +235,12 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """End the connection because of an invalid frame (RFC 6455 §7.1.7). The library discards the rest."""
         self._reads_frames = False
         self.protocol.fail(code, reason)
-        self.data_received(b"")  # writes the closing frame and sets the deadline for the peer's answer
+        # Writes the closing frame, and sets the deadline for the peer's answer.
+        self.data_received(b"")
         self._changed.set()
 
     def _deliver(self, message: bytes, is_text: bool) -> None:
+        """Give a message to ``on_message``, or to :meth:`receive` if it declines or an earlier message still waits."""
         try:
             if not self._declined and self._on_message(message, is_text):
                 return
@@ -265,7 +293,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     async def keepalive(self) -> None:
         """Ping the peer every ``ping_interval`` seconds, and give it up if it is silent then.
 
-        In place of the library's, for which only the pong is a sign of life: that comes after a large message in
+        This replaces the library's, for which only the pong is a sign of life: that comes after a large message in
         either direction, and may take longer than any timeout.
         """
         assert self.ping_interval is not None and self.ping_timeout is not None
@@ -273,7 +301,9 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             await asyncio.sleep(self.ping_interval)
             if not self._is_open:
                 return
-            self.protocol.send_ping(self._sent.to_bytes(8))  # not ping(), which waits while the peer reads too slowly
+
+            # Not ping(), which waits while the peer reads too slowly.
+            self.protocol.send_ping(self._sent.to_bytes(8))
             self.send_data()
             if not await self._is_alive(self.ping_timeout):
                 self._fail(CloseCode.INTERNAL_ERROR, "no answer to a ping")
@@ -282,22 +312,26 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     async def _is_alive(self, timeout: float) -> bool:
         """Return whether a byte arrives, at most ``timeout`` seconds after the peer has read what was sent before."""
         reads = self._reads
-        ahead = max(self._sent - self._read_by_peer, 0)
-        patience = timeout + min(ahead / _SLOWEST, _MAX_EXTRA)
+        unread = max(self._sent - self._read_by_peer, 0)
+        patience = timeout + min(unread / _SLOWEST_RATE, _MAX_EXTRA)
+
+        # Bytes that are sent from now on prove nothing: the system of a stopped peer takes them, too.
         taken = self._bytes_taken()
-        end = taken + ahead  # what is sent later proves nothing: the system of a stopped peer takes it, too
+        last_proof = taken + unread
         silent_since = self.loop.time()
         while self._is_open and self._reads == reads:
             if self.loop.time() - silent_since > patience:
                 return False
             await asyncio.sleep(timeout / 10)
-            before = taken
+
+            taken_before = taken
             taken = self._bytes_taken()
-            if before < taken <= end:
+            if taken_before < taken <= last_proof:
                 silent_since = self.loop.time()
         return True
 
     def _bytes_taken(self) -> int:
+        """Return the number of bytes that have left for the peer: on Linux those that its system has acknowledged."""
         if sys.platform != "linux":
             return self._sent - self.transport.get_write_buffer_size()
         connection = self.transport.get_extra_info("socket")

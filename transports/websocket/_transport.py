@@ -2,8 +2,7 @@
 
 * :func:`open_connection` — the handshake, with its redirects.
 * :func:`open_error`, :func:`close_error`, :func:`lost_error` — failures as ABP errors.
-* :class:`Incoming` — delivery of messages.
-* :class:`WebSocketTransport` — all of these behind the Transport contract.
+* :class:`WebSocketTransport` — delivery of messages and reconnection, behind the Transport contract.
 
 Use: ``async with connect("wss://…") as app``, or with options of the transport::
 
@@ -18,7 +17,6 @@ import logging
 import re
 import ssl
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -80,26 +78,30 @@ async def open_connection(
     library. Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and the errors of the
     library.
     """
-    sent: Mapping[str, str] | None = headers
+    headers_to_send: Mapping[str, str] | None = headers
     async with asyncio.timeout(timeout):
         for _ in range(_MAX_REDIRECTS + 1):
             try:
-                return await _Handshake(url, additional_headers=sent, open_timeout=None, **options)
+                return await _Handshake(url, additional_headers=headers_to_send, open_timeout=None, **options)
             except InvalidStatus as refused:
                 locations = refused.response.headers.get_all("Location")
                 if refused.response.status_code not in (301, 302, 303, 307, 308) or len(locations) != 1:
                     raise
-            old = parse_uri(url)
-            url = _redirected(url, locations[0])
-            new = parse_uri(url)
-            if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
-                sent = None  # for good: the other origin chooses every later address
+
+            source = parse_uri(url)
+            url = _redirect_address(url, locations[0])
+            target = parse_uri(url)
+            if (source.secure, source.host, source.port) != (target.secure, target.host, target.port):
+                # For good: the other origin chooses every later address.
+                headers_to_send = None
     raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
 
 
-def _redirected(url: str, location: str) -> str:
-    """Return the address that ``url`` redirects to. Raises :class:`~transports.errors.ConnectFailed` for one that is
-    not followed."""
+def _redirect_address(url: str, location: str) -> str:
+    """Return the address that ``url`` redirects to.
+
+    Raises :class:`~transports.errors.ConnectFailed` for one that is not followed.
+    """
     try:
         target = urljoin(url, location)
         is_secure = parse_uri(target).secure
@@ -107,12 +109,14 @@ def _redirected(url: str, location: str) -> str:
         scheme, _, rest = urldefrag(location).url.partition(":")
         advice = "correct its redirect"
         if scheme.lower() in ("http", "https"):
-            advice = f"give {redact_url(f'ws{scheme[4:]}:{rest}')} if the app has moved there"
+            websocket_scheme = f"ws{scheme[4:]}"
+            advice = f"give {redact_url(f'{websocket_scheme}:{rest}')} if the app has moved there"
         reason = error.msg if isinstance(error, InvalidURI) else "it is not valid"
         raise ConnectFailed(
             f"{redact_url(url)} redirects to {redact_url(location)}, which is not the address of a WebSocket "
             f"({reason}); {advice}"
         ) from None
+
     if parse_uri(url).secure and not is_secure:
         raise ConnectFailed(
             f"{redact_url(url)} redirects to {redact_url(target)}, without TLS, which is not followed; give the final "
@@ -155,7 +159,9 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
         case OSError():
             reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
-    reason = error.msg if isinstance(error, InvalidURI) else first_line(error)  # its text has the whole address
+
+    # The text of an InvalidURI has the whole address, with its secrets.
+    reason = error.msg if isinstance(error, InvalidURI) else first_line(error)
     return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address")
 
 
@@ -167,77 +173,41 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
     """
     close = closed.rcvd or closed.sent
     code = close.code if close else 1006
-    ours = closed.sent is not None and not closed.rcvd_then_sent
-    if code == 1009 and ours:
+    is_ours = closed.sent is not None and not closed.rcvd_then_sent
+    if code == 1009 and is_ours:
         return TooLarge(
             f"the app sent a message over the limit of {max_bytes:,} bytes; "
             "raise max_bytes=, or have the app answer with a downloadUrl",
             details={"limit": max_bytes},
         )
-    if code == 1007 and ours:
+    if code == 1007 and is_ours:
         return ProtocolError("the app sent a text frame that is not valid UTF-8")
-    if code == 1002 and ours:
+    if code == 1002 and is_ours:
         return ProtocolError("the app sent frames that break RFC 6455")
-    if code == 1011 and ours:
+    if code == 1011 and is_ours:
         return lost_error(f"the app answered no ping for {format_seconds(silence)}", reconnects=reconnects)
+
     reason = ""
     if closed.rcvd and closed.rcvd.reason:
         reason = f": {closed.rcvd.reason[:80]}"
     return lost_error(f"the connection is gone (code {code}{reason})", reconnects=reconnects)
 
 
-def lost_error(what: str, *, reconnects: bool) -> Disconnected:
-    """Return the error for a lost connection: ``what`` happened, with advice on reconnecting."""
-    return Disconnected(f"{what}; {'it is opened again' if reconnects else 'connect again'}")
+def lost_error(event: str, *, reconnects: bool) -> Disconnected:
+    """Return the error for a connection that was lost by an ``event``, in words, with advice on reconnecting."""
+    advice = "it is opened again" if reconnects else "connect again"
+    return Disconnected(f"{event}; {advice}")
 
 
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
-class Incoming:
-    """Delivery of messages: replies to ``pending``, events of the app to ``events``, which ends with ``None``.
-
-    Other messages are logged and counted.
-    """
-
-    def __init__(self) -> None:
-        self.pending = PendingReplies()
-        self.events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._unknown: Counter[str] = Counter()
-
-    def deliver(self, message: Message) -> None:
-        outcome = self.pending.deliver(message)
-        if outcome == "delivered":
-            return
-        if outcome != "event":
-            # late replies are normal: they belong to calls that were cancelled or timed out
-            level = logging.INFO if outcome == "late" else logging.WARNING
-            logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
-        elif message.type in ("notification", "progress", "elicitation/request"):
-            self.events.put_nowait(message)
-        else:
-            self._unknown[message.type] += 1
-            if self._unknown[message.type] == 1:
-                logger.warning(
-                    "ignored a message of the unknown type %r; more of them are ignored quietly", message.type
-                )
-
-    def refuse(self, data: bytes, reason: Exception) -> None:
-        """Reject an unreadable message. The request that it answers fails now, not at its timeout."""
-        error = reason
-        if not isinstance(error, ProtocolError):
-            error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
-        self.pending.counts["unreadable"] += 1
-        request_id = answered_request(data)
-        if request_id is not None:
-            self.pending.fail(request_id, error)
-        logger.warning("%s", error.message)
-
-
 def answered_request(data: bytes) -> str | None:
     """Return the id near the beginning or the end of an unparsable message; ``None`` if there is none."""
     match = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
-    return match[1].decode(errors="replace") if match else None
+    if match is None:
+        return None
+    return match[1].decode(errors="replace")
 
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
@@ -294,7 +264,8 @@ class WebSocketTransport(Transport):
         self._headers = dict(headers or {})
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        max_size = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
+        # Base64 is a third longer than the content; 1 MiB is for the rest of the message.
+        max_size = max_bytes * 4 // 3 + (1 << 20)
         self._options: dict[str, Any] = {
             "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
             "origin": Origin(origin) if origin is not None else None,
@@ -310,8 +281,10 @@ class WebSocketTransport(Transport):
             self._options["ssl"] = ssl
         self._connection: Connection | None = None
         self._read_task: asyncio.Task[None] | None = None
-        self._incoming = Incoming()
-        self._pending, self._events = self._incoming.pending, self._incoming.events
+        self._pending = PendingReplies()
+        #: Events of the app and changes of the connection. ``None`` is the end.
+        self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._unknown_types: set[str] = set()
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
 
@@ -319,11 +292,14 @@ class WebSocketTransport(Transport):
     def url(self) -> str | None:
         """HTTP address of the app, the base of relative download URLs."""
         parts = urlsplit(self._target)
-        return urlunsplit(parts._replace(scheme={"ws": "http", "wss": "https"}[parts.scheme]))
+        scheme = "https" if parts.scheme == "wss" else "http"
+        return urlunsplit(parts._replace(scheme=scheme))
 
     def receiver(self, message: Message) -> str | None:
         """Return the HTTP address of the current connection, which a redirect may have changed."""
-        return self.url if self._connection is None else _http_address(self._connection)
+        if self._connection is None:
+            return self.url
+        return _http_address(self._connection)
 
     @property
     def server_address(self) -> tuple[str, int] | None:
@@ -350,28 +326,30 @@ class WebSocketTransport(Transport):
         self._state = "connecting"
         self._connection = await self._connect()
         self._state = "open"
-        self._read_task = begin(self._run(self._connection), self._fail)
+        self._read_task = begin(self._keep_connected(self._connection), self._fail)
 
     async def _connect(self) -> Connection:
         try:
             connection = await open_connection(
                 self._target, headers=self._headers, timeout=self._timeout, options=self._options
             )
-        except (InvalidURI, InvalidHandshake, OSError) as error:  # TimeoutError and SSLError are kinds of OSError
+        except (InvalidURI, InvalidHandshake, OSError) as error:
+            # TimeoutError and SSLError are kinds of OSError.
             raise open_error(self._target, error, timeout=self._timeout) from None
         assert isinstance(connection, Connection)
         return connection
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    async def _run(self, connection: Connection | None) -> None:
+    async def _keep_connected(self, connection: Connection | None) -> None:
         """Read until the transport is closed, and reopen the connection when it breaks."""
         while connection is not None:
-            error = await self._read(connection)
+            error = await self._receive_until_closed(connection)
             self._connection = None
             self._pending.fail_all(error)
             if self._state == "closed" or not self._reconnect:
                 break
+
             self._set_state("reconnecting", error)
             connection = await self._connect_again()
             if connection is not None:
@@ -381,8 +359,9 @@ class WebSocketTransport(Transport):
         self._events.put_nowait(None)
 
     def _fail(self, error: BaseException) -> None:
-        """End the requests and events that nobody reads any more."""
-        self._connection, self._state = None, "closed"
+        """End the requests and events after a bug in the task that reads the connection."""
+        self._connection = None
+        self._state = "closed"
         self._pending.fail_all(Disconnected(f"reading the connection failed ({type(error).__name__}); connect again"))
         self._events.put_nowait(None)
 
@@ -400,18 +379,20 @@ class WebSocketTransport(Transport):
         lost_at = time.monotonic()
         for attempt in count(1):
             is_recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
-            await asyncio.sleep(backoff_delay(attempt, _SHORT_DELAY if is_recent else MAX_DELAY))
+            max_delay = _SHORT_DELAY if is_recent else MAX_DELAY
+            await asyncio.sleep(backoff_delay(attempt, max_delay))
             if self._state == "closed":
                 break
             try:
                 return await self._connect()
             except ConnectFailed:
                 pass
-            except Exception:  # without this, a bug here would leave a transport that is "reconnecting" for ever
+            except Exception:
+                # Without this, a bug here would leave a transport that is "reconnecting" for ever.
                 logger.exception("connecting to %s again failed", redact_url(self._target))
         return None
 
-    async def _read(self, connection: Connection) -> ABPError:
+    async def _receive_until_closed(self, connection: Connection) -> ABPError:
         """Receive messages until the connection ends. Return the error that ended it."""
         try:
             while True:
@@ -419,11 +400,13 @@ class WebSocketTransport(Transport):
         except ConnectionClosed as closed:
             return self._close_error(closed)
         except UnicodeDecodeError:
-            await connection.close(1007)  # RFC 6455 §8.1
+            # RFC 6455 §8.1.
+            await connection.close(1007)
             return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
             return lost_error(f"the connection broke ({type(error).__name__})", reconnects=self._reconnect)
-        except Exception:  # without this, a bug here would leave a connection that looks open and reads nothing
+        except Exception:
+            # Without this, a bug here would leave a connection that looks open and reads nothing.
             logger.exception("reading %s failed", redact_url(self._target))
             await connection.close(1011)
             return lost_error("reading from the connection failed, so it was closed", reconnects=self._reconnect)
@@ -442,9 +425,9 @@ class WebSocketTransport(Transport):
             message = decode_envelope(data)
         except Exception as error:  # noqa: BLE001 - any failure concerns this message only
             data.decode()  # raises UnicodeDecodeError
-            self._incoming.refuse(data, error)
+            self._refuse(data, error)
         else:
-            self._incoming.deliver(message)
+            self._deliver(message)
         return True
 
     async def _handle_large(self, data: bytes) -> None:
@@ -453,9 +436,35 @@ class WebSocketTransport(Transport):
             message = await asyncio.to_thread(decode_envelope, data)
         except Exception as error:  # noqa: BLE001 - as above
             await asyncio.to_thread(data.decode)
-            self._incoming.refuse(data, error)
+            self._refuse(data, error)
         else:
-            self._incoming.deliver(message)
+            self._deliver(message)
+
+    def _deliver(self, message: Message) -> None:
+        """Give a reply to its request, and an event of the app to :meth:`events`. Other messages are logged."""
+        outcome = self._pending.deliver(message)
+        if outcome == "delivered":
+            return
+        if outcome != "event":
+            # Late replies are normal: they belong to calls that were cancelled or timed out.
+            level = logging.INFO if outcome == "late" else logging.WARNING
+            logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
+        elif message.type in ("notification", "progress", "elicitation/request"):
+            self._events.put_nowait(message)
+        elif message.type not in self._unknown_types:
+            self._unknown_types.add(message.type)
+            logger.warning("ignored a message of the unknown type %r; more of them are ignored quietly", message.type)
+
+    def _refuse(self, data: bytes, reason: Exception) -> None:
+        """Reject an unreadable message. The request that it answers fails now, not at its timeout."""
+        error = reason
+        if not isinstance(error, ProtocolError):
+            error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
+        self._pending.counts["unreadable"] += 1
+        request_id = answered_request(data)
+        if request_id is not None:
+            self._pending.fail(request_id, error)
+        logger.warning("%s", error.message)
 
     async def events(self) -> AsyncIterator[Message]:
         """Yield events of the app and changes of the connection, in order, until the transport is closed."""
@@ -481,8 +490,8 @@ class WebSocketTransport(Transport):
         """Send a message now, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
         connection = self._connection
         if connection is None:
-            then = "" if self._state == "reconnecting" else "; connect again"
-            raise Disconnected(f"the connection is {self._state}{then}", sent=False)
+            advice = "" if self._state == "reconnecting" else "; connect again"
+            raise Disconnected(f"the connection is {self._state}{advice}", sent=False)
         if message.origins is not None:
             address = _http_address(connection)
             if origin_of(address) not in message.origins:
@@ -493,7 +502,8 @@ class WebSocketTransport(Transport):
         return None
 
     async def _send_later(self, connection: Connection, message: Message) -> None:
-        async with self._send_lock:  # messages wait here unencoded: a slow peer costs time, not memory
+        # Messages wait here unencoded: a slow peer costs time, not memory.
+        async with self._send_lock:
             if message.content:
                 text = await asyncio.to_thread(encode_envelope, message)
             else:
@@ -506,15 +516,17 @@ class WebSocketTransport(Transport):
     async def aclose(self) -> None:
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
         self._state = "closed"
-        connection, reader = self._connection, self._read_task
+        connection = self._connection
         if connection is not None:
             try:
                 async with asyncio.timeout(self._close_timeout):
                     await connection.close()
-            except TimeoutError:  # the peer does not read, so the close frame waits behind everything sent before
+            except TimeoutError:
+                # The peer does not read, so the close frame waits behind everything sent before.
                 connection.transport.abort()
-        if reader is not None:
-            await cancel_and_wait((reader,))
+
+        if self._read_task is not None:
+            await cancel_and_wait((self._read_task,))
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
