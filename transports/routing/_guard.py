@@ -8,6 +8,7 @@ UTF-8.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -24,12 +25,15 @@ MIN_BYTES = 64
 MIN_AGENT_BYTES = 1024
 #: Minimum share in bytes of each kept item of a list; of each field of an object, too, if all fields fit with that.
 _MIN_SHARE = 256
+#: The same for a field of an object whose fields do not all fit.
+_MIN_FIELD_SHARE = 16
 _ELLIPSIS = "…"
 #: The end of a text that was cut, as docs/requirements.md R2-4.4 has it.
 TRUNCATION_SUFFIX = "\n... [truncated: {truncated_chars} chars]"
 #: Types of values without texts.
 _SHORT = frozenset((int, float, bool, type(None)))
-_MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can be cut to
+#: Bytes of "…" with its quotes, the smallest that a value can be cut to.
+_MIN_VALUE = 5
 
 
 def json_size(value: object) -> int:
@@ -47,7 +51,8 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
         raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
     try:
         return _fit(value, max_bytes, suffix)
-    except (RecursionError, ValueError):  # of this function, or of the encoder
+    except (RecursionError, ValueError):
+        # The encoder raises ValueError.
         return _ELLIPSIS
 
 
@@ -57,29 +62,32 @@ def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX)
     A suffix that is longer than ``max_chars`` becomes "…". Returns the same object if no text is longer. A value that
     is nested too deeply to be cut, hundreds of levels, becomes "…"."""
     try:
-        return _cut_texts(value, max_chars, suffix) if _has_longer(value, max_chars) else value
+        if not _has_longer_text(value, max_chars):
+            return value
+        return _cut_texts(value, max_chars, suffix)
     except RecursionError:
         return _ELLIPSIS
 
 
-def _has_longer(value: JSONValue, max_chars: int) -> bool:
+def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
     if isinstance(value, str):
         return len(value) > max_chars
     if not isinstance(value, dict | list):
         return False
     for item in value.values() if isinstance(value, dict) else value:
+        # Most values are texts and numbers, and a call for each would take long.
         kind = type(item)
-        if kind is str:  # looked at here, since most values are texts and numbers, and a call for each takes long
+        if kind is str:
             if len(cast(str, item)) > max_chars:
                 return True
-        elif kind not in _SHORT and _has_longer(item, max_chars):
+        elif kind not in _SHORT and _has_longer_text(item, max_chars):
             return True
     return False
 
 
 def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
     if isinstance(value, str):
-        return value if len(value) <= max_chars else _shortened(value, max_chars, suffix)
+        return _shorten_text(value, max_chars, suffix)
     if isinstance(value, dict):
         return {name: _cut_texts(item, max_chars, suffix) for name, item in value.items()}
     if isinstance(value, list):
@@ -87,9 +95,18 @@ def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
     return value
 
 
-def _shortened(text: str, max_chars: int, suffix: str) -> str:
-    room = max_chars - len(_cut(text, 0, suffix))
-    return text[: max_chars - 1] + _ELLIPSIS if room < 0 else _cut(text, room, suffix)
+def _shorten_text(text: str, max_chars: int, suffix: str) -> str:
+    if len(text) <= max_chars:
+        return text
+    room = max_chars - len(_cut_text(text, 0, suffix))
+    if room < 0:
+        return text[: max_chars - 1] + _ELLIPSIS
+    return _cut_text(text, room, suffix)
+
+
+def _cut_text(text: str, chars: int, suffix: str) -> str:
+    """Return the first characters of a text, and the suffix with the number of the others."""
+    return text[:chars] + suffix.replace("{truncated_chars}", str(len(text) - chars))
 
 
 def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
@@ -97,49 +114,50 @@ def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
     if _fits(value, room):
         return value
     if isinstance(value, dict):
-        return _object(value, room, suffix)
+        return _fit_object(value, room, suffix)
     if isinstance(value, list):
-        return _list(value, room, suffix)
-    return _text(value if isinstance(value, str) else encode_json(value).decode(), room, suffix)
+        return _fit_list(value, room, suffix)
+    if isinstance(value, str):
+        return _fit_text(value, room, suffix)
+    return _fit_text(encode_json(value).decode(), room, suffix)
 
 
 def _fits(value: JSONValue, room: int) -> bool:
-    if isinstance(value, str) and len(value) + 2 > room:  # no need to encode megabytes
+    # A text needs a byte for each character, and two for its quotes: megabytes need not be encoded to know that.
+    if isinstance(value, str) and len(value) + 2 > room:
         return False
     return json_size(value) <= room
 
 
-def _text(text: str, room: int, suffix: str) -> str:
-    low, high = 0, min(len(text), room)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if json_size(_cut(text, middle, suffix)) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return _or_ellipsis(_cut(text, low, suffix), room)
-
-
-def _cut(text: str, chars: int, suffix: str) -> str:
-    return text[:chars] + suffix.replace("{truncated_chars}", str(len(text) - chars))
+def _fit_text(text: str, room: int, suffix: str) -> str:
+    """Return as many first characters as fit into ``room``, and the suffix."""
+    lengths = range(min(len(text), room) + 1)
+    fitting = bisect_right(lengths, room, key=lambda chars: json_size(_cut_text(text, chars, suffix)))
+    return _or_ellipsis(_cut_text(text, max(fitting - 1, 0), suffix), room)
 
 
 def _or_ellipsis(text: str, room: int) -> str:
-    return text if json_size(text) <= room else _ELLIPSIS
+    if json_size(text) <= room:
+        return text
+    return _ELLIPSIS
 
 
-def _list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
+def _fit_list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
     """Return the first items, each with a readable share, and the number of the others."""
-    room -= 2
-    min_share = min(_MIN_SHARE, room // 2)
-    sizes = _sizes_of_first(items, room, min_share)
+    room_inside = room - len("[]")
+    min_share = min(_MIN_SHARE, room_inside // 2)
+    sizes = _sizes_of_first(items, room_inside, min_share)
     if len(sizes) < len(items):
-        sizes = _sizes_of_first(items, room - json_size(_more_items(len(items))) - 1, min_share)
+        room_for_items = room_inside - json_size(_more_items(len(items))) - len(",")
+        sizes = _sizes_of_first(items, room_for_items, min_share)
     if not sizes or min_share < _MIN_VALUE:
-        return _or_ellipsis(f"[{_ELLIPSIS} {len(items):,} items]", room + 2)
-    left = len(items) - len(sizes)
-    more: list[JSONValue] = [_more_items(left)] if left else []
-    shares = _shares(sizes, room - len(sizes) - sum(json_size(item) + 1 for item in more))
+        return _or_ellipsis(f"[{_ELLIPSIS} {len(items):,} items]", room)
+
+    more: list[JSONValue] = []
+    if len(sizes) < len(items):
+        more.append(_more_items(len(items) - len(sizes)))
+        room_inside -= json_size(more[0]) + len(",")
+    shares = _divide(room_inside - len(sizes), sizes)
     return [*(_fit(item, share, suffix) for item, share in zip(items, shares, strict=False)), *more]
 
 
@@ -152,37 +170,46 @@ def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> li
     sizes: list[int] = []
     for item in items:
         size = json_size(item)
-        room -= min(size, min_share) + 1
+        room -= min(size, min_share) + len(",")
         if room < 0:
             break
         sizes.append(size)
     return sizes
 
 
-def _object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValue:
+def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValue:
     """Return all fields, each cut as far as needed; if even that does not fit, the fields that fit."""
-    room -= 2
-    sizes = {name: (json_size(name) + 2, json_size(value)) for name, value in fields.items()}
+    room_inside = room - len("{}")
+    key_sizes = {name: json_size(name) + len(":,") for name in fields}
+    value_sizes = {name: json_size(value) for name, value in fields.items()}
+
+    def min_size(name: str, share: int) -> int:
+        return key_sizes[name] + min(value_sizes[name], share)
+
     names: list[str] = []
     more: dict[str, JSONValue] = {}
-    for min_share in (_MIN_SHARE, 64, 16, _MIN_VALUE):
-        if sum(key + min(size, min_share) for key, size in sizes.values()) <= room:
+    for min_share in (_MIN_SHARE, 64, _MIN_FIELD_SHARE, _MIN_VALUE):
+        if sum(min_size(name, min_share) for name in fields) <= room_inside:
             names = list(fields)
             break
     else:
         more_key = _ELLIPSIS
         while more_key in fields:
             more_key += _ELLIPSIS
-        free = room - json_size(more_key) - json_size(_more_fields(len(fields))) - 2
-        for name, (key, size) in sizes.items():
-            if key + min(size, 16) <= free:
+        free = room_inside - json_size(more_key) - json_size(_more_fields(len(fields))) - len(":,")
+        for name in fields:
+            size = min_size(name, _MIN_FIELD_SHARE)
+            if size <= free:
                 names.append(name)
-                free -= key + min(size, 16)
-        more = {more_key: _more_fields(len(fields) - len(names))}
-        room -= json_size(more) - 1
-    if not names:
-        return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room + 2 + (json_size(more) - 1 if more else 0))
-    shares = _shares([sizes[name][1] for name in names], room - sum(sizes[name][0] for name in names))
+                free -= size
+        if not names:
+            return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room)
+        more[more_key] = _more_fields(len(fields) - len(names))
+        # Its braces are not needed, but a comma is.
+        room_inside -= json_size(more) - len("{}") + len(",")
+
+    room_for_values = room_inside - sum(key_sizes[name] for name in names)
+    shares = _divide(room_for_values, [value_sizes[name] for name in names])
     return {name: _fit(fields[name], share, suffix) for name, share in zip(names, shares, strict=True)} | more
 
 
@@ -190,11 +217,12 @@ def _more_fields(count: int) -> str:
     return f"{count:,} more fields"
 
 
-def _shares(sizes: Sequence[int], room: int) -> list[int]:
+def _divide(room: int, sizes: Sequence[int]) -> list[int]:
     """Divide ``room`` among values of these sizes: small values get their size, the others equal shares."""
     shares = [0] * len(sizes)
     left = len(sizes)
-    for index in sorted(range(left), key=sizes.__getitem__):
+    # The smallest first, since what it does not use is for the others.
+    for index in sorted(range(len(sizes)), key=sizes.__getitem__):
         shares[index] = min(sizes[index], room // left)
         room -= shares[index]
         left -= 1
