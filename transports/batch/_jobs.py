@@ -136,20 +136,24 @@ def shown_path(path: Path) -> str:
 #: Fields of one line, row or object, both the kit's own and carried ones. Each carried field becomes a column.
 MAX_FIELDS = 1000
 _JOB_FIELDS = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
+#: Values of a boolean field. The keys ``True`` and ``False`` also match the numbers 1 and 0.
 _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 
 
 def job_document(job: Job) -> dict[str, JSONValue]:
     """Return the job as a JSON object for :func:`parse_job`, without unset fields."""
     document: dict[str, JSONValue] = {**job.carried, "capability": job.capability, "params": dict(job.params)}
-    optional: dict[str, JSONValue] = {
-        "target": job.target,
-        "id": job.id,
-        "files": {place: str(path) for place, path in job.files.items()},
-        "timeout": job.timeout,
-        "idempotent": job.idempotent,
-    }
-    return document | {name: value for name, value in optional.items() if value not in (None, {}, False)}
+    if job.target is not None:
+        document["target"] = job.target
+    if job.id is not None:
+        document["id"] = job.id
+    if job.files:
+        document["files"] = {place: str(path) for place, path in job.files.items()}
+    if job.timeout:
+        document["timeout"] = job.timeout
+    if job.idempotent:
+        document["idempotent"] = True
+    return document
 
 
 def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
@@ -181,13 +185,9 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
             carried[name] = cast(JSONValue, value)
     if is_deeper([params, carried], MAX_DEPTH):
         raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
-    job_id = fields.get("id")
-    if isinstance(job_id, int):
-        job_id = str(job_id)
-    elif job_id is not None:
-        job_id = _text_field(fields, "id")
 
     folder = folder or Path()
+    job_id = _parse_id(fields)
     return Job(
         capability=_text_field(fields, "capability", hint=_spelling_hint("capability", fields)),
         params=params,
@@ -238,22 +238,35 @@ def _text_field(
     return value
 
 
+def _parse_id(fields: Mapping[str, object]) -> str | None:
+    """Return the ``id`` of a job, which may be an integer in the input."""
+    job_id = fields.get("id")
+    if job_id is None:
+        return None
+    if isinstance(job_id, int):
+        return str(job_id)
+    return _text_field(fields, "id")
+
+
 def _json_or_text(value: object) -> JSONValue:
+    """Return the cell of a table as JSON if it is the text of a JSON value, otherwise unchanged."""
     if isinstance(value, str):
-        try:
+        with suppress(ProtocolError):
             return cast(JSONValue, decode_json(value))
-        except ProtocolError:
-            return value
     return cast(JSONValue, value)
 
 
 def _parse_timeout(value: object) -> float | None:
+    """Return a timeout in seconds, given as a number or as its text."""
     if value is None:
         return None
+
     seconds = math.nan
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    is_number_or_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if is_number_or_text:
+        # Text may be no number, and an integer may be too large for a float.
         with suppress(ValueError, OverflowError):
-            seconds = float(value)
+            seconds = float(cast(str | float, value))
     if not is_timeout(seconds):
         raise UsageError(f"timeout must be a positive number of seconds, at most {MAX_TIMEOUT:,}")
     return seconds
@@ -308,9 +321,14 @@ class Outcome:
         ``unknown`` if its answer could not be read or stored, unless it is idempotent: ``failed`` means that it may be
         run again by hand."""
         if not isinstance(error, ABPError):
-            state = State.UNKNOWN if sent else State.FAILED
-            text = f"{type(error).__name__}: {error}"
-            return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
+            return cls(
+                job,
+                State.UNKNOWN if sent else State.FAILED,
+                error_code="INTERNAL_ERROR",
+                error=f"{type(error).__name__}: {error}",
+                attempts=attempts,
+                milliseconds=milliseconds,
+            )
 
         # An app wrote the details of a CapabilityError, which proves that it received the call.
         if not isinstance(error, CapabilityError):
@@ -323,7 +341,9 @@ class Outcome:
         is_refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         is_temporary = error.retryable or isinstance(error, ConnectFailed)
         has_not_run = not sent or is_refused
-        stored = error.result.artifacts.values() if error.result is not None else ()
+        artifacts: tuple[ArtifactRef, ...] = ()
+        if error.result is not None:
+            artifacts = tuple(ref for ref in error.result.artifacts.values() if isinstance(ref, ArtifactRef))
         return cls(
             job,
             state,
@@ -331,7 +351,7 @@ class Outcome:
             error=error.message,
             attempts=attempts,
             milliseconds=milliseconds,
-            artifacts=tuple(ref for ref in stored if isinstance(ref, ArtifactRef)),
+            artifacts=artifacts,
             retry_after=error.retry_after,
             retryable=is_temporary and (has_not_run or job.idempotent),
         )
@@ -342,9 +362,13 @@ class Outcome:
         if self.error_code is not None:
             rows.append(("error", f"{self.error or ''} [{self.error_code}]".lstrip()))
         rows += [("attempts", self.attempts), ("time", f"{self.milliseconds / 1000:,.2f} s")]
-        if self.result is not None:  # which has the capability as its title
+        if self.result is not None:
+            # The result has the capability as its title.
             return notebook.table(("", ""), rows, title=self.job.id or "") + self.result._repr_html_()
-        title = f"{self.job.capability} ({self.job.id})" if self.job.id else self.job.capability
+
+        title = self.job.capability
+        if self.job.id:
+            title += f" ({self.job.id})"
         table = notebook.table(("", ""), rows, title=title)
         if not self.artifacts:
             return table
@@ -352,9 +376,9 @@ class Outcome:
 
     def files(self) -> list[dict[str, object]]:
         """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) if known."""
-        fields = [*self.result.artifacts] if self.result is not None else []
-        if len(fields) != len(self.artifacts):
+        if self.result is None or len(self.result.artifacts) != len(self.artifacts):
             return [ref.as_dict() for ref in self.artifacts]
+        fields = self.result.artifacts.keys()
         return [{"field": field, **ref.as_dict()} for field, ref in zip(fields, self.artifacts, strict=True)]
 
 

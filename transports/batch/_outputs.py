@@ -44,35 +44,38 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
     They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
     report columns or fields that may be meant as parameters."""
-    existing = added.lines - added.jobs - added.copies
     notes = []
     if added.copies:
         are_copies = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
         notes.append(f"{added.copies} of {added.lines} lines {are_copies}; each job runs once")
+    existing = added.lines - added.jobs - added.copies
     if existing:
         are_jobs = "is a job" if existing == 1 else "are jobs"
         notes.append(f"{existing} of {added.lines} lines {are_jobs} that the run has already")
     if added.replaced:
         lines_are = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
         notes.append(f"{lines_are} replaced by one of the same id")
-    if not added.known:
-        first: list[Job] = []
-        # The input may have become unreadable. That does not matter: its jobs are in the run.
-        with suppress(ABPError):
-            first = first_jobs(path)
-        are_mostly_copies = added.copies * 2 > added.lines
-        have_parameters = any(job.params or job.files for job in first)
-        if are_mostly_copies or not have_parameters:
-            notes += _parameter_hints(name for job in first for name in job.carried)
+    if added.known:
+        return notes
+
+    jobs: list[Job] = []
+    # The input may have become unreadable. That does not matter: its jobs are in the run.
+    with suppress(ABPError):
+        jobs = first_jobs(path)
+    are_mostly_copies = added.copies * 2 > added.lines
+    have_parameters = any(job.params or job.files for job in jobs)
+    if are_mostly_copies or not have_parameters:
+        notes += _parameter_hints(name for job in jobs for name in job.carried)
     return notes
 
 
 def _parameter_hints(names: Iterable[str]) -> list[str]:
     """Return hints for carried fields that may be meant as parameters, at most ten."""
-    return [
-        f"{name} is carried along, not a parameter; name it params.{_parameter_name(name)} if it is one"
-        for name in sorted(set(names))[:_MAX_HINTS]
-    ]
+    hints = []
+    for name in sorted(set(names))[:_MAX_HINTS]:
+        parameter = f"params.{_parameter_name(name)}"
+        hints.append(f"{name} is carried along, not a parameter; name it {parameter} if it is one")
+    return hints
 
 
 def _parameter_name(name: str) -> str:

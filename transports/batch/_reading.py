@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, NamedTuple
 
 from ..errors import ABPError, LedgerError, UsageError
 from ..protocol._strict_json import encode_json, json_lines
@@ -44,72 +44,95 @@ class Limits:
 LIMITS = Limits()
 
 
-class Refused:
-    """Invalid lines of the input at ``path``. Lines with the same fault are reported together."""
+class _InvalidLines:
+    """Invalid lines or rows of the input at ``path``. Lines with the same fault are reported together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._count = 0
-        self._faults: dict[str, _Places] = {}
+        self._lines_by_fault: dict[str, _LinesWithFault] = {}
 
-    def add(self, place: str, fault: str) -> None:
-        """Add a fault at a place: ``line 3`` and ``: capability is missing``, or ``line 3`` and `` has a fault``."""
+    def add(self, number: int, fault: str) -> None:
+        """Add the fault of a line. ``fault`` follows the words "line 3": ``: a field is missing``, `` is not JSON``."""
         self._count += 1
-        kind, number = place.split()
         leading_space = " " if fault.startswith(" ") else ""
         fault = leading_space + " ".join(fault.split())
         if len(fault) > LIMITS.fault_chars:
             fault = fault[: LIMITS.fault_chars] + "…"
-        has_room = len(self._faults) < LIMITS.faults
-        if fault in self._faults or has_room:
-            self._faults.setdefault(fault, _Places(kind)).add(int(number))
+
+        if fault not in self._lines_by_fault:
+            if len(self._lines_by_fault) >= LIMITS.faults:
+                return
+            kind = "row" if _is_parquet(self._path) else "line"
+            self._lines_by_fault[fault] = _LinesWithFault(fault, kind)
+        self._lines_by_fault[fault].add(number)
 
     def check(self) -> None:
-        """Raise :class:`~transports.errors.UsageError` if a line was refused."""
-        faults = [f"{places}{places.joined(fault)}" for fault, places in self._faults.items()]
+        """Raise :class:`~transports.errors.UsageError` if there is an invalid line."""
+        if not self._count:
+            return
+        reports = [str(lines) for lines in self._lines_by_fault.values()]
         if self._count == 1:
-            raise UsageError(f"{self._path}, {faults[0]}; nothing was run: correct it, and give the same command again")
-        if self._count:
-            rest = self._count - sum(places.count for places in self._faults.values())
-            if rest:
-                faults.append(f"and {rest} more")
-            lines = "\n".join(faults)
             raise UsageError(
-                f"{self._path} has {self._count} invalid lines; nothing was run: correct them, and give the same "
-                f"command again\n{lines}",
-                details={"refused": lines},
+                f"{self._path}, {reports[0]}; nothing was run: correct it, and give the same command again"
             )
 
+        unreported = self._count - sum(lines.count for lines in self._lines_by_fault.values())
+        if unreported:
+            reports.append(f"and {unreported} more")
+        refused = "\n".join(reports)
+        raise UsageError(
+            f"{self._path} has {self._count} invalid lines; nothing was run: correct them, and give the same "
+            f"command again\n{refused}",
+            details={"refused": refused},
+        )
 
-class _Places:
-    """Places of one fault: ``line 3``, or ``lines 3, 5-9 and 2 more``."""
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._runs: list[list[int]] = []
-        self.count = self._left_out = 0
-
-    def add(self, number: int) -> None:
-        """Add a line or a row by its number. Numbers come in order."""
-        self.count += 1
-        if self._runs and not self._left_out and number == self._runs[-1][1] + 1:
-            self._runs[-1][1] = number
-        elif len(self._runs) < LIMITS.runs:
-            self._runs.append([number, number])
-        else:
-            self._left_out += 1
-
-    def joined(self, fault: str) -> str:
-        """Return ``fault`` as it follows these places: after several of them it applies to each."""
-        if self.count == 1 or fault.startswith(":"):
-            return fault
-        return f": each{fault}"
+@dataclass(slots=True)
+class _LineRange:
+    first: int
+    last: int
 
     def __str__(self) -> str:
-        kind = self._kind if self.count == 1 else f"{self._kind}s"
-        runs = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in self._runs)
-        more = f" and {self._left_out} more" if self._left_out else ""
-        return f"{kind} {runs}{more}"
+        if self.first == self.last:
+            return str(self.first)
+        return f"{self.first}-{self.last}"
+
+
+class _LinesWithFault:
+    """Lines with the same fault; their kind is ``line`` or ``row``."""
+
+    def __init__(self, fault: str, kind: str) -> None:
+        self._fault = fault
+        self._kind = kind
+        self._ranges: list[_LineRange] = []
+        self._left_out = 0
+        self.count = 0
+
+    def add(self, number: int) -> None:
+        """Add a line by its number. Numbers come in order."""
+        self.count += 1
+        if self._left_out:
+            self._left_out += 1
+        elif self._ranges and number == self._ranges[-1].last + 1:
+            self._ranges[-1].last = number
+        elif len(self._ranges) < LIMITS.runs:
+            self._ranges.append(_LineRange(number, number))
+        else:
+            self._left_out = 1
+
+    def __str__(self) -> str:
+        """Return such as ``line 3: FAULT``, or ``lines 3, 5-9 and 2 more: each FAULT``."""
+        numbers = ", ".join(map(str, self._ranges))
+        if self.count == 1:
+            return f"{self._kind} {numbers}{self._fault}"
+
+        lines = f"{self._kind}s {numbers}"
+        if self._left_out:
+            lines += f" and {self._left_out} more"
+        if self._fault.startswith(":"):
+            return lines + self._fault
+        return f"{lines}: each{self._fault}"
 
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
@@ -125,10 +148,13 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
     shown = ", ".join(f'"{name[: LIMITS.column_chars]}"' for name in names[: LIMITS.columns])
     if len(names) > LIMITS.columns:
         shown += f" and {len(names) - LIMITS.columns} more"
-    columns = f"the columns are {shown}" if len(names) > 1 else f"the only column is {shown}"
+    columns = f"the only column is {shown}"
+    if len(names) > 1:
+        columns = f"the columns are {shown}"
 
     is_spelled_otherwise = any(name.strip().lower() == "capability" for name in names)
-    has_other_separator = any(mark in names[0] for mark in _SEPARATORS if mark != delimiter)
+    other_separators = _SEPARATORS.keys() - {delimiter}
+    has_other_separator = any(separator in names[0] for separator in other_separators)
     if is_spelled_otherwise:
         advice = "names are in small letters without spaces: capability, id, target, params.NAME"
     elif delimiter and has_other_separator:
@@ -200,37 +226,39 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     """
     batch: list[Job] = []
     batch_lines = batch_bytes = 0
-    refused = Refused(path)
+    invalid = _InvalidLines(path)
     is_empty = True
 
-    for where, size, document in _read_documents(path, refused):
+    for line in _read_lines(path, invalid):
         is_empty = False
         try:
-            batch.append(_read_job(document, target, consent))
+            batch.append(_read_job(line.fields, target, consent))
         except ABPError as error:
-            refused.add(where, f": {error.message}")
+            invalid.add(line.number, f": {error.message}")
 
         batch_lines += 1
-        batch_bytes += size
+        batch_bytes += line.size_bytes
         if batch_lines >= LIMITS.batch or batch_bytes >= LIMITS.batch_bytes:
             yield batch
             batch = []
             batch_lines = batch_bytes = 0
 
-    refused.check()
+    invalid.check()
     if is_empty:
         raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
     if batch:
         yield batch
 
 
-def _read_job(document: Mapping[str, object], target: str | None, consent: Consent | None) -> Job:
-    """Return the job of one line, after computing its key and checking its permissions."""
-    job = parse_job(document, target=target, folder=consent.folder if consent else None)
+def _read_job(fields: Mapping[str, object], target: str | None, consent: Consent | None) -> Job:
+    """Return the job of one line, after checking its permissions and computing its key."""
+    folder = consent.folder if consent is not None else None
+    job = parse_job(fields, target=target, folder=folder)
     if job.target is None:
         raise UsageError("target is missing; name it in the line, or give --target for all")
     if consent is not None:
         job = consent.checked(job)
+
     # The key is cached. Computing it here reports files that cannot be read.
     _ = job.key
     return job
@@ -238,53 +266,62 @@ def _read_job(document: Mapping[str, object], target: str | None, consent: Conse
 
 def first_jobs(path: Path) -> list[Job]:
     """Return the first jobs of a readable input, without reading their files."""
-    documents = islice(_read_documents(path, Refused(path)), LIMITS.batch)
-    return [parse_job(document) for _, _, document in documents]
+    lines = islice(_read_lines(path, _InvalidLines(path)), LIMITS.batch)
+    return [parse_job(line.fields) for line in lines]
 
 
-#: Position of an object in the input, its approximate size in bytes, and the object.
-_Placed: TypeAlias = tuple[str, int, Mapping[str, object]]
+class _Line(NamedTuple):
+    """Object in a line or a row of an input, with its number from 1 and its approximate size."""
+
+    number: int
+    size_bytes: int
+    fields: Mapping[str, object]
 
 
-def _read_documents(path: Path, refused: Refused) -> Iterator[_Placed]:
-    """Yield the objects of an input of any format, and add unreadable lines to ``refused``."""
-    suffix = path.suffix.lower()
+def _read_lines(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
+    """Yield the objects of an input of any format, and add unreadable lines to ``invalid``."""
     require_input(path)
     try:
-        if suffix == ".parquet":
+        if _is_parquet(path):
             yield from _read_parquet(path)
-        elif suffix in (".csv", ".tsv"):
-            yield from _read_table(path, "\t" if suffix == ".tsv" else ",", refused)
+        elif path.suffix.lower() == ".csv":
+            yield from _read_table(path, ",", invalid)
+        elif path.suffix.lower() == ".tsv":
+            yield from _read_table(path, "\t", invalid)
         else:
             with path.open("rb") as file:
-                for number, size, document in json_lines(file, "", f"such as {EXAMPLE}", refused.add):
-                    yield f"line {number}", size, document
+                yield from starmap(_Line, json_lines(file, "", f"such as {EXAMPLE}", invalid.add))
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def _read_table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Placed]:
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
+def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[_Line]:
+    """Yield the rows of a CSV file below its header line."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
             require_columns(path, reader.fieldnames or (), delimiter)
             for row in reader:
-                where = f"line {reader.line_num}"
                 has_surplus_cells = None in row
                 if has_surplus_cells:
-                    refused.add(where, " has more cells than the first line has names")
-                else:
-                    yield where, sum(len(cell or "") for cell in row.values()), row
+                    invalid.add(reader.line_num, " has more cells than the first line has names")
+                    continue
+                size = sum(len(cell or "") for cell in row.values())
+                yield _Line(reader.line_num, size, row)
         except csv.Error as error:
             # Reading ends here, since the boundaries of later rows are unknown.
-            refused.add(f"line {reader.reader.line_num}", f" cannot be read ({error})")
+            invalid.add(reader.reader.line_num, f" cannot be read ({error})")
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
             ) from error
 
 
-def _read_parquet(path: Path) -> Iterator[_Placed]:
+def _read_parquet(path: Path) -> Iterator[_Line]:
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
@@ -293,7 +330,7 @@ def _read_parquet(path: Path) -> Iterator[_Placed]:
         ) from error
     check = partial(require_columns, path)
     for number, size, row in _parquet_files.read_rows(path, batch_size=LIMITS.batch, check=check):
-        yield f"row {number}", size, _plain_row(row)
+        yield _Line(number, size, _plain_row(row))
 
 
 def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:

@@ -211,12 +211,22 @@ class Elapsed:
     """Stopwatch with two clocks: a monotonic one, and the wall clock, which also runs while the machine sleeps."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic(), time.time()
+        self._monotonic_start = time.monotonic()
+        self._wall_start = time.time()
 
     @property
     def seconds(self) -> float:
         """Seconds since creation, by the clock that shows more."""
-        return max(time.monotonic() - self._began[0], time.time() - self._began[1])
+        return max(time.monotonic() - self._monotonic_start, time.time() - self._wall_start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefetched:
+    """Job that waits for its start, with the time since its lease was requested and since it arrived."""
+
+    leased: Leased
+    since_request: Elapsed
+    since_arrival: Elapsed
 
 
 class Ahead:
@@ -229,10 +239,11 @@ class Ahead:
         is_limited = options.rate is not None or options.per_host is not None
         self._max_size = 0 if is_limited else options.concurrency
         self._max_wait = max_wait
-        self._safe = options.lease_seconds / 2  # later, the lease might have expired
-        #: Each with the time since its lease was requested and since it arrived. The wait here excludes a slow ledger.
-        self._jobs: deque[tuple[Leased, Elapsed, Elapsed]] = deque()
-        self._average: float | None = None  # seconds of a job
+        #: Later, the lease might have expired.
+        self._max_age_of_lease = options.lease_seconds / 2
+        self._jobs: deque[_Prefetched] = deque()
+        #: Average duration of a job in seconds.
+        self._average: float | None = None
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -253,48 +264,56 @@ class Ahead:
         """Remaining waiting time of the first job in seconds; infinity without jobs."""
         if not self._jobs:
             return math.inf
-        _, requested, arrived = self._jobs[0]
-        return self._seconds_left(requested, arrived)
+        return self._seconds_left(self._jobs[0])
 
-    def _seconds_left(self, requested: Elapsed, arrived: Elapsed) -> float:
+    def _seconds_left(self, job: _Prefetched) -> float:
         """Return the seconds that a job may still wait: for ``max_wait`` after it arrived, and while its lease is
-        certainly valid."""
-        return max(min(self._max_wait - arrived.seconds, self._safe - requested.seconds), 0.0)
+        certainly valid. A slow ledger does not shorten the first."""
+        seconds_of_wait = self._max_wait - job.since_arrival.seconds
+        seconds_of_lease = self._max_age_of_lease - job.since_request.seconds
+        return max(min(seconds_of_wait, seconds_of_lease), 0.0)
 
-    def add(self, jobs: Iterable[Leased], requested: Elapsed, others: Collection[str]) -> None:
-        """Add jobs whose lease was ``requested`` then. Skip jobs that are here already and the ``others`` of the
-        worker: they were leased again after this worker's own lease had expired."""
-        present = {*others, *(leased.key for leased, *_ in self._jobs)}
-        arrived = Elapsed()
-        self._jobs += ((leased, requested, arrived) for leased in jobs if leased.key not in present)
+    def add(self, jobs: Iterable[Leased], since_request: Elapsed, other_keys: Collection[str]) -> None:
+        """Add newly leased jobs, except those that are here already and those with ``other_keys``, the worker's other
+        jobs: they were leased again after this worker's own lease had expired."""
+        present = {*other_keys, *(job.leased.key for job in self._jobs)}
+        since_arrival = Elapsed()
+        for leased in jobs:
+            if leased.key not in present:
+                self._jobs.append(_Prefetched(leased, since_request, since_arrival))
 
     def take(self) -> Leased:
-        return self._jobs.popleft()[0]
+        return self._jobs.popleft().leased
 
     def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
         """Remove and return jobs that will not start soon: those that waited too long, those of ``closed`` hosts, and
         all if the worker has ``stopped``. They can be leased again by any worker."""
+        may_drop_jobs = stopped or bool(closed) or not self.seconds
+        if not self._jobs or not may_drop_jobs:
+            return []
+
         dropped: list[Leased] = []
-        if not self._jobs or not (stopped or closed or not self.seconds):
-            return dropped
-        jobs, self._jobs = self._jobs, deque()
-        for leased, requested, arrived in jobs:
-            has_waited_too_long = not self._seconds_left(requested, arrived)
+        remaining: deque[_Prefetched] = deque()
+        for job in self._jobs:
+            has_waited_too_long = not self._seconds_left(job)
             if has_waited_too_long:
-                self.count(None)
-            if has_waited_too_long or stopped or host_of(leased.job) in closed:
-                dropped.append(leased)
+                self.suspend()
+            if has_waited_too_long or stopped or host_of(job.leased.job) in closed:
+                dropped.append(job.leased)
             else:
-                self._jobs.append((leased, requested, arrived))
+                remaining.append(job)
+        self._jobs = remaining
         return dropped
 
-    def count(self, seconds: float | None) -> None:
-        """Count a job's duration. ``None`` is a job that ends later or is retried: being older than the
-        prefetched jobs, it would wait behind them."""
-        if seconds is None:
-            # Far above the limit, so that the next few short jobs do not start prefetching again.
-            self._average = max(self._average or 0.0, LIMITS.short * 10)
-        elif self._average is None:
+    def suspend(self) -> None:
+        """Stop prefetching for the next few jobs. Called for a job that starts late, and for one that is retried: being
+        older than the prefetched jobs, it would wait behind them."""
+        # Far above the limit, so that the next few short jobs do not start prefetching again.
+        self._average = max(self._average or 0.0, LIMITS.short * 10)
+
+    def count(self, seconds: float) -> None:
+        """Count the duration of an ended job."""
+        if self._average is None:
             self._average = seconds
         else:
             # An exponential moving average: the last eight jobs or so count.
@@ -352,10 +371,13 @@ class Runner:
         self._ended: list[Settlement] = []
         self._written: list[Settlement] = []
         self._wake = asyncio.Event()
-        self._latest: asyncio.TimerHandle | None = None
+        #: Wakes the worker to write a small batch of ended jobs.
+        self._write_timer: asyncio.TimerHandle | None = None
+        #: Why no more jobs are started; ``None`` while they are.
         self._stopped: Ended | None = None
-        self._renewed = 0.0
-        self._found_nothing = 0
+        self._renewed_at = 0.0
+        #: Requests in a row for which the ledger had no jobs.
+        self._empty_requests = 0
 
     def drain(self) -> None:
         """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
@@ -370,15 +392,15 @@ class Runner:
         """
         if self._options.deadline is not None:
             self._deadline = time.monotonic() + self._options.deadline
-        work = asyncio.ensure_future(self._run_loop())
+        loop = asyncio.ensure_future(self._run_loop())
         try:
-            return await asyncio.shield(work)
+            return await asyncio.shield(loop)
         except asyncio.CancelledError:
             # Stop starting jobs at once: the ledger may take long to answer.
             self._stopped = self._stopped or Ended.STOPPED
-            work.cancel()
+            loop.cancel()
             with contextlib.suppress(Exception):
-                await finished(work)
+                await finished(loop)
             raise
 
     async def _run_loop(self) -> Ended:
@@ -388,27 +410,27 @@ class Runner:
                 await self._keep_leases()
                 leased = await self._write_and_lease()
                 self._start_jobs()
-                if not self._holds:
-                    if self._stopped:
-                        return self._stopped
-                    if not leased and await self._ledger.is_done():
-                        return Ended.DONE
+                if self._stopped and not self._has_leases:
+                    return self._stopped
+                if not leased and not self._has_leases and await self._ledger.is_done():
+                    return Ended.DONE
                 await self._wait_for_event()
         finally:
             await self._cancel_jobs()
 
     @property
-    def _holds(self) -> bool:
+    def _has_leases(self) -> bool:
         """True if this worker has leases in the ledger. An ended job keeps its lease until it is written."""
         return bool(self._running or self._ahead or self._ended)
 
     async def _keep_leases(self) -> None:
         """Renew the leases of this worker, and expire those of lost workers."""
-        interval = self._options.lease_seconds / 4 if self._holds else LIMITS.idle
-        if time.monotonic() - self._renewed < interval:
+        interval = self._options.lease_seconds / 4 if self._has_leases else LIMITS.idle
+        if time.monotonic() - self._renewed_at < interval:
             return
-        self._renewed = time.monotonic()
-        if self._holds:
+
+        self._renewed_at = time.monotonic()
+        if self._has_leases:
             await self._ledger.heartbeat(self._options.lease_seconds)
         again, unknown = await self._ledger.expire()
         if again or unknown:
@@ -420,8 +442,8 @@ class Runner:
         """Write the outcomes of ended jobs, lease as many jobs as there is room for, and return their number."""
         self._return_late_jobs()
         self._wake.clear()
-        if self._latest is not None:
-            self._latest.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
         room = self._free_places()
         ended, self._ended = self._ended, []
@@ -434,9 +456,9 @@ class Runner:
 
         if leased:
             await self._rate.take(leased)
-            self._found_nothing = 0
+            self._empty_requests = 0
         elif room:
-            self._found_nothing += 1
+            self._empty_requests += 1
         return leased
 
     def _free_places(self) -> int:
@@ -468,7 +490,7 @@ class Runner:
 
         Not cancelled with the worker, so that every written outcome is reported and leased jobs that are not started
         return to the queue."""
-        requested = Elapsed()
+        since_request = Elapsed()
         options = self._options
         leased: list[Leased] = []
         try:
@@ -486,7 +508,7 @@ class Runner:
             logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
         self._written += [settlement for settlement in ended if settlement.begun]
         ended_meanwhile = (settlement.key for settlement in self._ended)
-        self._ahead.add(leased, requested, {*self._running, *ended_meanwhile})
+        self._ahead.add(leased, since_request, {*self._running, *ended_meanwhile})
         return len(leased)
 
     def _report_settled(self) -> None:
@@ -538,8 +560,10 @@ class Runner:
     def _end_job(self, settlement: Settlement) -> None:
         """Keep a settlement to be written soon, and start the next jobs."""
         loop = asyncio.get_running_loop()
-        is_final = settlement.again_after is None
-        self._ahead.count(settlement.outcome.milliseconds / 1000 if is_final else None)
+        if settlement.again_after is None:
+            self._ahead.count(settlement.outcome.milliseconds / 1000)
+        else:
+            self._ahead.suspend()
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._start_jobs()
@@ -548,28 +572,33 @@ class Runner:
         if self._ahead.is_low:
             self._wake.set()
         elif is_first_to_write:
-            self._latest = loop.call_later(LIMITS.latest, self._wake.set)
+            self._write_timer = loop.call_later(LIMITS.latest, self._wake.set)
         if settlement.again_after:
             # Wake up shortly after the job is due, so that it is due by the ledger's clock too.
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait_for_event(self) -> None:
         """Wait until a job ends or a time limit passes."""
-        margin = 0.001  # so that a limit has certainly passed afterwards
-        seconds = longest = self._options.lease_seconds / 4
-        has_free_places = len(self._running) < self._options.concurrency
-        if not self._stopped and has_free_places:
-            # The exponent has a limit, since a float overflows beyond 2 ** 1023.
-            doublings = min(self._found_nothing, 10)
-            idle = min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
-            seconds = min(idle, self._rate.seconds(), self._pauses.seconds() + margin)
+        # Added to a time limit, so that it has certainly passed afterwards.
+        margin = 0.001
+        limits = [self._options.lease_seconds / 4, self._ahead.seconds + margin]
         if not self._stopped:
-            seconds = min(seconds, max(self._deadline - time.monotonic(), 0.0))
-        seconds = min(seconds, self._ahead.seconds + margin)
+            limits.append(max(self._deadline - time.monotonic(), 0.0))
+            has_free_places = len(self._running) < self._options.concurrency
+            if has_free_places:
+                limits += [self._seconds_to_next_request(), self._rate.seconds(), self._pauses.seconds() + margin]
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(limits)):
                 await self._wake.wait()
+
+    def _seconds_to_next_request(self) -> float:
+        """Return the seconds until the ledger is asked again. They double with each request for which it had no jobs,
+        and are random, so that workers do not ask all at once."""
+        # The exponent has a limit, since a float overflows beyond 2 ** 1023.
+        doublings = min(self._empty_requests, 10)
+        longest = self._options.lease_seconds / 4
+        return min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
 
     async def _cancel_jobs(self) -> None:
         """Cancel running jobs, and write their outcomes."""

@@ -245,13 +245,13 @@ def _split_into_pieces(text: str | bytes) -> Iterator[bytes]:
 
 
 def json_lines(
-    file: IO[bytes], where: str, kind: str, refuse: Callable[[str, str], object] | None = None
+    file: IO[bytes], where: str, kind: str, refuse: Callable[[int, str], object] | None = None
 ) -> Iterator[tuple[int, int, dict[str, object]]]:
     """Yield the number, the length in bytes and the object of each line of JSON Lines, except empty lines.
 
     A line that is not an object, or is over 64 MiB, raises :class:`~transports.errors.UsageError`, which names
-    ``where`` the line is and the expected ``kind`` of object. With ``refuse``, that function gets the place and the
-    fault instead, such as ``line 3`` and `` is not JSON``. Reading ends at a line that is too long.
+    ``where`` the line is and the expected ``kind`` of object. With ``refuse``, that function gets the number of the
+    line and the fault instead, such as `` is not JSON``. Reading ends at a line that is too long.
     """
     number = 0
     while line := file.readline(_MAX_LINE + 1):
@@ -265,7 +265,7 @@ def json_lines(
         except UsageError as error:
             if refuse is None:
                 raise
-            refuse(place, error.message.removeprefix(place))
+            refuse(number, error.message.removeprefix(place))
             if len(line) > _MAX_LINE:
                 return
         else:

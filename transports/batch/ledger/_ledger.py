@@ -64,24 +64,13 @@ class Ledger:
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
-        def read_values(cursor: Cursor) -> dict[str, str]:
-            return values_of(self._database, cursor, self._run)
-
-        def begin(cursor: Cursor) -> dict[str, str]:
-            make_tables(self._database, cursor)
-            put_value(cursor, self._run, "schema", VERSION)
-            return read_values(cursor)
-
         try:
-            values = await self._transactions.run(read_values, write=False)
+            values = await self._transactions.run(self._read_values, write=False)
             has_input = any(name.startswith(INPUT) for name in values)
             if self._existing and not has_input:
-                fault, advice = "the run has no jobs", ""
-                if self._run:
-                    fault, advice = f"the run {self._run!r} has no jobs", "correct run=, or "
-                raise LedgerError(f"{fault}; {advice}begin it with `abp batch run`, at the same place")
+                raise self._no_jobs()
             if "schema" not in values:
-                values = await self._transactions.run(begin)
+                values = await self._transactions.run(self._begin_run)
             version = values["schema"]
             if version != VERSION:
                 raise LedgerError(f"the ledger has version {version} and not {VERSION}; name another folder with --out")
@@ -89,6 +78,21 @@ class Ledger:
             await self.aclose()
             raise
         return self
+
+    def _read_values(self, cursor: Cursor) -> dict[str, str]:
+        return values_of(self._database, cursor, self._run)
+
+    def _begin_run(self, cursor: Cursor) -> dict[str, str]:
+        """Make the tables, note the version of the schema, and return the values of the run."""
+        make_tables(self._database, cursor)
+        put_value(cursor, self._run, "schema", VERSION)
+        return self._read_values(cursor)
+
+    def _no_jobs(self) -> LedgerError:
+        begin = "begin it with `abp batch run`, at the same place"
+        if self._run:
+            return LedgerError(f"the run {self._run!r} has no jobs; correct run=, or {begin}")
+        return LedgerError(f"the run has no jobs; {begin}")
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
@@ -305,9 +309,11 @@ class Ledger:
 
     def _read_page(self, cursor: Cursor, *, states: Sequence[State], after: tuple[int, str]) -> list[Row]:
         """Return the next lines after a position and key: those with jobs of their own, and copies."""
+        position, key = after
         is_later = "position >= ? AND (position > ? OR key > ?)"
         in_states = f"state IN ({', '.join('?' * len(states))})"
-        values: Sequence[Value] = (self._run, after[0], *after, *(state.value for state in states), _PAGE)
+        state_values = [state.value for state in states]
+        values: Sequence[Value] = (self._run, position, position, key, *state_values, _PAGE)
         cursor.execute(
             f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {is_later} AND {in_states} "
             "ORDER BY position, key LIMIT ?",

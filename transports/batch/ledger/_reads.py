@@ -17,7 +17,7 @@ from .._jobs import State
 from ._schema import COLUMNS, INPUT, VERSION, Database, Row, encoded, number_from, row_from, values_of
 
 #: Sort key of a job in a list: the time of its end, or its host; then its place in the input.
-_Position: TypeAlias = "tuple[float | str, int]"
+_SortKey: TypeAlias = "tuple[float | str, int]"
 FINAL = tuple(state for state in State if state.is_final)
 T = TypeVar("T")
 
@@ -80,47 +80,72 @@ class JobPage:
     copies: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Order of a list of jobs in SQL: the first ``column`` of the sort key, the ``clause`` to sort by it, and the
+    operators for jobs ``after`` one and ``until`` one."""
+
+    column: str
+    clause: str
+    after: str
+    until: str
+
+
+_LATEST_END_FIRST = _Order("finished", "ORDER BY finished DESC, position DESC", "<", ">=")
+_BY_HOST = _Order("host", "ORDER BY host, position", ">", "<=")
+
+
 def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     """Return one page. Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
     ended = query.states[0].is_final
-    place = "finished" if ended else "host"
-    order = f"ORDER BY {place} DESC, position DESC" if ended else f"ORDER BY {place}, position"
-    beyond, within = ("<", ">=") if ended else (">", "<=")
-    where = f"run = ? AND state = ? AND {place} IS NOT NULL"
-    values = _parse_position(query.after, ended=ended)
+    order = _LATEST_END_FIRST if ended else _BY_HOST
+    column = order.column
+    where = f"run = ? AND state = ? AND {column} IS NOT NULL"
+    values = _parse_sort_key(query.after, ended=ended)
     if values:
-        where += f" AND ({place}, position) {beyond} (?, ?)"
+        where += f" AND ({column}, position) {order.after} (?, ?)"
     copies = _keys_of_copies(cursor, run, query.text)
-    condition, bounds = _filter_condition(query, copies)
+    condition, condition_values = _filter_condition(query, copies)
 
     # A filter may match few jobs. So only a window of the jobs is searched for one page, up to ``end``.
-    end: _Position | None = None
+    end: _SortKey | None = None
     if condition:
-        furthest = max if ended else min
+        ends: list[_SortKey] = []
         for state in query.states:
             cursor.execute(
-                f"SELECT {place}, position FROM abp_jobs WHERE {where} {order} LIMIT 1 OFFSET {LIMITS.window - 1}",
+                f"SELECT {column}, position FROM abp_jobs WHERE {where} {order.clause} "
+                f"LIMIT 1 OFFSET {LIMITS.window - 1}",
                 (run, state.value, *values),
             )
-            for position in cast("list[_Position]", cursor.fetchall()):
-                end = position if end is None else furthest(end, position)
-        if end is not None:
-            where += f" AND ({place}, position) {within} (?, ?)"
+            ends += cast("list[_SortKey]", cursor.fetchall())
+        if ends:
+            # The window that ends first in the order of the list.
+            end = max(ends) if ended else min(ends)
+            where += f" AND ({column}, position) {order.until} (?, ?)"
             values = (*values, *end)
 
     # One row more than the page has shows whether there is a next page.
     rows: list[tuple[Value, ...]] = []
     for state in query.states:
         cursor.execute(
-            f"SELECT {place}, {_SHORT_COLUMNS} FROM abp_jobs WHERE {where} {condition} {order} LIMIT ?",
-            (run, state.value, *values, *bounds, query.limit + 1),
+            f"SELECT {column}, {_SHORT_COLUMNS} FROM abp_jobs WHERE {where} {condition} {order.clause} LIMIT ?",
+            (run, state.value, *values, *condition_values, query.limit + 1),
         )
         rows += cursor.fetchall()
-    rows.sort(key=lambda row: cast(_Position, row[:2]), reverse=ended)
+    rows.sort(key=_sort_key, reverse=ended)
 
-    last = rows[query.limit - 1][:2] if len(rows) > query.limit else end
-    page = tuple(row_from(*row[1:]) for row in rows[: query.limit])
-    return JobPage(page, None if last is None else encoded(last), frozenset(copies))
+    next_after = end
+    if len(rows) > query.limit:
+        next_after = _sort_key(rows[query.limit - 1])
+    return JobPage(
+        rows=tuple(row_from(*cells[1:]) for cells in rows[: query.limit]),
+        next=None if next_after is None else encoded(next_after),
+        copies=frozenset(copies),
+    )
+
+
+def _sort_key(cells: tuple[Value, ...]) -> _SortKey:
+    return cast(_SortKey, cells[:2])
 
 
 def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
@@ -143,16 +168,22 @@ def _filter_condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tupl
         condition = "AND coalesce(error_code, '') = ?"
         values = (query.code,)
     if query.text:
-        text = encoded(query.text.lower())[1:-1]  # escaped as in the job's JSON
-        for character in "!%_":
-            text = text.replace(character, f"!{character}")
-        is_copied = f" OR key IN ({', '.join('?' * len(copies))})" if copies else ""
-        condition += f" AND (lower(job || ' ' || coalesce(error, '') || ' ' || key) LIKE ? ESCAPE '!'{is_copied})"
-        values += (f"%{text}%", *copies)
+        contains_text = "lower(job || ' ' || coalesce(error, '') || ' ' || key) LIKE ? ESCAPE '!'"
+        values += (_like_pattern(query.text), *copies)
+        if copies:
+            contains_text += f" OR key IN ({', '.join('?' * len(copies))})"
+        condition += f" AND ({contains_text})"
     return condition, values
 
 
-def _parse_position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
+def _like_pattern(text: str) -> str:
+    """Return the pattern of LIKE for JSON that contains a text, without regard to case. ``!`` is its escape."""
+    without_quotes = encoded(text.lower())[1:-1]
+    escaped = without_quotes.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return f"%{escaped}%"
+
+
+def _parse_sort_key(after: str | None, *, ended: bool) -> tuple[Value, ...]:
     """Return the sort key in ``after``; empty without one. ``ended`` is true if it has a time, not a host."""
     if not after:
         return ()
@@ -189,6 +220,10 @@ class Overview:
     now: float
 
 
+#: Rest of a query for the jobs of a state that ended in a period. Its values: run, state, after and until.
+_ENDED_BETWEEN = "FROM abp_jobs WHERE run = ? AND state = ? AND finished > ? AND finished <= ?"
+
+
 @dataclass(slots=True)
 class _Ended:
     """Counts of ended jobs: by state, by code, and by time in intervals of ``step`` seconds from ``began`` on."""
@@ -211,10 +246,9 @@ class _Ended:
 
     def add(self, cursor: Cursor, run: str, after: float, until: float) -> None:
         """Count the jobs with an end after ``after`` and not later than ``until``. Reads only the index."""
-        where = "FROM abp_jobs WHERE run = ? AND state = ? AND finished > ? AND finished <= ?"
         for state in FINAL:
-            range_ = (run, state.value, after, until)
-            cursor.execute(f"SELECT min(finished), max(finished) {where}", range_)
+            values = (run, state.value, after, until)
+            cursor.execute(f"SELECT min(finished), max(finished) {_ENDED_BETWEEN}", values)
             first, last = cursor.fetchall()[0]
             if first is None:
                 continue
@@ -223,25 +257,29 @@ class _Ended:
             while (cast(float, last) - self.began) / self.step >= LIMITS.points:
                 self._double_step()
 
-            times = self.succeeded if state is State.SUCCEEDED else self.others
-            # round(x - 0.5) rounds down. Databases differ in their casts.
-            cursor.execute(
-                f"SELECT round((finished - ?) / ? - 0.5), count(*) {where} GROUP BY 1",
-                (self.began, self.step, *range_),
-            )
-            for part, count in cursor.fetchall():
-                times[max(int(cast(float, part)), 0)] += cast(int, count)
-                self.states[state] += cast(int, count)
+            self._add_times(cursor, state, self.began, values)
             if state in (State.FAILED, State.UNKNOWN):
-                self._add_codes(cursor, where, range_)
+                self._add_codes(cursor, values)
 
-    def _add_codes(self, cursor: Cursor, where: str, range_: tuple[str | float, ...]) -> None:
-        """Count the error codes of the jobs in a query's range."""
+    def _add_times(self, cursor: Cursor, state: State, began: float, values: tuple[str | float, ...]) -> None:
+        """Count the jobs of a query by the interval in which they ended. ``values`` are those of the query."""
+        times = self.succeeded if state is State.SUCCEEDED else self.others
+        # round(x - 0.5) rounds down. Databases differ in their casts.
+        cursor.execute(
+            f"SELECT round((finished - ?) / ? - 0.5), count(*) {_ENDED_BETWEEN} GROUP BY 1",
+            (began, self.step, *values),
+        )
+        for interval, count in cursor.fetchall():
+            times[max(int(cast(float, interval)), 0)] += cast(int, count)
+            self.states[state] += cast(int, count)
+
+    def _add_codes(self, cursor: Cursor, values: tuple[str | float, ...]) -> None:
+        """Count the jobs of a query by error code. ``values`` are those of the query."""
         cursor.execute(
             f"SELECT substr(coalesce(code, ''), 1, {LIMITS.code_chars}), count(*) FROM (SELECT error_code AS code "
-            f"{where} ORDER BY finished DESC LIMIT {LIMITS.coded}) AS latest GROUP BY 1 ORDER BY 2 DESC "
+            f"{_ENDED_BETWEEN} ORDER BY finished DESC LIMIT {LIMITS.coded}) AS latest GROUP BY 1 ORDER BY 2 DESC "
             f"LIMIT {LIMITS.codes}",
-            range_,
+            values,
         )
         for code, count in cursor.fetchall():
             if str(code) in self.codes or len(self.codes) < 2 * LIMITS.codes:
@@ -257,8 +295,8 @@ class _Ended:
         self.step *= 2
         for times in (self.succeeded, self.others):
             merged = Counter[int]()
-            for part, count in times.items():
-                merged[part // 2] += count
+            for interval, count in times.items():
+                merged[interval // 2] += count
             times.clear()
             times.update(merged)
 
@@ -289,17 +327,7 @@ class Tally:
             self._until = 0.0
             self._total = int(number_from(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
 
-        # Older ends are counted for good.
-        until = now - LIMITS.settling
-        if until > self._until:
-            self._ended.add(cursor, self._run, self._until, until)
-            self._until = until
-
-        # Recent ends are counted anew each time: transactions with earlier ends may still be committed.
-        ended = self._ended.copy()
-        settled = ended.states.total()
-        ended.add(cursor, self._run, self._until, now + LIMITS.settling)
-
+        ended, recent = self._count_ended(cursor, now)
         in_state = "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ?"
         leased = int(number_from(cursor, in_state, self._run, State.LEASED.value))
         queued = self._total - leased - ended.states.total()
@@ -310,18 +338,34 @@ class Tally:
         elif were_queued_again:
             self._recount_at = 0.0
 
-        parts = range(max([*ended.succeeded, *ended.others], default=-1) + 1)
+        states = {state: ended.states[state] for state in State}
+        states[State.LEASED] = leased
+        states[State.QUEUED] = max(queued, 0)
+        intervals = range(max([*ended.succeeded, *ended.others], default=-1) + 1)
         return Overview(
-            states={**{s: ended.states[s] for s in State}, State.LEASED: leased, State.QUEUED: max(queued, 0)},
+            states=states,
             cancelled="cancelled" in values,
             codes=dict(ended.codes.most_common(LIMITS.codes)),
             began=ended.began,
             step=ended.step,
-            succeeded=tuple(ended.succeeded[part] for part in parts),
-            others=tuple(ended.others[part] for part in parts),
-            recent=ended.states.total() - settled,
+            succeeded=tuple(ended.succeeded[interval] for interval in intervals),
+            others=tuple(ended.others[interval] for interval in intervals),
+            recent=recent,
             now=now,
         )
+
+    def _count_ended(self, cursor: Cursor, now: float) -> tuple[_Ended, int]:
+        """Return the counts of all ended jobs, and the number of those that ended in the last ten seconds."""
+        # Older ends are counted for good.
+        until = now - LIMITS.settling
+        if until > self._until:
+            self._ended.add(cursor, self._run, self._until, until)
+            self._until = until
+
+        # Recent ends are counted anew each time: transactions with earlier ends may still be committed.
+        ended = self._ended.copy()
+        ended.add(cursor, self._run, self._until, now + LIMITS.settling)
+        return ended, ended.states.total() - self._ended.states.total()
 
 
 class LedgerView:

@@ -87,29 +87,42 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease the requested jobs, first from the cached hosts, then from others, and return them."""
+    """Lease the requested jobs, and return them."""
     database.lock(cursor, request.run)
-    jobs: list[tuple[Value, ...]] = []
+    rows: list[tuple[Value, ...]] = []
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:
         cursor.execute(
             "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
             (request.run, State.LEASED.value, request.lease),
         )
-        jobs += cursor.fetchall()
-    if not jobs:
-        jobs += _lease_from_hosts(database, cursor, request, request.turns.cached(), request.count)
-        if len(jobs) < request.count:
-            remaining_hosts = _hosts_with_jobs(database, cursor, request.run, request.turns.after)
-            first_hosts = [*islice(remaining_hosts, _HOSTS)]
-            hosts = chain(first_hosts, remaining_hosts)
-            jobs += _lease_from_hosts(database, cursor, request, hosts, request.count - len(jobs))
+        rows = list(cursor.fetchall())
+    if not rows:
+        rows = _lease_queued_jobs(database, cursor, request)
+    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, attempts)) for key, job, attempts in rows]
 
-            # Cache the hosts if these are all of them, and some of them may have more jobs.
-            are_all_hosts = len(first_hosts) < _HOSTS
-            is_request_met = len(jobs) == request.count
-            request.turns.keep(first_hosts if are_all_hosts and is_request_met else ())
-    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in jobs]
+
+def _lease_queued_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[tuple[Value, ...]]:
+    """Lease the requested jobs, first from the cached hosts, then from others.
+
+    Return the key, the job and the attempts of each."""
+    jobs = _lease_from_hosts(database, cursor, request, request.turns.cached(), request.count)
+    if len(jobs) >= request.count:
+        return jobs
+
+    remaining_hosts = _hosts_with_jobs(database, cursor, request.run, request.turns.after)
+    first_hosts = [*islice(remaining_hosts, _HOSTS)]
+    hosts = chain(first_hosts, remaining_hosts)
+    jobs += _lease_from_hosts(database, cursor, request, hosts, request.count - len(jobs))
+
+    # Cache the hosts if these are all of them, and some of them may have more jobs.
+    are_all_hosts = len(first_hosts) < _HOSTS
+    is_request_met = len(jobs) == request.count
+    if are_all_hosts and is_request_met:
+        request.turns.keep(first_hosts)
+    else:
+        request.turns.keep(())
+    return jobs
 
 
 def _lease_from_hosts(
@@ -158,22 +171,32 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
 def _hosts_with_jobs(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
     """Yield the hosts with due queued jobs, starting after the host ``after``. Each host costs one index lookup,
     independent of its number of jobs."""
+    yield from _hosts_between(database, cursor, run, after)
+    yield from _hosts_between(database, cursor, run, "", after)
+
+
+def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, until: str | None = None) -> Iterator[str]:
+    """Yield the hosts with due queued jobs after the host ``after``, up to ``until`` if that is given."""
     queued = (run, State.QUEUED.value)
-    for start, beyond, bounds in ((after, "", ()), ("", "AND host <= ?", (after,))):
-        while True:
-            first = f"SELECT min(host) FROM abp_jobs WHERE run = ? AND state = ? AND host > {{}} {beyond}"
-            cursor.execute(
-                f"WITH RECURSIVE hosts(host) AS ({first.format('?')} UNION ALL "
-                f"SELECT ({first.format('hosts.host')}) FROM hosts WHERE hosts.host IS NOT NULL) "
-                "SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? "
-                f"AND state = ? AND abp_jobs.host = hosts.host AND not_before <= {database.now}) LIMIT ?",
-                (*queued, start, *bounds, *queued, *bounds, *queued, _HOSTS),
-            )
-            hosts = [cast(str, host) for (host,) in cursor.fetchall()]
-            yield from hosts
-            if len(hosts) < _HOSTS:
-                break
-            start = hosts[-1]
+    next_host = "SELECT min(host) FROM abp_jobs WHERE run = ? AND state = ? AND host > {}"
+    bounds: tuple[str, ...] = ()
+    if until is not None:
+        next_host += " AND host <= ?"
+        bounds = (until,)
+
+    while True:
+        cursor.execute(
+            f"WITH RECURSIVE hosts(host) AS ({next_host.format('?')} UNION ALL "
+            f"SELECT ({next_host.format('hosts.host')}) FROM hosts WHERE hosts.host IS NOT NULL) "
+            "SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? "
+            f"AND state = ? AND abp_jobs.host = hosts.host AND not_before <= {database.now}) LIMIT ?",
+            (*queued, after, *bounds, *queued, *bounds, *queued, _HOSTS),
+        )
+        hosts = [cast(str, host) for (host,) in cursor.fetchall()]
+        yield from hosts
+        if len(hosts) < _HOSTS:
+            return
+        after = hosts[-1]
 
 
 def _lease_from_host(
@@ -198,41 +221,50 @@ def _lease_from_host(
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
     """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
-    held = 0
-
-    # Jobs that ended and jobs to be retried need different statements.
-    for ended in (True, False):
-        rows = [
-            _settled_row(run, worker, settlement)
-            for settlement in settlements
-            if settlement.begun and (settlement.again_after is None) is ended
-        ]
-        if rows:
-            last_worker = "worker" if ended else "NULL"
-            finished = database.now if ended else "NULL"
-            cursor.executemany(
-                f"UPDATE abp_jobs SET state = ?, worker = {last_worker}, lease = NULL, "
-                f"lease_until = NULL, not_before = {database.now} + ?, finished = {finished}, "
-                "milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ? "
-                "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
-                rows,
-            )
-            held += cursor.rowcount
+    ended = [settlement for settlement in settlements if settlement.begun and settlement.again_after is None]
+    retried = [settlement for settlement in settlements if settlement.begun and settlement.again_after is not None]
+    not_begun = [settlement for settlement in settlements if not settlement.begun]
+    held = _write_outcomes(database, cursor, run, worker, ended, finished=database.now, last_worker="worker")
+    held += _write_outcomes(database, cursor, run, worker, retried, finished="NULL", last_worker="NULL")
 
     # Jobs that were not begun return to the queue, as if they had not been leased.
-    returned = [(State.QUEUED.value, run, settlement.key, worker) for settlement in settlements if not settlement.begun]
-    if returned:
+    if not_begun:
         cursor.executemany(
             "UPDATE abp_jobs SET state = ?, attempts = attempts - 1, worker = NULL, lease = NULL, lease_until = NULL "
             f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}",
-            returned,
+            [(State.QUEUED.value, run, settlement.key, worker) for settlement in not_begun],
         )
         held += cursor.rowcount
     return held
 
 
+def _write_outcomes(
+    database: Database,
+    cursor: Cursor,
+    run: str,
+    worker: str,
+    settlements: Sequence[Settlement],
+    *,
+    finished: str,
+    last_worker: str,
+) -> int:
+    """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held.
+
+    ``finished`` and ``last_worker`` are the SQL of the two columns."""
+    if not settlements:
+        return 0
+    cursor.executemany(
+        f"UPDATE abp_jobs SET state = ?, worker = {last_worker}, lease = NULL, "
+        f"lease_until = NULL, not_before = {database.now} + ?, finished = {finished}, "
+        "milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ? "
+        "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
+        [_settled_row(run, worker, settlement) for settlement in settlements],
+    )
+    return cursor.rowcount
+
+
 def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
-    """Return the values of the statement in :func:`settle_jobs`, in its order."""
+    """Return the values of the statement in :func:`_write_outcomes`, in its order."""
     outcome = settlement.outcome
     state = outcome.state if settlement.again_after is None else State.QUEUED
     return (
@@ -375,7 +407,7 @@ class Addition:
         earlier input. A line with the same job and the same id as one of an earlier input is not added again."""
         lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
         chosen = (self.run, first, first + _CHUNK)
-        # a "+" keeps the database from using the index of positions, which nearly all rows match
+        # A "+" keeps the database from using the index of positions, which nearly all rows match.
         same = "+position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
         cursor.execute(
             "INSERT INTO abp_copies (run, position, key, id, job, idempotent) "
