@@ -139,7 +139,6 @@ class World:
         self.free = 1 << 40
         patch.setattr("transports.batch.pool._pool.Browser", lambda **_: Browser(self))
         patch.setattr("transports.batch.pool._pool.free_memory", lambda: self.free)
-        patch.setattr("transports.batch.pool._pool.FreeMemory.max_age", -1.0)
         self._patch = patch
         self.set_times(tick=0.01, check_interval=0.01)
 

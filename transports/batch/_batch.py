@@ -44,7 +44,8 @@ def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
     A ``read_only`` ledger also opens where nothing can be written. Raises :class:`~transports.errors.LedgerError` for a
     folder without a ledger; opening a ledger without input raises it, too."""
     place = os.fspath(out)
-    if "://" not in place and not (Path(place) / "ledger.sqlite").is_file():
+    is_folder = "://" not in place
+    if is_folder and not (Path(place) / "ledger.sqlite").is_file():
         raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
     return open_ledger(place, existing=True, read_only=read_only)
 
@@ -144,7 +145,8 @@ async def run(
     folder = Path(out)
     consent = None
     if isinstance(jobs, str | os.PathLike):
-        await in_thread(require_input, Path(jobs))  # before the folder is made
+        # Checked before the folder is made.
+        await in_thread(require_input, Path(jobs))
         files = Path(files_from or Path(jobs).parent).absolute()
         consent = Consent(allow_programs, target, files, any_target=files_from is not None)
     async with AsyncExitStack() as stack:
@@ -227,12 +229,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
             except ABPError:
                 missing += 1
                 continue
-
             stem = _fill_template(name, row, file)
-            path = folder / _unused_filename(stem, row, number, ref, used_names)
-            is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
-            if not is_linked:
-                await store.export(ref, path)
+            await _export_file(store, ref, folder / _unused_filename(stem, row, number, ref, used_names))
             exported += 1
 
     if missing:
@@ -241,19 +239,22 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     return exported
 
 
+async def _export_file(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
+    """Make ``path`` a hard link to an artifact if that is possible, otherwise a copy."""
+    if ref.path is not None and await in_thread(_link, ref, ref.path, path):
+        return
+    await store.export(ref, path)
+
+
 def _unused_filename(stem: str, row: Row, number: int, ref: ArtifactRef, used_names: set[int]) -> str:
     """Return a file name that no earlier file has for the artifact ``number`` of a job, and add it to ``used_names``.
 
     ``used_names`` holds hashes, because a run may have millions of files and a hash takes only eight bytes."""
     extension = Path(ref.filename).suffix
     stem_with_key = f"{stem}-{row.key[:_KEY_DIGITS]}"
-    for unique_stem in (
-        stem,
-        stem_with_key,
-        f"{stem_with_key}-{number}",
-        f"{stem_with_key}-{row.position}-{number}",
-    ):
-        filename = safe_filename(f"{unique_stem}{extension}", fallback=row.key, mime_type=ref.mime_type)
+    stems = (stem, stem_with_key, f"{stem_with_key}-{number}", f"{stem_with_key}-{row.position}-{number}")
+    for possible_stem in stems:
+        filename = safe_filename(f"{possible_stem}{extension}", fallback=row.key, mime_type=ref.mime_type)
         name_hash = hash(filename.casefold())
         if name_hash not in used_names:
             used_names.add(name_hash)

@@ -71,45 +71,57 @@ def _write_rows(manifest: Path, path: Path) -> None:
     types = _column_types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
-        while lines := [*islice(file, _BATCH_ROWS)]:
-            rows = [_manifest_row(line) for line in lines]
-            cells = [{name: _parquet_cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
-            writer.write_table(pyarrow.Table.from_pylist(cells, schema))
+        lines = [*islice(file, _BATCH_ROWS)]
+        while lines:
+            rows = [_parquet_row(_manifest_row(line), types) for line in lines]
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+            lines = [*islice(file, _BATCH_ROWS)]
 
 
 def _column_types(manifest: Path) -> dict[str, str]:
-    """Return the type of each column, from the values in all lines of a manifest."""
-    kinds_of: dict[str, set[str]] = {}
+    """Return the type of each column: the fixed ones of the kit's own, and those of the carried columns."""
+    kinds_by_name: dict[str, set[str]] = {}
     has_more = False
+    for name, value in _carried_values(manifest):
+        if name not in kinds_by_name and len(kinds_by_name) == MAX_FIELDS:
+            has_more = True
+            continue
+        kinds_by_name.setdefault(name, set()).add(_type_of_value(value))
+
+    if has_more:
+        logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
+    carried_types = {name: _merge_types(kinds) for name, kinds in kinds_by_name.items()}
+    return {**_TYPES, **carried_types}
+
+
+def _carried_values(manifest: Path) -> Iterator[tuple[str, object]]:
+    """Yield the name and the value of each cell of a carried column, except nulls."""
     with manifest.open("rb") as file:
         for line in file:
             for name, value in _manifest_row(line).items():
-                if name in _TYPES or value is None:
-                    continue
-                if name in kinds_of or len(kinds_of) < MAX_FIELDS:
-                    kinds_of.setdefault(name, set()).add(_type_of_value(value))
-                else:
-                    has_more = True
-    if has_more:
-        logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
-    return {**_TYPES, **{name: _merge_types(kinds) for name, kinds in kinds_of.items()}}
+                if name not in _TYPES and value is not None:
+                    yield name, value
 
 
 def _type_of_value(value: object) -> str:
     """Return an Arrow type for a value, ``int53`` for an integer that a double can hold too, or ``json``."""
-    if type(value) is int:
-        if abs(value) <= _MAX_EXACT:
-            return "int53"
-        return "int64" if -(2**63) <= value < 2**63 else "json"
-    return _SCALAR_TYPES.get(type(value), "json")
+    if type(value) is not int:
+        return _SCALAR_TYPES.get(type(value), "json")
+    if abs(value) <= _MAX_EXACT:
+        return "int53"
+    if -(2**63) <= value < 2**63:
+        return "int64"
+    return "json"
 
 
 def _merge_types(kinds: set[str]) -> str:
     """Return the type of a column whose values have several types."""
-    default = "json"
+    merged_type = _MERGED_TYPES.get(frozenset(kinds))
+    if merged_type is not None:
+        return merged_type
     if len(kinds) == 1:
-        (default,) = kinds
-    return _MERGED_TYPES.get(frozenset(kinds), default)
+        return next(iter(kinds))
+    return "json"
 
 
 def _manifest_row(line: bytes) -> dict[str, Any]:
@@ -117,7 +129,12 @@ def _manifest_row(line: bytes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _parquet_cell(value: object, kind: str) -> object:
-    if kind == "json" and value is not None:
-        return encode_json(value).decode()
-    return value
+def _parquet_row(row: Mapping[str, object], types: Mapping[str, str]) -> dict[str, object]:
+    """Return the cells of a row for columns of these types. Values in a column of JSON become text."""
+    cells = {}
+    for name, kind in types.items():
+        value = row.get(name)
+        if kind == "json" and value is not None:
+            value = encode_json(value).decode()
+        cells[name] = value
+    return cells

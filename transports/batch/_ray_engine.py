@@ -169,14 +169,18 @@ class RayCluster:
         if self.is_own:
             return False
         nodes = await self._run_in_thread(self._ray.nodes)
-        return {str(node["NodeManagerHostname"]) for node in nodes if node["Alive"]} != {socket.gethostname()}
+        machines = {str(node["NodeManagerHostname"]) for node in nodes if node["Alive"]}
+        return machines != {socket.gethostname()}
 
     async def cores(self) -> int:
         """Return the current number of CPUs of the cluster, at least 1."""
-        return max(int((await self._run_in_thread(self._ray.cluster_resources)).get("CPU", 0)), 1)
+        resources = await self._run_in_thread(self._ray.cluster_resources)
+        return max(int(resources.get("CPU", 0)), 1)
 
     async def has_room(self) -> bool:
-        return float((await self._run_in_thread(self._ray.available_resources)).get("CPU", 0)) >= 1
+        """Return whether a CPU of the cluster is free."""
+        resources = await self._run_in_thread(self._ray.available_resources)
+        return float(resources.get("CPU", 0)) >= 1
 
     async def is_lost(self) -> bool:
         """Return whether this process's node of the cluster has ended: actors do not start any more, and Ray reports no
@@ -353,6 +357,10 @@ class RayWorker:
 
 @dataclass(slots=True)
 class _Actor:
+    """Actor with the pending answers of its methods ``started`` and ``work``.
+
+    ``begun`` is the time of its request by :func:`time.monotonic`; it ``works`` once it has started."""
+
     handle: Any
     started: Any
     answer: Any
@@ -426,13 +434,17 @@ class RayEngine:
             shares = self._split_options(self._browsers or await self._cluster.cores())
             try:
                 while not await self._advance(shares, end):
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LIMITS.look):
-                            await self._wake.wait()
-                    self._wake.clear()
+                    await self._wait_to_look()
             finally:
                 await self._stop_actors()
         return WorkReport(self._calls, dict(self._recycled))
+
+    async def _wait_to_look(self) -> None:
+        """Wait until it is time to look at the ledger and the actors again, or :meth:`drain` is called."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LIMITS.look):
+                await self._wake.wait()
+        self._wake.clear()
 
     async def _advance(self, shares: list[RunOptions], end: float) -> bool:
         """Collect results, replace what was lost and scale the actors. Return whether the work has ended.
@@ -466,10 +478,9 @@ class RayEngine:
             rate /= count
 
         concurrency, remainder = divmod(self._options.concurrency, count)
-        return [
-            replace(self._options, concurrency=concurrency + (1 if number < remainder else 0), rate=rate)
-            for number in range(count)
-        ]
+        shares = [replace(self._options, concurrency=concurrency, rate=rate) for _ in range(count - remainder)]
+        larger_shares = [replace(self._options, concurrency=concurrency + 1, rate=rate) for _ in range(remainder)]
+        return [*larger_shares, *shares]
 
     async def _scale_actors(self, shares: list[RunOptions], backlog: int, end: float) -> None:
         """Scale the actors to ``backlog``, the number of open jobs: start missing actors, drain the surplus."""
@@ -486,8 +497,8 @@ class RayEngine:
         if end < math.inf:
             remaining = max(end - time.monotonic(), 0.001)  # a deadline must be more than 0
             options = replace(options, deadline=remaining)
-        started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
-        self._actors[number] = _Actor(*started)
+        handle, started, answer = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
+        self._actors[number] = _Actor(handle, started, answer)
 
     async def _drain_actor(self, number: int, actor: _Actor) -> None:
         """Ask an actor to end after its jobs. One that still has not started since then has no job, and is ended."""

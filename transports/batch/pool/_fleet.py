@@ -83,10 +83,13 @@ class Latency:
         latest.append(milliseconds)
         if len(latest) < 100:
             return
+
         self.recent = median(latest)
         latest.clear()
         first = self._first.setdefault(kind, self.recent)
-        if self.recent - first > 20.0:  # milliseconds; smaller changes are noise
+        noise_in_ms = 20.0
+        if self.recent - first > noise_in_ms:
+            # The first median may be 0.
             self.slowdown = max(self.slowdown, self.recent / max(first, 0.1))
 
 
@@ -195,18 +198,22 @@ class HeldSession:
         finally:
             if not self._opened.done() and not self._task.done():
                 await cancel_and_wait((self._task,))
+
         if self._opened.done():
             return
         if not self._task.done() or self._task.cancelled():
             raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and cannot be closed")
+        # The task has failed: raise its error.
         await self._task
 
     async def aclose(self) -> None:
         """Close the session within ten seconds. Never raises: errors are logged."""
         self._leave.set()
-        await asyncio.wait((self._task,), timeout=10.0)  # its transport has stricter limits of its own
+        # The session's transport has stricter limits of its own.
+        await asyncio.wait((self._task,), timeout=10.0)
         if not self._task.done():
             await cancel_and_wait((self._task,))
+
         if self._task.done() and not self._task.cancelled():
             error = self._task.exception()
             if error is not None:
@@ -214,6 +221,7 @@ class HeldSession:
 
 
 async def open_context(browser: Browser) -> BrowserContext:
+    """Return a new context of a browser. Raises :class:`~transports.errors.ABPError`."""
     try:
         async with asyncio.timeout(10.0):
             return await browser.playwright.new_context()
@@ -343,6 +351,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
+    """Call that waits for a slot ``since`` a time by :func:`time.monotonic`."""
+
     target: str
     granted: asyncio.Future[Slot]
     since: float
@@ -549,7 +559,8 @@ class Fleet:
                 if not await self._wait_for_memory():
                     return
 
-                source = min(filter(self._browsers_left, self._sources), key=self._start_order)
+                startable_sources = filter(self._browsers_left, self._sources)
+                source = min(startable_sources, key=self._start_order)
                 pause, _ = self._start_order(source)
                 if pause > 0:
                     # Other browsers serve meanwhile, and the next check tries again.
@@ -673,8 +684,10 @@ class Fleet:
             await asyncio.sleep(TIMES.tick)
             try:
                 for slots in (self.slots, self.others):
-                    slots.grant()  # there may be memory again
-                    if slots.waited > TIMES.memory_patience and not slots.leased and not self.may_open():
+                    # There may be memory again.
+                    slots.grant()
+                    has_waited_too_long = slots.waited > TIMES.memory_patience
+                    if has_waited_too_long and not slots.leased and not self.may_open():
                         slots.fail(_no_memory)
                 self.grow()
             except Exception as error:  # noqa: BLE001 - of the system, when it is asked for its memory

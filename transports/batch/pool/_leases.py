@@ -52,7 +52,8 @@ class Leases:
         self._fleet = fleet
         self._connect = connect
         self._reuse = reuse
-        self._shares_browser = lru_cache(1000)(  # for the name of an app it reads the settings file
+        # Cached, since for the name of an app it reads the settings file.
+        self._shares_browser = lru_cache(1000)(
             partial(shares_browser, headless=headless, new_context=reuse != "context")
         )
         self._open_timeout = open_timeout
@@ -94,20 +95,14 @@ class Leases:
             self._fleet.check(slot.member)
 
     async def _borrow_browser(self) -> tuple[Slot, Browser]:
-        """Return a slot without a session, and its responsive browser."""
+        """Return a leased slot without a session, and its responsive browser."""
         try:
             async with asyncio.timeout(self._open_timeout + GRACE):
                 while True:
                     slot = await self._fleet.slots.acquire("")
-                    try:
-                        browser = slot.member.browser
-                        assert browser is not None
-                        await slot.empty()
-                        if slot.member.serving and await browser.responds(PATIENCE):
-                            return slot, browser
-                    except BaseException:
-                        self._fleet.slots.release(slot)
-                        raise
+                    browser = await self._find_responsive_browser(slot)
+                    if browser is not None:
+                        return slot, browser
                     self._fleet.retire(slot.member, "ended")
                     self._fleet.slots.release(slot)
         except TimeoutError:
@@ -117,6 +112,21 @@ class Leases:
                 retryable=True,
                 sent=False,
             ) from None
+
+    async def _find_responsive_browser(self, slot: Slot) -> Browser | None:
+        """Close the session of a leased slot, and return the slot's browser; ``None`` if it does not respond.
+
+        If this is cancelled, the slot is released."""
+        browser = slot.member.browser
+        assert browser is not None
+        try:
+            await slot.empty()
+            if slot.member.serving and await browser.responds(PATIENCE):
+                return browser
+        except BaseException:
+            self._fleet.slots.release(slot)
+            raise
+        return None
 
     async def _within_lease(
         self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
@@ -138,9 +148,9 @@ class Leases:
             healthy = not task.cancelled() and _session_survives(error)
             return task.result()
         finally:
+            # The lease ends in any case, also if this is cancelled again while the work is cancelled.
             try:
                 if not task.done():
-                    # Shielded, since a second cancellation of the call must not keep its slot leased.
                     await finished(asyncio.ensure_future(cancel_and_wait((task,))))
             finally:
                 self._end_lease(slot, healthy=healthy, hangs=not task.done())
@@ -186,27 +196,32 @@ class Leases:
         session.
         """
         slots = self._fleet.slots if self._shares_browser(target) else self._fleet.others
-        for is_last in (False, False, True):
+        attempts_left = 3
+        while True:
+            attempts_left -= 1
             slot = await slots.acquire(target)
             try:
-                # The browser may have ended since the slot was granted.
-                if not slot.member.serving:
-                    raise Disconnected("the browser of the pool has ended; call again")
-                if slot.held is not None and slot.held.target == target:
-                    return slot
-                await self._open_session(slot, target)
+                await self._require_session(slot, target)
             except BaseException as error:
                 spawn(self._clear_slot(slot, slots, healthy=False), self._clearing)
                 if not isinstance(error, ABPError):
                     raise
                 if isinstance(error, BrowserCrashed):
                     self._fleet.retire(slot.member, "ended")
-                if not is_last and not self._closed and not slot.member.serving:
+                has_browser_ended = not slot.member.serving
+                if has_browser_ended and attempts_left and not self._closed:
                     continue
                 error.sent = False
                 raise
             return slot
-        raise AssertionError("unreachable")
+
+    async def _require_session(self, slot: Slot, target: str) -> None:
+        """Open a session for ``target`` in a leased slot unless the slot has one."""
+        # The browser may have ended since the slot was granted.
+        if not slot.member.serving:
+            raise Disconnected("the browser of the pool has ended; call again")
+        if slot.held is None or slot.held.target != target:
+            await self._open_session(slot, target)
 
     async def _open_session(self, slot: Slot, target: str) -> None:
         """Open a session for ``target`` in a leased slot, in place of another one."""

@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -80,9 +81,10 @@ async def run_all(
             outcome = await outcomes.get()
             if isinstance(outcome, Outcome):
                 yield outcome
-            else:
-                running_workers -= 1
-                failure = failure or outcome
+                continue
+            running_workers -= 1
+            if failure is None:
+                failure = outcome
         if failure is not None:
             raise failure
     finally:
@@ -98,48 +100,45 @@ async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterat
             yield job
 
 
-#: Control groups of a container, version 2 and version 1: folder, limit, memory in use, and the statistic of the page
-#: cache that the kernel can reclaim.
+@dataclass(frozen=True, slots=True)
+class _ControlGroup:
+    """Files in a control group's folder with its limit and its memory in use, and the name of the statistic of the page
+    cache that the kernel can reclaim."""
+
+    folder: str
+    limit: str
+    used: str
+    reclaimable: str
+
+
+#: Control groups of a container, version 2 and version 1.
 _GROUPS = (
-    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    _ControlGroup("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    _ControlGroup("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
 
 def free_memory() -> int:
     """Return the bytes that new processes can use without swapping: of this machine, or of the container's limit if
     that is less."""
-    return int(min(psutil.virtual_memory().available, *(_free_in_group(*group) for group in _GROUPS)))
+    return int(min(psutil.virtual_memory().available, *map(_free_in_group, _GROUPS)))
 
 
-def _free_in_group(folder: str, limit: str, used: str, cache: str) -> float:
+def _free_in_group(group: _ControlGroup) -> float:
     """Return the free bytes of a control group; infinity without one or without a limit."""
+    folder = Path(group.folder)
     # Without a limit the file holds the text "max". Other operating systems have no such files.
     with contextlib.suppress(OSError, ValueError):
-        limit_bytes = int(Path(folder, limit).read_text())
-        used_bytes = int(Path(folder, used).read_text())
-        statistics = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-        reclaimable_bytes = int(statistics.get(cache, 0))
+        limit_bytes = int((folder / group.limit).read_text())
+        used_bytes = int((folder / group.used).read_text())
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        reclaimable_bytes = int(statistics.get(group.reclaimable, 0))
         return limit_bytes - used_bytes + reclaimable_bytes
     return math.inf
 
 
-class FreeMemory:
-    """Check that ``floor`` bytes of memory are free. A measurement is cached for ``max_age`` seconds."""
-
-    max_age = 0.25
-
-    def __init__(self, floor: int) -> None:
-        self._floor = floor
-        self._free = 0
-        self._measured = -math.inf
-
-    def suffices(self) -> bool:
-        now = time.monotonic()
-        if now - self._measured > self.max_age:
-            self._free = free_memory()
-            self._measured = now
-        return self._free >= self._floor
+def has_free_memory(min_bytes: int) -> bool:
+    return free_memory() >= min_bytes
 
 
 class Pool(OpenedHere):
@@ -195,20 +194,25 @@ class Pool(OpenedHere):
             raise UsageError("a pool needs at least one browser and one session; correct browsers= and sessions=")
         if not min(recycle_after, max_age, max_memory) > 0 or not max_slowdown > 1 or min_free_memory < 0:
             raise UsageError("limits of a pool must be more than 0, and max_slowdown= more than 1")
+
         self._settings = settings = Settings.load()
         self._open_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         if headless is None:
             headless = settings.headless
-        started = Source(partial(Browser, headless=headless, timeout=self._open_timeout), browsers, sessions)
-        sources = [started] if browsers else []
+
+        make_browser = partial(Browser, headless=headless, timeout=self._open_timeout)
+        sources = []
+        if browsers:
+            sources.append(Source(make_browser, browsers, sessions))
         for endpoint in endpoints:
-            make = partial(endpoint.browser, self._open_timeout)
-            sources.append(Source(make, 1, endpoint.sessions or sessions, endpoint.weight))
-        limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
+            connect_browser = partial(endpoint.browser, self._open_timeout)
+            sources.append(Source(connect_browser, 1, endpoint.sessions or sessions, endpoint.weight))
         self._size = sum(source.count * source.sessions for source in sources)
-        room = Member(0, Source(started.make, 1, self._size), None)
-        self._fleet = Fleet(sources, room, limits, FreeMemory(min_free_memory).suffices)
+        room_without_browser = Member(0, Source(make_browser, 1, self._size), None)
+
+        limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
+        self._fleet = Fleet(sources, room_without_browser, limits, partial(has_free_memory, min_free_memory))
         self._leases = Leases(
             self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout, headless=headless
         )
