@@ -2,7 +2,7 @@
 
 * :class:`RoutingPolicy` and its parts :class:`FieldRule`, :class:`ResourcePolicy`, :class:`AgentLimits`.
 * :class:`TransformContext` — the context of a transformer; :data:`RoutingEvent` — events of the routing.
-* :func:`check_path`, :func:`walk_path` — paths of field rules: dotted, or JSONPath.
+* :func:`check_path`, :func:`walk_path` — paths of field rules: dotted, or JSONPath; :class:`PathMatch`.
 * :func:`preset`, :func:`named_preset` — policies for well-known servers, own and of plug-ins.
 * :class:`RoutingConfig` — the table ``[routing]`` of a settings file.
 * :func:`in_own_names` — settings under the names of the document that docs/requirements.md R2 follows.
@@ -17,7 +17,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 from .._internal.arguments import checked_fields
 from .._internal.plugins import installed_plugins, load_plugin
@@ -113,7 +113,8 @@ def check_path(path: str) -> None:
     if path.startswith("$"):
         from ._json_paths import check_json_path  # late: its library loads longer than all of routing
 
-        if reason := check_json_path(path):
+        reason = check_json_path(path)
+        if reason is not None:
             raise _matches_nothing(path, reason)
     elif not _DOTTED.fullmatch(path):
         raise UsageError(
@@ -124,32 +125,46 @@ def check_path(path: str) -> None:
         raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
 
 
-def walk_path(tree: object, path: str, start: Place) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
-    """Yield place, value and siblings of each match of ``path`` in the value at ``start`` of ``tree``.
+class PathMatch(NamedTuple):
+    """Match of a path in an answer. ``siblings`` are the fields of the innermost object around the match."""
 
-    The siblings are the fields of the innermost object around the match, within the value at ``start``.
-    """
+    place: Place
+    value: object
+    siblings: Mapping[str, object]
+
+
+def walk_path(tree: object, path: str, start: Place) -> Iterator[PathMatch]:
+    """Yield each match of ``path`` in the value at ``start`` of ``tree``. Siblings are within this value."""
     for step in start:
         tree = tree[step]  # type: ignore[index]  # a place of the tree
     if path.startswith("$"):
-        from ._json_paths import walk_json_path  # late, as above
+        from ._json_paths import find_json_path  # late, as above
 
-        for place, value, siblings in walk_json_path(tree, path):
-            yield (*start, *place), value, siblings
+        for place in find_json_path(tree, path):
+            yield _match_at(tree, place, start)
     else:
         yield from _walk(tree, _STEP.findall(path), start, {})
 
 
-def _walk(
-    node: object, steps: Sequence[str], place: Place, siblings: Mapping[str, object]
-) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
+def _match_at(tree: object, place: Place, start: Place) -> PathMatch:
+    value = tree
+    siblings: Mapping[str, object] = {}
+    for step in place:
+        if isinstance(value, dict):
+            siblings = value
+        value = value[step]  # type: ignore[index]  # the search has found it there
+    return PathMatch((*start, *place), value, siblings)
+
+
+def _walk(node: object, steps: Sequence[str], place: Place, siblings: Mapping[str, object]) -> Iterator[PathMatch]:
+    """Yield the matches of the remaining steps of a dotted path in ``node``."""
     if not steps:
-        yield place, node, siblings
+        yield PathMatch(place, node, siblings)
         return
+
     step, rest = steps[0], steps[1:]
     if isinstance(node, dict):
-        key = re.sub(r"\\(.)", r"\1", step)
-        names = list(node) if step == "*" else [key]
+        names = list(node) if step == "*" else [re.sub(r"\\(.)", r"\1", step)]
         for name in names:
             if name in node:
                 yield from _walk(node[name], rest, (*place, str(name)), node)
@@ -338,7 +353,9 @@ class RoutingPolicy:
     def rules(self, capability: str) -> tuple[FieldRule, ...]:
         """Return the field rules for a capability: its own, then the rules for all."""
         rules = self.tool_fields
-        return (*rules.get(capability, ()), *rules.get("*", ())) if rules else ()
+        if not rules:
+            return ()
+        return (*rules.get(capability, ()), *rules.get("*", ()))
 
     @property
     def search(self) -> Heuristics | None:
@@ -408,7 +425,10 @@ def preset(server: str) -> RoutingPolicy:
     """
     words = words_of(server)
     installed = [plugin.name for plugin in installed_plugins(GROUP)]
-    return next((named_preset(name) for name in (*installed, *_BUILT_IN) if name.lower() in words), ABP)
+    for name in (*installed, *_BUILT_IN):
+        if name.lower() in words:
+            return named_preset(name)
+    return ABP
 
 
 def named_preset(name: str) -> RoutingPolicy:
@@ -458,13 +478,16 @@ class RoutingConfig:
 
         Raises :class:`~transports.errors.UsageError`, which names the key at fault.
         """
-        general = dict(_table(table, where))
-        servers = _table(general.pop(_SERVERS, {}), f"{where}.{_SERVERS}")
-        config = cls(general, {name: _table(value, f"{where}.{_SERVERS}.{name}") for name, value in servers.items()})
-        for key, settings in ((where, general), *((f"{where}.{_SERVERS}.{n}", s) for n, s in config.servers.items())):
-            _check_preset(settings, key)
-            _changed(ABP, settings, key)
-        return config
+        general = dict(_as_table(table, where))
+        servers_key = f"{where}.{_SERVERS}"
+        servers: dict[str, Mapping[str, object]] = {}
+        for name, settings in _as_table(general.pop(_SERVERS, {}), servers_key).items():
+            servers[name] = _as_table(settings, f"{servers_key}.{name}")
+
+        _check_settings(general, where)
+        for name, settings in servers.items():
+            _check_settings(settings, f"{servers_key}.{name}")
+        return cls(general, servers)
 
     def policy(self, server: str, *, presets: bool) -> RoutingPolicy:
         """Return the policy for a server by the server's own name.
@@ -474,81 +497,104 @@ class RoutingConfig:
         """
         words = words_of(server)
         server_settings = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
-        named = self.options.get(_PRESET, server_settings.get(_PRESET, self.general.get(_PRESET)))
-        base = ABP
-        if named:
-            base = named_preset(str(named))
+        by_precedence = (self.options, server_settings, self.general)
+
+        preset_name = next((settings[_PRESET] for settings in by_precedence if _PRESET in settings), None)
+        policy = ABP
+        if preset_name:
+            policy = named_preset(str(preset_name))
         elif presets:
-            base = preset(server)
-        return _changed(_changed(_changed(base, self.general, ""), server_settings, ""), self.options, "")
+            policy = preset(server)
+        for settings in reversed(by_precedence):
+            policy = _with_settings(policy, settings, "")
+        return policy
 
     def with_options(self, options: Mapping[str, object], where: str) -> RoutingConfig:
         """Return these settings with checked ``options``, which have precedence. ``where`` names them in errors.
 
         Raises :class:`~transports.errors.UsageError`, which names the key at fault.
         """
-        _check_preset(options, where)
-        _changed(ABP, options, where)
+        _check_settings(options, where)
         return replace(self, options=options)
 
 
-def _table(value: object, where: str) -> Mapping[str, object]:
+def _as_table(value: object, where: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise UsageError(f"{where}: must be a table, [{where.rpartition(': ')[2]}]")
     return cast(Mapping[str, object], value)
 
 
-def _check_preset(settings: Mapping[str, object], where: str) -> None:
+def _check_settings(settings: Mapping[str, object], where: str) -> None:
+    """Raise :class:`~transports.errors.UsageError`, which names the key at fault."""
     if _PRESET in settings:
         try:
             named_preset(str(settings[_PRESET]))
         except UsageError as error:
             raise UsageError(f"{where}.{_PRESET}: {error.message}") from None
+    _with_settings(ABP, settings, where)
 
 
-def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
+def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
     """Return ``base`` changed by ``settings``. For a tool with rules in both, those of ``settings`` count."""
     table = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
     if not table:
         return base
-    names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
-    for key in table.keys() - names:
-        close = difflib.get_close_matches(key, [*names, _PRESET], n=1)
-        raise UsageError(f"{where}.{key}: unknown" + (f"; did you mean {close[0]}?" if close else ""))
-    from pydantic import ValidationError  # late: most programs have no such table
 
-    readable = _readable(table, where)
-    try:
-        checked = _adapter().validate_python(readable)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-        # an unknown key comes before a missing one, which may be this one misspelt
-        first = min(faults, key=lambda fault: fault["type"] != "unexpected_keyword_argument")
-        raise UsageError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    except UsageError as error:  # a value of the right type that makes no sense
-        raise UsageError(f"{where}: {error.message}") from error
-    changes = {key: getattr(checked, key) for key in table}
-    for key in table.keys() & {*_NESTED}:
-        changes[key] = replace(
-            getattr(base, key), **{name: getattr(changes[key], name) for name in cast(dict[str, object], table[key])}
-        )
+    checked = _validate(table, where)
+    changes = {name: getattr(checked, name) for name in table}
+    for name in table.keys() & {*_NESTED}:
+        nested_table = cast(dict[str, object], table[name])
+        nested_changes = {key: getattr(changes[name], key) for key in nested_table}
+        changes[name] = replace(getattr(base, name), **nested_changes)
     if "tool_fields" in changes:
         changes["tool_fields"] = {**base.tool_fields, **changes["tool_fields"]}
     return replace(base, **changes)
 
 
+def _validate(table: Mapping[str, object], where: str) -> RoutingPolicy:
+    """Return a policy with the settings of ``table``, which have the names of this kit, and defaults for the others.
+
+    Raises :class:`~transports.errors.UsageError`, which names the key at fault.
+    """
+    names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
+    unknown = sorted(table.keys() - names)
+    if unknown:
+        similar = difflib.get_close_matches(unknown[0], [*names, _PRESET], n=1)
+        advice = f"; did you mean {similar[0]}?" if similar else ""
+        raise UsageError(f"{where}.{unknown[0]}: unknown{advice}")
+
+    from pydantic import ValidationError  # late: most programs have no such table
+
+    readable = _readable(table, where)
+    try:
+        return _adapter().validate_python(readable)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        # An unknown key comes before a missing one, which may be this one misspelt.
+        first = min(faults, key=lambda fault: fault["type"] != "unexpected_keyword_argument")
+        key = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{where}.{key}: {first['msg']}") from error
+    except UsageError as error:
+        # A value of the right type that makes no sense.
+        raise UsageError(f"{where}: {error.message}") from error
+
+
 def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object]:
-    """Return ``settings`` with values that TOML cannot write: ``None`` for ``"none"`` (no limit), bytes for the
-    hexadecimal digits of a signature."""
-    read = {
-        key: _readable(value, where) if isinstance(value, dict) and key in _NESTED else value
-        for key, value in settings.items()
-    }
-    read |= {key: None for key, value in read.items() if key.startswith("max_") and value == "none"}
-    signatures = read.get("signatures")
-    if isinstance(signatures, list):
-        read["signatures"] = [_readable_signature(signature, where) for signature in signatures]
-    return read
+    """Return ``settings`` with values that TOML cannot write.
+
+    ``"none"`` becomes ``None`` (no limit), and the hexadecimal digits of a signature become bytes.
+    """
+    readable: dict[str, object] = {}
+    for key, value in settings.items():
+        if key in _NESTED and isinstance(value, dict):
+            readable[key] = _readable(value, where)
+        elif key.startswith("max_") and value == _NO_LIMIT:
+            readable[key] = None
+        elif key == "signatures" and isinstance(value, list):
+            readable[key] = [_readable_signature(signature, where) for signature in value]
+        else:
+            readable[key] = value
+    return readable
 
 
 def _readable_signature(signature: object, where: str) -> object:
@@ -571,45 +617,57 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
     """Return the settings of a policy with the names of this kit; names that are unknown to the document stay.
 
     Raises :class:`~transports.errors.UsageError` for a setting that is given under both names, and for a signature that
-    is not the beginning of base64."""
-    renamed = _renamed(settings, POLICY_NAMES, where)
+    is not the beginning of base64.
+    """
+    renamed = _rename(settings, POLICY_NAMES, where)
     if renamed.pop("auto_artifact_large_content", True) is False:
         renamed |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
+
     detection = renamed.pop("binary_detection", None)
     if isinstance(detection, dict):
-        _add(renamed, _detection(detection, f"{where}.binary_detection"), f"{where}.binary_detection")
+        detection_key = f"{where}.binary_detection"
+        _add_settings(renamed, _detection_in_own_names(detection, detection_key), detection_key)
     elif detection is not None:
         raise UsageError(f"{where}.binary_detection: must be a table")
+
     agent = renamed.get("agent")
     if isinstance(agent, dict):
-        agent = renamed["agent"] = _renamed(agent, AGENT_NAMES, f"{where}.agent")
-        if "auto_artifact_threshold" in agent:
-            _add(renamed, {"max_inline_bytes": agent.pop("auto_artifact_threshold")}, f"{where}.agent")
-    rules = renamed.get("tool_fields")
-    if isinstance(rules, dict):
-        place = f"{where}.tool_fields"
-        renamed["tool_fields"] = {tool: _rules(several, f"{place}.{tool}") for tool, several in rules.items()}
+        own_agent = _rename(agent, AGENT_NAMES, f"{where}.agent")
+        if "auto_artifact_threshold" in own_agent:
+            threshold = own_agent.pop("auto_artifact_threshold")
+            _add_settings(renamed, {"max_inline_bytes": threshold}, f"{where}.agent")
+        renamed["agent"] = own_agent
+
+    tools = renamed.get("tool_fields")
+    if isinstance(tools, dict):
+        renamed["tool_fields"] = {
+            tool: _rules_in_own_names(rules, f"{where}.tool_fields.{tool}") for tool, rules in tools.items()
+        }
     return renamed
 
 
-def _rules(several: object, where: str) -> object:
-    if not isinstance(several, list):
-        return several
-    return [
-        _renamed(rule, RULE_NAMES, f"{where}.{number}") if isinstance(rule, dict) else rule
-        for number, rule in enumerate(several)
-    ]
+def _rules_in_own_names(rules: object, where: str) -> object:
+    if not isinstance(rules, list):
+        return rules
+    renamed: list[object] = []
+    for number, rule in enumerate(rules):
+        if isinstance(rule, dict):
+            rule = _rename(rule, RULE_NAMES, f"{where}.{number}")
+        renamed.append(rule)
+    return renamed
 
 
-def _detection(table: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return ``binary_detection`` as settings of a policy. Its ``signatures`` take the place of those of the kit."""
-    for key in table.keys() - {*DETECTION_NAMES, "signatures"}:
-        raise UsageError(f"{where}.{key}: unknown")
+def _detection_in_own_names(table: Mapping[str, object], where: str) -> dict[str, object]:
+    """Return ``binary_detection`` as settings of a policy. Its ``signatures`` replace those of the kit."""
+    unknown = sorted(table.keys() - {*DETECTION_NAMES, "signatures"})
+    if unknown:
+        raise UsageError(f"{where}.{unknown[0]}: unknown")
+
     detection = {DETECTION_NAMES[key]: value for key, value in table.items() if key in DETECTION_NAMES}
     signatures = table.get("signatures")
     if isinstance(signatures, dict):
-        place = f"{where}.signatures"
-        detection["signatures"] = [_signature(start, kind, place) for start, kind in signatures.items()]
+        signatures_key = f"{where}.signatures"
+        detection["signatures"] = [_signature(start, kind, signatures_key) for start, kind in signatures.items()]
         detection["known_signatures"] = False
     elif signatures is not None:
         raise UsageError(f'{where}.signatures: must be a table, such as JVBERi = ["pdf", "application/pdf"]')
@@ -617,26 +675,30 @@ def _detection(table: Mapping[str, object], where: str) -> dict[str, object]:
 
 
 def _signature(start: str, kind: object, where: str) -> dict[str, object]:
-    """Return the signature of a file whose base64 begins with ``start``: the bytes that it has whole."""
+    """Return the signature of files whose base64 begins with ``start``. ``kind`` is their extension and type."""
     if not isinstance(kind, list | tuple) or len(kind) != 2:
         raise UsageError(f'{where}.{start}: must be an extension and a type, such as ["pdf", "application/pdf"]')
-    whole = len(start) * 6 // 8
+
+    # A character has 6 bits. The last byte may be incomplete, so only the whole ones count.
+    whole_bytes = len(start) * 6 // 8
+    padding = "A" * (-len(start) % 4)
     try:
-        magic = base64.b64decode(start + "A" * (-len(start) % 4), validate=True)[:whole]
+        magic = base64.b64decode(start + padding, validate=True)[:whole_bytes]
     except (binascii.Error, ValueError):
         raise UsageError(f"{where}.{start}: is not the beginning of base64") from None
     return {"magic": magic.hex(), "mime_type": kind[1]}
 
 
-def _renamed(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
+def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
     renamed = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
-        _add(renamed, {names[key]: table[key]}, where, f" ({key})")
+        _add_settings(renamed, {names[key]: table[key]}, where, f" ({key})")
     return renamed
 
 
-def _add(table: dict[str, object], more: Mapping[str, object], where: str, other: str = "") -> None:
+def _add_settings(table: dict[str, object], more: Mapping[str, object], where: str, other_name: str = "") -> None:
+    """Add settings to a table, unless it has them already. A limit that was turned off stays off."""
     for key, value in more.items():
         if key in table and table[key] != _NO_LIMIT:
-            raise UsageError(f"{where}: {key} is given under two names{other}; give one of them")
+            raise UsageError(f"{where}: {key} is given under two names{other_name}; give one of them")
         table.setdefault(key, value)
