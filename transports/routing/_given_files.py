@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mimetypes
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeAlias, TypedDict
 
 from ..artifacts._base import ArtifactStore
 from ..artifacts._content import PutOptions
@@ -19,7 +20,8 @@ from ..errors import ABPError, BadDescriptor, BadEncoding, TooLarge, UsageError
 from ..protocol._media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
 from ..protocol.binary import BinaryData, Encoded, LocalFile
 
-_HEAD = 4096  # bytes that signatures are looked for in
+#: Bytes at the beginning of a file that its signature is searched in.
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,8 @@ class GivenFile(TypedDict, total=False):
 class OpenFile:
     """File that is open for reading at its beginning; the caller closes it.
 
-    So the checked file is the stored one, even if its path leads to another file meanwhile."""
+    So the checked file is the stored one, even if its path leads to another file meanwhile.
+    """
 
     file: FileIO
     mime_type: str | None
@@ -72,6 +75,10 @@ class Accepted:
 
     ref: ArtifactRef
     binary: BinaryData
+
+
+#: A given file, before and after it was checked.
+_Source: TypeAlias = ArtifactRef | BinaryData | OpenFile
 
 
 async def accept_files(
@@ -91,41 +98,40 @@ async def accept_files(
     and :class:`~transports.errors.ArtifactNotFound`, each with the key as ``details["field"]``.
     """
     limits = limits or FileLimits()
-    checked: dict[str, ArtifactRef | BinaryData | OpenFile] = {}
+    checked: dict[str, _Source] = {}
     for key, file in files.items():
         try:
-            stored = await _referenced_artifact(file, store)
-            item = file if isinstance(file, OpenFile) else stored or _binary_of(file)
-            checked[key] = _check_open(item, limits) if isinstance(item, OpenFile) else _check(item, limits)
+            checked[key] = _check(await _resolve(file, store), limits)
         except BadEncoding as error:
-            raise _bad_argument(key, error) from error
+            raise _encoding_error(key, error) from error
         except ABPError as error:
             error.details.setdefault("field", key)
             raise
+
     accepted: dict[str, Accepted] = {}
-    for key, item in checked.items():
-        ref = item if isinstance(item, ArtifactRef) else await _store_file(item, store, limits, capability)
-        accepted[key] = Accepted(ref, await _parameter(ref, item, store))
+    for key, source in checked.items():
+        if isinstance(source, ArtifactRef):
+            ref = source
+        else:
+            ref = await _store_file(source, store, limits, capability)
+        accepted[key] = Accepted(ref, await _parameter(ref, source, store))
     return accepted
 
 
-async def _referenced_artifact(file: object, store: ArtifactStore) -> ArtifactRef | None:
-    if not isinstance(file, Mapping) or file.get("content") is not None:
-        return None
-    identity = file.get("id") or file.get("uri")
-    if not isinstance(identity, str):
-        raise BadDescriptor("a file needs its content (base64), or the id of an artifact")
-    return await store.stat(identity.removeprefix("artifact://"))
-
-
-def _binary_of(file: object) -> BinaryData:
+async def _resolve(file: object, store: ArtifactStore) -> _Source:
+    """Return a file in whatever way it was given."""
     match file:
-        case BinaryData():
+        case OpenFile() | BinaryData():
             return file
         case bytes() | bytearray() | memoryview():
             return BinaryData.from_bytes(file)
         case Path():
             return BinaryData.from_path(file)
+        case Mapping() if file.get("content") is None:
+            reference = file.get("id") or file.get("uri")
+            if not isinstance(reference, str):
+                raise BadDescriptor("a file needs its content (base64), or the id of an artifact")
+            return await store.stat(reference.removeprefix("artifact://"))
         case Mapping():
             return _binary_of_json(file)
         case _:
@@ -133,22 +139,13 @@ def _binary_of(file: object) -> BinaryData:
 
 
 def _binary_of_json(file: Mapping[str, object]) -> BinaryData:
-    content, encoding = file.get("content"), file.get("encoding", "base64")
+    content = file.get("content")
+    encoding = file.get("encoding", "base64")
     if not isinstance(content, str) or encoding not in ("base64", "utf-8"):
         raise BadDescriptor("a file's content must be text, and its encoding base64 or utf-8")
     encoded = Encoded(content, "utf-8" if encoding == "utf-8" else "base64")
     filename = _optional_text(file, "filename") or _optional_text(file, "name")
     return BinaryData(encoded, _optional_text(file, "mimeType"), None, filename)
-
-
-def _bad_argument(key: str, error: BadEncoding) -> BadEncoding:
-    """Return the error of a file's content for its sender: the decoder's message is about an app, which had no part."""
-    reason = error.message.partition("; the app")[0]
-    return BadEncoding(
-        f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
-        "and without data:…;base64, before it",
-        details={"field": key},
-    )
 
 
 def _optional_text(file: Mapping[str, object], key: str) -> str | None:
@@ -158,43 +155,67 @@ def _optional_text(file: Mapping[str, object], key: str) -> str | None:
     return value
 
 
-def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | BinaryData:
-    """Return the same file with its size and type known, and encoded content decoded."""
-    if isinstance(item, ArtifactRef):
-        _check_allowed(item.size_bytes, item.mime_type, limits)
-        return item
-    if isinstance(item.content, Encoded):
-        _check_allowed(len(item.content.text) * 3 // 4 - 2 if item.content.encoding == "base64" else 0, None, limits)
-        data = b"".join(item.chunks())
-        item = BinaryData(data, item.mime_type, item.size, item.filename, item.extra)
-    if isinstance(item.content, bytes):
-        size, head = len(item.content), item.content[:_HEAD]
-    elif isinstance(item.content, LocalFile):
-        fresh = BinaryData.from_path(item.content.path)
-        size = fresh.size or 0
-        with item.content.path.open("rb") as file:
-            head = file.read(_HEAD)
+def _encoding_error(key: str, error: BadEncoding) -> BadEncoding:
+    """Return the error of a file's content for its sender: the decoder's message is about an app, which had no part."""
+    reason = error.message.partition("; the app")[0]
+    return BadEncoding(
+        f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
+        "and without data:…;base64, before it",
+        details={"field": key},
+    )
+
+
+def _check(source: _Source, limits: FileLimits) -> _Source:
+    """Return the same file with its size and type known, and encoded content decoded. Raises if it is not allowed."""
+    match source:
+        case ArtifactRef():
+            _check_allowed(source.size_bytes, source.mime_type, limits)
+            return source
+        case OpenFile():
+            return _check_open_file(source, limits)
+        case BinaryData():
+            return _check_binary(source, limits)
+
+
+def _check_open_file(source: OpenFile, limits: FileLimits) -> OpenFile:
+    descriptor = source.file.fileno()
+    try:
+        size = os.fstat(descriptor).st_size
+        head = read_at(descriptor, _HEAD_BYTES, 0)
+    except OSError as error:
+        raise UsageError(f"cannot read {source.filename!r}: {error.strerror}") from error
+
+    mime_type = _type_of(head, source)
+    _check_allowed(size, mime_type, limits)
+    return OpenFile(source.file, mime_type, source.filename)
+
+
+def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
+    content = binary.content
+    if isinstance(content, Encoded):
+        if content.encoding == "base64":
+            # Before it is decoded: 4 characters are 3 bytes, of which the last two may be missing.
+            _check_allowed(len(content.text) * 3 // 4 - 2, None, limits)
+        content = b"".join(binary.chunks())
+
+    if isinstance(content, bytes):
+        size = len(content)
+        head = content[:_HEAD_BYTES]
+    elif isinstance(content, LocalFile):
+        size = BinaryData.from_path(content.path).size or 0
+        with content.path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
     else:
         raise UsageError("a file given with a call must be here already: a path, bytes or base64")
-    mime_type = _type_of(head, item)
+
+    mime_type = _type_of(head, binary)
     _check_allowed(size, mime_type, limits)
-    return BinaryData(item.content, mime_type, size, item.filename, item.extra)
+    return BinaryData(content, mime_type, size, binary.filename, binary.extra)
 
 
-def _check_open(item: OpenFile, limits: FileLimits) -> OpenFile:
-    """Return the same file with its type known."""
-    fd = item.file.fileno()
-    try:
-        size, head = os.fstat(fd).st_size, read_at(fd, _HEAD, 0)
-    except OSError as error:
-        raise UsageError(f"cannot read {item.filename!r}: {error.strerror}") from error
-    mime_type = _type_of(head, item)
-    _check_allowed(size, mime_type, limits)
-    return OpenFile(item.file, mime_type, item.filename)
-
-
-def _type_of(head: bytes, item: BinaryData | OpenFile) -> str:
-    declared = normalise_mime(item.mime_type) or normalise_mime(mimetypes.guess_type(item.filename or "")[0])
+def _type_of(head: bytes, source: BinaryData | OpenFile) -> str:
+    """Return the type of a file: that of its signature, else the declared type, else that of its extension."""
+    declared = normalise_mime(source.mime_type) or normalise_mime(mimetypes.guess_type(source.filename or "")[0])
     signed = sniff(head)
     if signed and (declared in (None, OCTET_STREAM) or contradicts(declared or "", signed)):
         return signed
@@ -216,24 +237,24 @@ def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None
 
 
 async def _store_file(
-    binary: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
+    source: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
 ) -> ArtifactRef:
     options: PutOptions = {
-        "mime_type": binary.mime_type,
-        "filename": binary.filename,
+        "mime_type": source.mime_type,
+        "filename": source.filename,
         "namespace": capability,
         "meta": {"input_of": capability},
     }
-    if isinstance(binary, OpenFile):
-        return await store.put_stream(_limited(binary.file, limits), **options)
-    if isinstance(binary.content, LocalFile):
-        options["size"] = binary.size
-        options["filename"] = binary.filename or binary.content.path.name
-        return await store.put_file(binary.content.path, **options)
-    return await store.put_bytes(binary.read(), **options)
+    if isinstance(source, OpenFile):
+        return await store.put_stream(_read_limited(source.file, limits), **options)
+    if isinstance(source.content, LocalFile):
+        options["size"] = source.size
+        options["filename"] = source.filename or source.content.path.name
+        return await store.put_file(source.content.path, **options)
+    return await store.put_bytes(source.read(), **options)
 
 
-async def _limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
+async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
     """Yield the content of an open file, which may have grown since it was checked."""
     size = 0
     async for piece in pieces_of(file):
@@ -242,14 +263,13 @@ async def _limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, No
         yield piece
 
 
-async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile, store: ArtifactStore) -> BinaryData:
+async def _parameter(ref: ArtifactRef, source: _Source, store: ArtifactStore) -> BinaryData:
     """Return the stored file as a parameter: by path if there is one, else the content in memory or from the store."""
-    content = item.content if isinstance(item, BinaryData) else None
     if ref.path is not None:
-        content = LocalFile(ref.path)
-    elif content is None:
-        content = await store.get(ref)
-    return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
+        return BinaryData(LocalFile(ref.path), ref.mime_type, ref.size_bytes, ref.filename)
+    if isinstance(source, BinaryData):
+        return BinaryData(source.content, ref.mime_type, ref.size_bytes, ref.filename)
+    return BinaryData(await store.get(ref), ref.mime_type, ref.size_bytes, ref.filename)
 
 
 # --- before a file is read (docs/requirements.md R4-6) ----------------------------------------------------------------
@@ -257,7 +277,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile
 
 def estimated_tokens(ref: ArtifactRef) -> int:
     """Return the estimated number of tokens of the content: one for every four bytes."""
-    return -(-ref.size_bytes // 4)
+    return math.ceil(ref.size_bytes / 4)
 
 
 def large_file_warning(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
@@ -270,8 +290,8 @@ def auto_read_safe(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
 
     That is text of at most ``max_auto_read_bytes``, without a :func:`large_file_warning`."""
     limits = limits or FileLimits()
-    small = ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
-    return small and is_textual(ref.mime_type)
+    is_small = ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
+    return is_small and is_textual(ref.mime_type)
 
 
 def is_textual(mime_type: str) -> bool:
