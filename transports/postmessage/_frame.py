@@ -47,7 +47,7 @@ async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
         origin = _origin_beside(url)
 
     # https too: the browser upgrades http for hosts with HSTS (RFC 6797).
-    host = origin.partition("//")[2]
+    host = urlsplit(origin).netloc
     address = re.compile(rf"^https?://{re.escape(host)}/$", re.IGNORECASE)
     await page.route(address, _serve_harness)
     await page.goto(f"{origin}/")
@@ -67,7 +67,9 @@ def _origin_beside(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].removesuffix(f":{parts.port}")
     # Another port makes another origin, but not another site (HTML "same site").
-    port = 47475 if parts.port == 47474 else 47474
+    port = 47474
+    if parts.port == port:
+        port += 1
     return f"{parts.scheme}://{host}:{port}"
 
 
@@ -98,22 +100,29 @@ class AppFrame:
         """Return the frame, watched for crashes and side effects; ``None`` if the browser cannot do it."""
         if agent.channel.cdp is None:
             return None
+        try:
+            app = await cls._attach(frame, agent, timeout)
+            if app is not None:
+                await effects.watch_frame(app._session, app._context, shared=app._shared)
+        except Error:
+            return None
+        return app
+
+    @classmethod
+    async def _attach(cls, frame: Frame, agent: PageAgent, timeout: float) -> AppFrame | None:
+        """Open a debugging session for the frame. Return ``None`` if it shares the harness's page and is not found."""
         context = frame.page.context
-        with contextlib.suppress(Error):
-            try:
-                app = cls(agent, await context.new_cdp_session(frame), timeout)
-            except Error:
-                # The frame has no session of its own: it shares the process of the page.
-                app = cls(agent, await context.new_cdp_session(frame.page), timeout)
-                if not await app._find_context():
-                    return None
-            else:
-                crashed = Disconnected("the embedded app's process crashed")
-                listen(app._session, "Inspector.targetCrashed", lambda _: agent.mark_lost(crashed))
-                await app._session.send("Inspector.enable")
-            await effects.watch_frame(app._session, app._context, shared=app._shared)
-            return app
-        return None
+        try:
+            session = await context.new_cdp_session(frame)
+        except Error:
+            # The frame has no session of its own: it shares the process of the page.
+            app = cls(agent, await context.new_cdp_session(frame.page), timeout)
+            return app if await app._find_context() else None
+
+        crashed = Disconnected("the embedded app's process crashed")
+        listen(session, "Inspector.targetCrashed", lambda _: agent.mark_lost(crashed))
+        await session.send("Inspector.enable")
+        return cls(agent, session, timeout)
 
     async def _find_context(self) -> bool:
         """Find the context of the app in the harness's process. Returns false if there is none."""
@@ -125,12 +134,13 @@ class AppFrame:
 
         self._frame_id = children[0]["frame"]["id"]
         for context in await self._list_contexts():
-            data = context.get("auxData", {})
-            if data.get("isDefault") and data.get("frameId") == self._frame_id:
+            owner = context.get("auxData", {})
+            if owner.get("isDefault") and owner.get("frameId") == self._frame_id:
                 self._context = {"uniqueContextId": context["uniqueId"]}
         return bool(self._context)
 
     async def _list_contexts(self) -> list[dict[str, Any]]:
+        """Return the JavaScript contexts of the harness's page and of its frames."""
         contexts: list[dict[str, Any]] = []
         on_context = listener(lambda event: contexts.append(event["context"]))
         self._session.on("Runtime.executionContextCreated", on_context)
@@ -142,9 +152,10 @@ class AppFrame:
         return contexts
 
     async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
-        sent = self._session.send(method, params)
-        reply: dict[str, Any] = await self._agent.with_deadline(sent, method, timeout=self._timeout)
-        return reply
+        """Send a command of the DevTools protocol and return its result."""
+        sending = self._session.send(method, params)
+        result: dict[str, Any] = await self._agent.with_deadline(sending, method, timeout=self._timeout)
+        return result
 
     async def height(self) -> float:
         """Return the height of the app's content in CSS pixels. Raises :class:`~transports.errors.ProtocolError`."""
@@ -154,9 +165,13 @@ class AppFrame:
 
         # The height is read in a world of its own, whose functions the app cannot replace.
         world = await self.send("Page.createIsolatedWorld", {"frameId": self._frame_id, "worldName": "abp-transports"})
-        command = {"expression": "document.documentElement.scrollHeight", "returnByValue": True}
-        measured = await self.send("Runtime.evaluate", {**command, "contextId": world["executionContextId"]})
-        height = measured["result"].get("value")
+        command = {
+            "expression": "document.documentElement.scrollHeight",
+            "returnByValue": True,
+            "contextId": world["executionContextId"],
+        }
+        evaluation = await self.send("Runtime.evaluate", command)
+        height = evaluation["result"].get("value")
         if not isinstance(height, (int, float)):
             raise ProtocolError("the embedded app does not report its height")
         return float(height)
@@ -175,10 +190,10 @@ class NavigationWatcher:
         self._listeners = {
             "requestfailed": listener(self._on_failed),
             "response": listener(self._on_response),
-            "framenavigated": listener(self._on_document),
+            "framenavigated": listener(self._on_navigated),
         }
-        for event, handle in self._listeners.items():
-            page.on(event, handle)  # type: ignore[call-overload]
+        for event, on_event in self._listeners.items():
+            page.on(event, on_event)  # type: ignore[call-overload]
 
     def close(self) -> None:
         while self._listeners:
@@ -192,7 +207,7 @@ class NavigationWatcher:
         if response.request.is_navigation_request() and self._is_app(response.frame):
             self.response = response
 
-    def _on_document(self, frame: Frame) -> None:
+    def _on_navigated(self, frame: Frame) -> None:
         if self._is_app(frame) and frame.url.startswith("chrome-error:"):
             self.failed.set()
 
@@ -203,12 +218,14 @@ class NavigationWatcher:
     @property
     def status(self) -> int | None:
         """HTTP status of the document, if it came over HTTP."""
-        return None if self.response is None else self.response.status
+        if self.response is None:
+            return None
+        return self.response.status
 
     async def reason(self, url: str) -> str:
         """Return why the app at ``url`` could not be loaded, in words for a message."""
-        redirect = ""
         failure = None
+        redirect = ""
         if self._failed is not None:
             failure = self._failed.failure
             if not same_document(self._failed.url, url):

@@ -75,13 +75,16 @@ class PostMessageTransport(PageTransport):
     ) -> None:
         if harness not in ("same", "other"):
             raise UsageError(f"harness= is 'same' or 'other', not {harness!r}")
-        if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
-            raise UsageError("sandbox= must include allow-scripts and allow-same-origin")
+        if sandbox is not None:
+            permissions = set(sandbox.lower().split())
+            if not {"allow-scripts", "allow-same-origin"} <= permissions:
+                raise UsageError("sandbox= must include allow-scripts and allow-same-origin")
         super().__init__(url, source=PageSource(**options), timeout=timeout)
         self._sandbox = sandbox
         self._allow = allow
         self._harness = harness
-        self._harness_origin = self._origin = ""
+        self._harness_origin = ""
+        self._origin = ""
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
         self._navigation: NavigationWatcher | None = None
@@ -91,7 +94,9 @@ class PostMessageTransport(PageTransport):
     @property
     def url(self) -> str | None:
         """Address of the app, not of the harness."""
-        return self._target if self._frame is None else self._frame.url
+        if self._frame is None:
+            return self._target
+        return self._frame.url
 
     @property
     def server_address(self) -> tuple[str, int] | None:
@@ -107,7 +112,8 @@ class PostMessageTransport(PageTransport):
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         self._harness_origin = await open_harness(page, self._target, self._harness)
-        self._navigation = navigation = NavigationWatcher(page, self._harness_origin)
+        navigation = NavigationWatcher(page, self._harness_origin)
+        self._navigation = navigation
         self._page_stack.callback(navigation.close)
         await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
 
@@ -176,15 +182,16 @@ class PostMessageTransport(PageTransport):
 
     async def _no_app_error(self, http_status: int | None, timeout: float) -> NotAbpApp:
         """Return the error for a page that did not answer ``initialize``, with what the page reports."""
-        page, frame = self._require_agent().page, self._frame
-        described = f"the embedded page at {redact_url(self._target)}"
+        page = self._require_agent().page
+        frame = self._frame
+        app_page = f"the embedded page at {redact_url(self._target)}"
         if frame is not None:
-            described += now_at(frame.url, self._target)
+            app_page += now_at(frame.url, self._target)
         if http_status:
-            described += f" (HTTP {http_status})"
+            app_page += f" (HTTP {http_status})"
 
         return not_abp(
-            f"{described} answered no message within {format_seconds(timeout)}",
+            f"{app_page} answered no message within {format_seconds(timeout)}",
             "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
             f"{self._harness_origin}, drive it?",
             await read_problems(page, frame),
