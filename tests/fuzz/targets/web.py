@@ -80,7 +80,7 @@ def headers(data: bytes) -> None:
         disposition_parameter(value, "name")
         safe_filename(filename_of(value), fallback="file", mime_type=None)
         part = _parse_range(value, 1000)
-        assert not isinstance(part, tuple) or 0 <= part[0] <= part[1] <= 1000
+        assert part is None or part.start >= 1000 or 0 <= part.start <= part.stop <= 1000
         assert "\n" not in one_line(value, 80)
     with suppress(BadHeader):
         check_headers(dict(fields))

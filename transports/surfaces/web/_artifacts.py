@@ -25,7 +25,7 @@ from ...routing.http._headers import disposition_parameter, filename_of
 from ..shared._listening import SLOW_BODY, in_time
 from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
-from ._content import artifact_meta, serve_content
+from ._content import StoredArtifact, artifact_meta, serve_content
 from ._options import LIMITS, Limits, Options
 from ._responses import Metrics, RequestRefused, json_response, read_json, seconds_in, whole_number
 from ._runs import ServedRuns
@@ -57,8 +57,9 @@ class ArtifactRoutes:
         self._metrics = metrics
         self._public_url = public_url
         self._limits = limits
-        #: Cached listing of the whole store, and the change token from before the listing.
-        self._listing: tuple[object, list_[ArtifactRef]] = None, []
+        #: Cached listing of the whole store, and the store's change token from before it was made.
+        self._listing: list_[ArtifactRef] = []
+        self._listing_token: object = None
 
     def view(self, visitor: Visitor) -> ArtifactStore:
         return self._store.scoped(visitor.scope)
@@ -79,28 +80,25 @@ class ArtifactRoutes:
         return await self._serve_artifact(request)
 
     async def _serve_artifact(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
-        store, ref, _ = await self._find_artifact(request, visitor)
-        return await serve_content(request, store, ref, self._metrics, self._limits.piece_timeout)
+        stored = await self._find_artifact(request, visitor)
+        return await serve_content(request, stored, self._metrics, self._limits.piece_timeout)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        _, ref, run = await self._find_artifact(request, visitor)
-        document = artifact_meta(ref)
-        document["run"] = run
-        document["source"] = dict(ref.source)
-        document["scope"] = dict(ref.scope.items())
+        stored = await self._find_artifact(request, visitor)
+        document = artifact_meta(stored.ref)
+        document["run"] = stored.run_id
+        document["source"] = dict(stored.ref.source)
+        document["scope"] = dict(stored.ref.scope.items())
         return json_response(document)
 
-    async def _find_artifact(
-        self, request: web.Request, visitor: Visitor | None = None
-    ) -> tuple[ArtifactStore, ArtifactRef, str | None]:
-        """Return the store and the artifact of a request, and for a file of a batch run, the id of the run. A request
-        without a visitor has a valid link."""
+    async def _find_artifact(self, request: web.Request, visitor: Visitor | None = None) -> StoredArtifact:
+        """Return the artifact of a request. A request without a visitor has a valid link."""
         artifact_id = request.match_info["id"]
         view = self._store
         if visitor is not None:
             view = self.view(visitor)
         try:
-            return view, await view.stat(artifact_id), None
+            return StoredArtifact(view, await view.stat(artifact_id))
         except ArtifactNotFound:
             sees_runs = visitor is None or visitor.operator
             if sees_runs:
@@ -158,31 +156,35 @@ class ArtifactRoutes:
         if token is None:
             return await view.list()
 
-        cached_token, listed = self._listing
-        if token != cached_token:
+        listed = self._listing
+        if token != self._listing_token:
             listed = await self._store.list()
             # More are too many to keep, at about a KB each.
             if len(listed) <= 20_000:
-                self._listing = token, listed
+                self._listing = listed
+                self._listing_token = token
         return [ref for ref in listed if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        view, ref, run = await self._find_artifact(request, visitor)
-        if run is not None:
+        stored = await self._find_artifact(request, visitor)
+        if stored.run_id is not None:
             raise RequestRefused(
-                403, "NOT_SUPPORTED", f"{ref.filename} belongs to a batch run, which is read-only; delete its folder"
+                403,
+                "NOT_SUPPORTED",
+                f"{stored.ref.filename} belongs to a batch run, which is read-only; delete its folder",
             )
-        await view.delete(ref.id)
+        await stored.store.delete(stored.ref.id)
         self._watcher.check_now()
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Read the whole content and compare its size and SHA-256."""
-        view, ref, _ = await self._find_artifact(request, visitor)
+        stored = await self._find_artifact(request, visitor)
+        ref = stored.ref
         digest = hashlib.sha256()
         size = 0
         try:
-            async with aclosing(view.open(ref.id)) as pieces:
+            async with aclosing(stored.store.open(ref.id)) as pieces:
                 async for piece in pieces:
                     digest.update(piece)
                     size += len(piece)
@@ -194,14 +196,14 @@ class ArtifactRoutes:
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Make a signed link. It expires no later than the visitor's token."""
-        _, ref, _ = await self._find_artifact(request, visitor)
+        stored = await self._find_artifact(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._signer.clock() + seconds
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
 
         base = self._public_url or f"{request.scheme}://{request.host}"
-        url = f"{base}{self._signer.link_path(ref.id, expires_at)}"
+        url = f"{base}{self._signer.link_path(stored.ref.id, expires_at)}"
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
@@ -253,15 +255,7 @@ class ThumbnailRoutes:
 
     async def _make_thumbnail(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
         """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
-        picture = b""
-        if ref.mime_type in PICTURES and ref.size_bytes <= MAX_SOURCE:
-            reader, size = PICTURES[ref.mime_type]
-            async with self._two_at_a_time:
-                data = await self._artifacts.view(visitor).get(ref)
-                reading = await run_reader(reader, data, size)
-            if reading is not None:
-                picture = reading[1]
-        self._pictures[key] = picture
+        self._pictures[key] = await self._read_picture(ref, visitor)
 
         max_bytes, max_pictures = 16 << 20, 2000
         cached_bytes = sum(map(len, self._pictures.values()))
@@ -269,7 +263,21 @@ class ThumbnailRoutes:
             _, oldest = self._pictures.popitem(last=False)
             cached_bytes -= len(oldest)
 
+    async def _read_picture(self, ref: ArtifactRef, visitor: Visitor) -> bytes:
+        """Return a small picture of an artifact; empty bytes if there is none."""
+        if ref.mime_type not in PICTURES or ref.size_bytes > MAX_SOURCE:
+            return b""
+        reader, size = PICTURES[ref.mime_type]
+        async with self._two_at_a_time:
+            data = await self._artifacts.view(visitor).get(ref)
+            reading = await run_reader(reader, data, size)
+        if reading is None:
+            return b""
+        _, picture = reading
+        return picture
 
+
+#: Bytes that are read of an upload at once.
 _PIECE = 256 << 10
 
 

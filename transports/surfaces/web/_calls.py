@@ -52,7 +52,8 @@ class AppRoutes:
         """Connect an app, which only the operator may do, also for another owner. With ``reuse``, an app that is
         already connected is returned, also to other visitors."""
         body = await read_json(request)
-        url, transport = body.get("url"), body.get("transport", "auto")
+        url = body.get("url")
+        transport = body.get("transport", "auto")
         may_reuse = body.get("reuse") is True
         if not may_reuse:
             visitor.require_operator()
@@ -84,14 +85,15 @@ class AppRoutes:
         owner_scope = self._apps.scope.within(owner)
         for connected in self._activity.apps.values():
             app = connected.app
-            if app.target != url or transport not in ("auto", app.session.transport.name):
-                continue
             scope = connected.scope
-            if not visitor.operator:
-                is_reusable = visitor.scope.covers(scope)
-            else:
-                is_of_owner = (scope.tenant, scope.user) == (owner_scope.tenant, owner_scope.user)
+            is_wanted_app = app.target == url and transport in ("auto", app.session.transport.name)
+            if not is_wanted_app:
+                continue
+            if visitor.operator:
+                is_of_owner = scope.tenant == owner_scope.tenant and scope.user == owner_scope.user
                 is_reusable = connected.apps is self._apps and is_of_owner
+            else:
+                is_reusable = visitor.scope.covers(scope)
             if is_reusable:
                 return connected
         return None
@@ -210,11 +212,10 @@ class CallRoutes:
         if limit is None:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number")
 
-        records = [
-            record
-            for record in reversed(self._activity.calls.values())
-            if visitor.scope.covers(record.scope) and session in (None, "", record.session)
-        ]
+        newest_first = reversed(self._activity.calls.values())
+        records = [record for record in newest_first if visitor.scope.covers(record.scope)]
+        if session:
+            records = [record for record in records if record.session == session]
         return json_response({"calls": [record.as_dict() for record in records[:limit]]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -275,7 +276,8 @@ class CallRoutes:
         """Start a call. Its end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor).app
         body = await read_json(request)
-        capability, params = body.get("capability"), body.get("params", {})
+        capability = body.get("capability")
+        params = body.get("params", {})
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call must be {capability, params: {…}, files?, timeout?}")
         declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
@@ -285,6 +287,7 @@ class CallRoutes:
         timeout = None
         if body.get("timeout") is not None:
             timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
+
         running = sum(isinstance(pending, _WebCall) for pending in app.pending_calls)
         if running >= self._max_per_app:
             raise RequestRefused(429, "RATE_LIMITED", f"{self._max_per_app} calls of this app are already running")
@@ -303,8 +306,10 @@ class CallRoutes:
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
         """Put uploaded files into ``params``. Each of ``files`` names an artifact and the path of its parameter."""
+        if not isinstance(files, list):
+            files = [files]
         references: dict[str, GivenFile] = {}
-        for file in files if isinstance(files, list) else [files]:
+        for file in files:
             match file:
                 case {"param": str(param), "artifact": str(artifact)}:
                     references[param] = {"id": artifact}

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Literal, TypeAlias
@@ -69,6 +70,15 @@ def _preview_of(mime_type: str) -> Preview:
     return "hex"
 
 
+@dataclass(frozen=True, slots=True)
+class StoredArtifact:
+    """Artifact, and the store that holds it. ``run_id`` is the batch run to which it belongs."""
+
+    store: ArtifactStore
+    ref: ArtifactRef
+    run_id: str | None = None
+
+
 def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
     """Return the metadata of an artifact for ``/artifacts`` and ``/events``. ``url`` is a path on this server."""
     source = ref.source
@@ -91,12 +101,13 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
 
 
 async def serve_content(
-    request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics, piece_timeout: float
+    request: web.Request, artifact: StoredArtifact, metrics: Metrics, piece_timeout: float
 ) -> web.StreamResponse:
     """Send the artifact, or the requested range. ``piece_timeout`` is in seconds.
 
     Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
     otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
+    ref = artifact.ref
     modified = _modified(ref)
     headers = _content_headers(ref, modified, download="download" in request.query)
     if _precondition_failed(request, ref.sha256, modified):
@@ -104,28 +115,28 @@ async def serve_content(
     if _not_modified(request, ref.sha256, modified):
         return web.Response(status=304, headers=headers)
 
-    start, end, status = 0, ref.size_bytes, 200
-    # RFC 9110 §14.2: only GET has ranges
-    if request.method == "GET" and request.headers.get("Range") and _range_applies(request, ref.sha256, modified):
-        requested = _parse_range(request.headers["Range"], ref.size_bytes)
-        if requested == "unsatisfiable":
-            headers["Content-Range"] = f"bytes */{ref.size_bytes}"
-            return web.Response(status=416, headers=headers)
-        if isinstance(requested, tuple):
-            start, end = requested
-            status = 206
-            headers["Content-Range"] = f"bytes {start}-{end - 1}/{ref.size_bytes}"
+    requested = _requested_range(request, ref, modified)
+    if requested is None:
+        status = 200
+        sent = range(ref.size_bytes)
+    elif requested.start >= ref.size_bytes:
+        headers["Content-Range"] = f"bytes */{ref.size_bytes}"
+        return web.Response(status=416, headers=headers)
+    else:
+        status = 206
+        sent = requested
+        headers["Content-Range"] = f"bytes {sent.start}-{sent.stop - 1}/{ref.size_bytes}"
 
     response = web.StreamResponse(status=status, headers=headers)
     response.content_type = ref.mime_type
     if ref.mime_type.startswith("text/"):
         response.charset = "utf-8"
-    response.content_length = end - start
-    if request.method == "HEAD" or end == start:
+    response.content_length = len(sent)
+    if request.method == "HEAD" or not sent:
         await response.prepare(request)
     else:
         # Two chunks of each request are in memory.
-        pieces = store.open(ref.id, offset=start, length=end - start, chunk_size=128 << 10)
+        pieces = artifact.store.open(ref.id, offset=sent.start, length=len(sent), chunk_size=128 << 10)
         await _send_pieces(request, response, pieces, metrics, piece_timeout)
     return response
 
@@ -178,7 +189,8 @@ async def _send_pieces(
                 if unsent is not None:
                     await write(unsent)
                 unsent = piece
-        if unsent is not None:  # the store has compared the hash by now
+        # By now, the store has compared the hash.
+        if unsent is not None:
             await write(unsent)
     except (ABPError, TimeoutError) as error:
         if not response.prepared:
@@ -229,28 +241,31 @@ def _range_applies(request: web.Request, sha256: str, modified: datetime | None)
     return modified is not None and request.if_range == modified
 
 
-def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
-    """Return the start and the end (exclusive) of the requested range of ``size`` bytes.
+def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime | None) -> range | None:
+    """Return the range of an artifact's bytes that a request asks for, as :func:`_parse_range` does."""
+    header = request.headers.get("Range")
+    # RFC 9110 §14.2: only GET has ranges.
+    if request.method != "GET" or not header or not _range_applies(request, ref.sha256, modified):
+        return None
+    return _parse_range(header, ref.size_bytes)
 
-    Return ``"unsatisfiable"`` for a range after the end, and ``None`` for headers that RFC 9110 §14.2 allows a server
-    to ignore: other units, several ranges, invalid syntax."""
+
+def _parse_range(header: str, size: int) -> range | None:
+    """Return the requested range of ``size`` bytes. It cannot be satisfied if it starts at ``size`` or later.
+
+    Return ``None`` for headers that RFC 9110 §14.2 allows a server to ignore: other units, several ranges, invalid
+    syntax."""
     match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
     if match is None:
         return None
     first, last = match.groups()
     if not first and not last:
         return None
-
     if not first:
         # A suffix range asks for the last bytes.
-        start, end = max(size - int(last), 0), size
-    elif not last:
-        start, end = int(first), size
-    elif int(last) < int(first):
+        return range(max(size - int(last), 0), size)
+    if not last:
+        return range(int(first), size)
+    if int(last) < int(first):
         return None
-    else:
-        start, end = int(first), min(int(last) + 1, size)
-
-    if start >= size:
-        return "unsatisfiable"
-    return (start, end)
+    return range(int(first), min(int(last) + 1, size))

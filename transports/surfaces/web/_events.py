@@ -43,8 +43,8 @@ class _Client:
         self._on_stall = on_stall
         self._writing = False
         self._writes = 0
-        #: Writes and unsent bytes at the last check.
-        self._last_state = (0, 0)
+        self._writes_at_last_check = 0
+        self._unsent_at_last_check = 0
         # aiohttp itself buffers 64 KB before it waits for the transport. The socket's buffer gets the same size.
         transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
@@ -69,12 +69,16 @@ class _Client:
         self._timer = asyncio.get_running_loop().call_later(self._stall_timeout, self._drop_if_stalled)
 
     def _drop_if_stalled(self) -> None:
-        state = self._writes, self._transport.get_write_buffer_size()
-        if self._writing and state == self._last_state:
+        unsent = self._transport.get_write_buffer_size()
+        is_same_write = self._writes == self._writes_at_last_check
+        has_taken_nothing = unsent == self._unsent_at_last_check
+        if self._writing and is_same_write and has_taken_nothing:
             self._on_stall()
             self._transport.abort()
             return
-        self._last_state = state
+
+        self._writes_at_last_check = self._writes
+        self._unsent_at_last_check = unsent
         self._schedule_check()
 
 
@@ -111,12 +115,13 @@ class EventStream:
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
-        task = asyncio.current_task()
         transport = request.transport
-        assert task is not None
-        if transport is None:  # the client has disconnected already
+        # The client may have disconnected already.
+        if transport is None:
             return response
 
+        task = asyncio.current_task()
+        assert task is not None
         self._listeners.add(task)
         self._by_scope[visitor.scope] += 1
         try:
@@ -151,19 +156,20 @@ class EventStream:
         self, client: _Client, visitor: Visitor, last_seen_id: int, has_missed_entries: bool
     ) -> None:
         """Send the entries after ``last_seen_id``, until the visitor's token expires or the client has missed some."""
-        # milliseconds before a client connects again
+        # Milliseconds before a client connects again.
         await client.write(b"retry: 1000\n\n")
         if has_missed_entries:
             await client.write(_encode_event(last_seen_id, "reset", {}))
 
         while True:
-            wait = 15.0
+            # A client that gets nothing for so long gets a comment.
+            max_wait = 15.0
             if visitor.expires_at is not None:
-                wait = min(wait, visitor.expires_at - time.time())
-            if wait <= 0:
+                max_wait = min(max_wait, visitor.expires_at - time.time())
+            if max_wait <= 0:
                 return
             try:
-                entries = await self._activity.entries_after(last_seen_id, wait)
+                entries = await self._activity.entries_after(last_seen_id, max_wait)
             except LogGap:
                 await client.write(_encode_event(self._activity.last_id, "reset", {}))
                 return

@@ -30,8 +30,7 @@ class Limits:
     calls: int = 32
     #: Listed resources, of which a server may have any number.
     resources: int = 5000
-    #: Open ledgers of runs, and the time without a request after which one is closed.
-    runs: int = 8
+    #: Without a request for a run, until its ledger is closed.
     run_idle: float = 60.0
     #: Between two reads of a watched run.
     run_interval: float = 1.0
@@ -103,7 +102,7 @@ class Options(BaseSettings):
     def _check_tenants(cls, value: str | None) -> str | None:
         tokens = set()
         for tenant, equals, token in _tenants_in(value):
-            if not (equals and tenant.strip()):
+            if not equals or not tenant.strip():
                 raise ValueError("write TENANT=TOKEN, with commas between them")
             if not cls._check_secret(token) or token in tokens:
                 raise ValueError("each tenant needs a different token")
@@ -130,5 +129,6 @@ class Options(BaseSettings):
 
 
 def _tenants_in(tenants: str | None) -> list[tuple[str, str, str]]:
+    """Return each ``TENANT=TOKEN`` of the setting as its name, the equals sign (empty if missing) and its token."""
     parts = (part.strip() for part in (tenants or "").split(","))
     return [part.partition("=") for part in parts if part]

@@ -22,7 +22,6 @@ from ..._internal.privacy._redaction import Redactor
 from ..._internal.tasks import begin, cancel_and_wait, in_thread
 from ...artifacts._base import ArtifactStore
 from ...artifacts._opening import open_store
-from ...artifacts._ref import ArtifactRef
 from ...batch._jobs import State
 from ...batch.ledger._ledger import open_view
 from ...batch.ledger._reads import FINAL, JobQuery, LedgerView, Overview
@@ -32,6 +31,7 @@ from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import decode_json, encode_json
 from ...protocol._times import iso_utc
 from ._access import Visitor
+from ._content import StoredArtifact
 from ._options import LIMITS, Limits
 from ._responses import RequestRefused, json_response, whole_number
 
@@ -116,25 +116,21 @@ class ServedRuns:
     async def get(self, run_id: str) -> ServedRun | None:
         """Return the run with this id, or ``None``, and watch it for a minute."""
         if run_id not in self._open:
-            place = next((place for place in await self.places() if place.id == run_id), None)
-            if place is None:
+            places = {place.id: place for place in await self.places()}
+            if run_id not in places:
                 return None
             # Another request may have opened the run meanwhile.
             if run_id not in self._open:
-                self._open[run_id] = ServedRun(place, self._limits.run_interval)
+                self._open[run_id] = ServedRun(places[run_id], self._limits.run_interval)
         run = self._open[run_id]
         run.last_used = time.monotonic()
-
         if self._watching is None:
             self._watching = begin(self._watch_runs())
-        if len(self._open) > self._limits.runs:
-            least_recently_used = min(self._open, key=lambda key: self._open[key].last_used)
-            await self._close_run(least_recently_used)
         return run
 
-    async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef, str] | None:
-        """Return the store of a run's file, the file, and the id of the run; ``None`` for an unknown file. Only runs
-        with their files beside the ledger are searched."""
+    async def artifact(self, artifact_id: str) -> StoredArtifact | None:
+        """Return the file of a run with this id, or ``None``. Only runs with their files beside the ledger are
+        searched."""
         if not self._configured:
             return None
         places = await self.places()
@@ -146,7 +142,7 @@ class ServedRuns:
             store = self._stores.get(place.id) or open_store(place.folder / "files")
             self._stores[place.id] = store
             with suppress(ArtifactNotFound):
-                return store, await store.stat(artifact_id), place.id
+                return StoredArtifact(store, await store.stat(artifact_id), place.id)
         return None
 
     async def _close_stores_except(self, run_ids: Set[str]) -> None:
@@ -165,9 +161,8 @@ class ServedRuns:
         await self._close_stores_except(set())
 
     async def _close_run(self, run_id: str) -> None:
-        run = self._open.pop(run_id, None)
-        if run is not None:
-            await run.view.aclose()
+        run = self._open.pop(run_id)
+        await run.view.aclose()
 
     async def _watch_runs(self) -> None:
         while True:
@@ -182,9 +177,6 @@ class ServedRuns:
 
     async def _check_run(self, run_id: str, run: ServedRun) -> None:
         """Report a change of a run, or close it if there were no requests for a while."""
-        was_closed = self._open.get(run_id) is not run
-        if was_closed:
-            return
         if time.monotonic() - run.last_used > self._limits.run_idle:
             await self._close_run(run_id)
             return
@@ -206,8 +198,11 @@ def _find_places(configured: Sequence[str]) -> list[Place]:
             for place in _find_runs(Path(where)):
                 places.setdefault(place.where, place)
 
-    # An address has no time of change, and comes first.
-    newest_first = sorted(places.values(), key=lambda place: place.changed or time.time(), reverse=True)
+    def time_of_change(place: Place) -> float:
+        # An address has no time of change, and comes first.
+        return place.changed or time.time()
+
+    newest_first = sorted(places.values(), key=time_of_change, reverse=True)
     return newest_first[:100]
 
 
@@ -252,7 +247,7 @@ class RunRoutes:
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         """List runs, the newest first. ``served`` is true if runs are served to this visitor."""
-        if not (self._runs.configured and visitor.operator):
+        if not self._runs.configured or not visitor.operator:
             return json_response({"served": False, "runs": []})
         runs = [
             {"id": place.id, "name": _name(place.name), "changed": _time(place.changed)}
@@ -349,9 +344,12 @@ def _overview_document(overview: Overview) -> dict[str, object]:
 def _row_document(row: Row, max_files: int) -> dict[str, object]:
     """Return a job as JSON, with at most ``max_files`` of its files and all texts in a form that is safe to show."""
     job = row.job
+    error = None
+    if row.error is not None:
+        error = plain_text(row.error[:2000])
     return {
         "key": row.key,
-        "id": None if job.id is None else _name(job.id),
+        "id": _optional_name(job.id),
         "capability": _name(job.capability),
         "target": _name(redact_url(job.target or "")),
         "state": row.state.value,
@@ -359,8 +357,8 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
         "started": _time(row.started),
         "finished": _time(row.finished),
         "duration_ms": round(row.milliseconds, 1),
-        "code": None if row.error_code is None else _name(row.error_code),
-        "error": None if row.error is None else plain_text(row.error[:2000]),
+        "code": _optional_name(row.error_code),
+        "error": error,
         "files": [_file_document(artifact) for artifact in row.artifacts[:max_files]],
         "file_count": len(row.artifacts),
     }
@@ -392,7 +390,14 @@ def _shown_values(values: Mapping[str, object]) -> str:
 
 
 def _name(text: str) -> str:
+    """Return a name as one line that is safe to show, of at most 200 characters."""
     return plain_line(text, _MAX_NAME)
+
+
+def _optional_name(text: str | None) -> str | None:
+    if text is None:
+        return None
+    return _name(text)
 
 
 def _file_document(ref: Mapping[str, object]) -> dict[str, object]:
@@ -433,9 +438,10 @@ def _numbers_in(value: object) -> dict[str, float]:
 
 
 def _time(seconds: float | None) -> str | None:
+    """Return a time in ISO 8601; ``None`` without a time, and for a number that is not one."""
     if seconds is None:
         return None
     try:
         return iso_utc(seconds, timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # not a valid time
+    except (ValueError, OverflowError, OSError):
         return None

@@ -12,7 +12,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -109,14 +109,7 @@ class ViewRoutes:
         If the view cannot be shown, the result has a warning."""
         from ...session._views import ViewServer  # needs the extra [mcp]
 
-        view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
-        # The page may never ask for the view, and asyncio would log an exception that was not read.
-        view.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._views[call] = view
-        if len(self._views) > self._limits.views:
-            oldest = next(iter(self._views))
-            self._forget_view(oldest)
-
+        view = self._add_view(call)
         try:
             try:
                 ViewServer(app.session.transport)
@@ -131,22 +124,52 @@ class ViewRoutes:
             if view.done():
                 return result
 
-            # From here on, the call has its result, so that errors of the view are only warnings.
-            try:
-                if not server_calls:
-                    raise UsageError("the tool's result did not come from its server")
-                live = await self._prepare_view(app, capability, call, server_calls[-1])
-            except ABPError as error:
-                return _without_view(result, view, error)
-            except Exception as error:
-                logger.exception("the view of %s cannot be shown", capability)
-                return _without_view(result, view, ABPError(f"it failed: {first_line(error)}"))
-            if not view.done():
-                view.set_result(live)
-            return result
+            problem = await self._try_to_prepare_view(view, app, capability, call, server_calls)
+            if problem is None:
+                return result
+            return replace(result, warnings=(*result.warnings, f"the view is not shown: {problem.message}"))
         finally:
             if not view.done():
                 self._forget_view(call)
+
+    def _add_view(self, call: str) -> asyncio.Future[LiveView]:
+        """Keep a future for the view of a call. One view more than the limit removes the oldest."""
+        view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
+        # The page may never ask for the view, and asyncio would log an exception that was not read.
+        view.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._views[call] = view
+        if len(self._views) > self._limits.views:
+            oldest = next(iter(self._views))
+            self._forget_view(oldest)
+        return view
+
+    async def _try_to_prepare_view(
+        self,
+        view: asyncio.Future[LiveView],
+        app: App,
+        capability: str,
+        call: str,
+        server_calls: Sequence[ServerCall],
+    ) -> ABPError | None:
+        """Set the result of ``view``, or its error, and return the error. Nothing is raised: the call itself has its
+        result."""
+        error: ABPError
+        try:
+            if not server_calls:
+                raise UsageError("the tool's result did not come from its server")
+            live = await self._prepare_view(app, capability, call, server_calls[-1])
+        except ABPError as refusal:
+            error = refusal
+        except Exception as failure:
+            logger.exception("the view of %s cannot be shown", capability)
+            error = ABPError(f"it failed: {first_line(failure)}")
+        else:
+            if not view.done():
+                view.set_result(live)
+            return None
+        if not view.done():
+            view.set_exception(error)
+        return error
 
     async def _prepare_view(self, app: App, capability: str, call: str, server_call: ServerCall) -> LiveView:
         """Read the document of a view from its server, and make the host that answers the view's requests.
@@ -266,9 +289,10 @@ class ViewRoutes:
             return None
 
         live = self._find_by_name(name)
-        if live is not None and (request.method, request.path_qs) == ("POST", _REPORTS):
+        resource = (request.method, request.path_qs)
+        if live is not None and resource == ("POST", _REPORTS):
             return await _take_report(live, request)
-        if live is None or request.method != "GET" or request.path_qs != "/":
+        if live is None or resource != ("GET", "/"):
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
 
         port = request.host[len(name) :]
@@ -283,18 +307,10 @@ class ViewRoutes:
     def _find_by_name(self, name: str) -> LiveView | None:
         """Return the view with this host name. The comparison does not reveal names by its duration."""
         for view in self._views.values():
-            if view.done() and not view.cancelled() and not view.exception():
-                live = view.result()
-                if secrets.compare_digest(live.name, name):
-                    return live
+            is_ready = view.done() and not view.cancelled() and view.exception() is None
+            if is_ready and secrets.compare_digest(view.result().name, name):
+                return view.result()
         return None
-
-
-def _without_view(result: Result, view: asyncio.Future[LiveView], error: ABPError) -> Result:
-    """Save the error as the outcome of ``view``, and return ``result`` with a warning."""
-    if not view.done():
-        view.set_exception(error)
-    return replace(result, warnings=(*result.warnings, f"the view is not shown: {error.message}"))
 
 
 async def _take_report(live: LiveView, request: web.Request) -> web.Response:
