@@ -7,13 +7,13 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -115,19 +115,21 @@ class ArtifactRef:
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the file for a notebook in all its forms: a picture is one more."""
-        forms = {"text/plain": repr(self), "text/html": files_table([("", self)])}
+        """Return the file for a notebook as text, as HTML and, if it can be shown as one, as a picture."""
+        html: str = files_table([("", self)])
+        forms = {"text/plain": repr(self)}
+
         picture = shown_picture([self])
         if picture:
-            forms["text/html"] += picture.html(self.filename)
-            return {**forms, picture.mime_type: picture.content}
-        if self.local_path is not None and not is_binary_mime(self.mime_type):
-            forms["text/html"] += notebook.first_lines(self.local_path)
-        return forms
+            html += picture.html(self.filename)
+            forms[picture.mime_type] = picture.content
+        elif self.local_path is not None and not is_binary_mime(self.mime_type):
+            html += notebook.first_lines(self.local_path)
+        return {**forms, "text/html": html}
 
     def _html_cells(self) -> tuple[str, str, str]:
-        """Return name, type and size for a table, the name as a link if there is a file, and where a server of the
-        store runs, a link that downloads it."""
+        """Return name, type and size for a table. The name is a link to the file if there is one, followed by a link
+        that downloads it if a server of the store runs."""
         name: str = self.filename
         if self.local_path:
             from ._signing import download_link  # late: it loads itsdangerous
@@ -136,7 +138,11 @@ class ArtifactRef:
             address = download_link(Path(self.local_path), self.id, seconds=3600)
             if address:
                 name = notebook.Html(name + notebook.download_link(address))
-        return name, self.mime_type, f"{self.size_bytes:,} bytes{'' if self.stored else ', not stored'}"
+
+        size = f"{self.size_bytes:,} bytes"
+        if not self.stored:
+            size += ", not stored"
+        return name, self.mime_type, size
 
     @property
     def stored(self) -> bool:
@@ -149,7 +155,7 @@ class ArtifactRef:
         return None if self.local_path is None else Path(self.local_path)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the reference as JSON values; with ``scope`` if it has one. Of ``source`` only what follows is in it.
+        """Return the reference as JSON values, with ``scope`` if it has one, and without ``source``.
 
         If the content was not :attr:`stored`, ``uri`` is ``None``, ``truncated`` is ``True``, ``warning`` has the
         reason, both also in ``source`` (docs/requirements.md R2-7.4), and ``preview`` has the first 500 characters of a
@@ -166,6 +172,7 @@ class ArtifactRef:
         }
         if self.scope:
             document["scope"] = dict(self.scope.items())
+
         if not self.stored:
             for name in ("truncated", "warning", "preview"):
                 if name in self.source:
@@ -209,19 +216,25 @@ class ArtifactRef:
 
 def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> notebook.Html:
     """Return a table of files for a notebook. Their places in an answer are the first column, if there are any."""
-    first = 0 if any(place for place, _ in files) else 1
-    rows = ((place, *ref._html_cells())[first:] for place, ref in files)
-    return notebook.table(("place", "file", "type", "size")[first:], rows, title=title, count=len(files))
+    head = ["file", "type", "size"]
+    # Cells are made for the shown rows only.
+    rows: Iterable[Sequence[str]] = (ref._html_cells() for _, ref in files)
+    if any(place for place, _ in files):
+        head.insert(0, "place")
+        rows = ((place, *ref._html_cells()) for place, ref in files)
+    return notebook.table(head, rows, title=title, count=len(files))
 
 
 def shown_picture(refs: Iterable[ArtifactRef]) -> notebook.Picture | None:
-    """Return the first picture of these files that a notebook can show, of the first 20: as it is, or made smaller, or
-    the first page of a PDF. At most one is made."""
-    first_refs = [*islice(refs, 20)]
+    """Return a picture for a notebook, of the first 20 files: the first file that is one, or else the first of which a
+    smaller picture or the first page can be made. At most one is made."""
+    max_files = 20
+    first_refs = list(islice(refs, max_files))
     for ref in first_refs:
         picture = notebook.picture(ref.local_path, ref.mime_type, ref.size_bytes, ref.sha256)
         if picture:
             return picture
+
     for ref in first_refs:
         if notebook.has_thumbnail(ref.local_path, ref.mime_type, ref.size_bytes):
             return notebook.thumbnail(ref.local_path, ref.mime_type, ref.sha256)
@@ -306,25 +319,36 @@ def now() -> float:
     return min(time.time(), _START + elapsed())
 
 
+class _Sighting(NamedTuple):
+    """A time of storing in the future, and the elapsed time at which it was noticed."""
+
+    stored: float
+    noticed: float
+
+
 class Ages:
     """Ages of artifacts and files. A time in the future comes from a clock that was set back since; such an age counts
     from the first call of :meth:`of`."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}
+        self._sightings: dict[str, _Sighting] = {}
 
     def of(self, key: str, stored: float) -> float:
         """Return the age of ``key`` in seconds, at least 0. ``stored`` is in seconds since 1970."""
         age = now() - stored
-        if age >= 0 and key not in self._seen:
+        if age >= 0 and key not in self._sightings:
             return age
-        stored_then, since = self._seen.get(key, (stored, elapsed()))
-        if stored_then != stored:  # it was stored again
-            since = elapsed()
-        self._seen[key] = stored, since
-        if len(self._seen) > 100_000:
-            del self._seen[next(iter(self._seen))]
-        return max(age, elapsed() - since)
+
+        sighting = self._sightings.get(key)
+        if sighting is None or sighting.stored != stored:
+            # It is new, or was stored again.
+            sighting = _Sighting(stored, elapsed())
+        self._sightings[key] = sighting
+
+        max_sightings = 100_000
+        if len(self._sightings) > max_sightings:
+            del self._sightings[next(iter(self._sightings))]
+        return max(age, elapsed() - sighting.noticed)
 
 
 #: Ids that this library makes; no other id is ever joined to a path.
@@ -347,9 +371,10 @@ def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
     digits of its hash with other content."""
     suffix = ""
     if scope:
-        owned = json.dumps([digest, scope.items()])
-        suffix = f"-{hashlib.sha256(owned.encode()).hexdigest()[:20]}"
-    return [f"{namespace}_{digest[:length]}{suffix}" for length in (12, 16, 24, 32, 40, 48, 56, 64)]
+        digest_and_scope = json.dumps([digest, scope.items()])
+        suffix = f"-{hashlib.sha256(digest_and_scope.encode()).hexdigest()[:20]}"
+    lengths = (12, 16, 24, 32, 40, 48, 56, 64)
+    return [f"{namespace}_{digest[:length]}{suffix}" for length in lengths]
 
 
 def digest_prefix(key: str) -> str:
@@ -415,15 +440,26 @@ class Metadata(msgspec.Struct, frozen=True):
         ``old`` is the metadata that it replaces. Its time of creation stays. Its name stays, too, unless another was
         suggested; ``source`` then has ``stored_again``.
         """
-        earlier: dict[str, object] = {}
+        source = dict(description.source)
         if old and "created" in old.source:
-            earlier["created"] = old.source["created"]
+            source["created"] = old.source["created"]
+
+        name = Name(description.name, "")
         if old and not description.suggested:
-            earlier["stored_again"] = True
-        if not names:
-            names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
-        source = description.source | earlier | _requested_names(description, old)
-        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, stamp(), blob)
+            source["stored_again"] = True
+            name = old.names[-1]
+        source |= _requested_names(description, old)
+        return cls(
+            id=key,
+            sha256=meter.sha256,
+            size_bytes=meter.size,
+            mime_type=description.mime_type,
+            names=names or (name,),
+            source=source,
+            scope=scope,
+            stored=stamp(),
+            blob=blob,
+        )
 
     @property
     def age_key(self) -> tuple[str, str]:
@@ -444,23 +480,8 @@ class Metadata(msgspec.Struct, frozen=True):
         )
 
     def encode(self) -> bytes:
-        return msgspec.json.format(
-            encode_json(
-                {
-                    "version": 1,
-                    "id": self.id,
-                    "sha256": self.sha256,
-                    "size_bytes": self.size_bytes,
-                    "mime_type": self.mime_type,
-                    "names": self.names,
-                    "source": self.source,
-                    "scope": dict(self.scope.items()),
-                    "stored": self.stored,
-                    "blob": self.blob,
-                },
-            ),
-            indent=1,
-        )
+        document = {"version": 1, **msgspec.structs.asdict(self), "scope": dict(self.scope.items())}
+        return msgspec.json.format(encode_json(document), indent=1)
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
@@ -475,6 +496,7 @@ class Metadata(msgspec.Struct, frozen=True):
         with parser_limits(data):
             file = _decode_file(data)
             _check_numbers(file.source)
+
         if file.id.lower() != artifact_id.lower():
             raise ValueError("not the metadata of this id")
         if file.id != artifact_id:
@@ -485,8 +507,10 @@ class Metadata(msgspec.Struct, frozen=True):
             _check_name(name.name)
         try:
             scope = Scope(**file.scope)
-        except (TypeError, UsageError) as error:  # a field that is unknown, or has a value that no scope accepts
+        except (TypeError, UsageError) as error:
+            # A field is unknown, or has a value that no scope accepts.
             raise ValueError(f"the scope is not valid: {error}") from error
+
         return cls(
             id=file.id,
             sha256=file.sha256,
@@ -530,19 +554,24 @@ def _check_numbers(value: object) -> None:
 
 
 def _check_name(name: str) -> None:
-    longest = 255  # bytes, the limit of file systems
-    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > longest:
+    max_bytes = 255  # of a name, in most file systems
+    is_path = name in ("", ".", "..") or "/" in name or "\0" in name
+    if is_path or len(name.encode()) > max_bytes:
         raise ValueError("a file name is not valid")
 
 
 def _time_of_storing(file: _MetadataFile) -> float:
-    try:
-        stored = file.stored
-        if stored is None:  # an older file has only the time of its creation
-            stored = datetime.fromisoformat(str(file.source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
-    except OverflowError as error:
-        raise ValueError("the time is out of range") from error
-    if not 0 <= stored <= 253402300800:  # the end of the year 9999
+    stored = file.stored
+    if stored is None:
+        # An older file has only the time of its creation.
+        created = str(file.source.get("created", "1970-01-01T00:00:00Z"))
+        try:
+            stored = datetime.fromisoformat(created).timestamp()
+        except OverflowError as error:
+            raise ValueError("the time is out of range") from error
+
+    end_of_year_9999 = 253402300800
+    if not 0 <= stored <= end_of_year_9999:
         raise ValueError("the time is out of range")
     return stored
 
@@ -550,11 +579,10 @@ def _time_of_storing(file: _MetadataFile) -> float:
 def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
     """Return the last ten file names that were suggested for the content, the newest last, as a part of its
     ``source``."""
+    earlier = old.source.get("requested_names") if old else None
     names = []
-    if old:
-        earlier = old.source.get("requested_names")
-        if isinstance(earlier, list):
-            names = [name for name in earlier if name != description.name]
+    if isinstance(earlier, list):
+        names = [name for name in earlier if name != description.name]
     if description.suggested:
         names = [*names, description.name][-10:]
     return {"requested_names": names} if names else {}

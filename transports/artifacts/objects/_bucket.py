@@ -7,8 +7,8 @@ import atexit
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -62,7 +62,7 @@ class Bucket:
         self._errors = self._obstore.exceptions
         self.url = url
         self._timeout = timeout
-        # no retry starts after half of the time, and an attempt takes at most half: together `timeout`
+        # No retry starts after half of the time, and an attempt takes at most half: together `timeout`.
         half = timedelta(seconds=timeout / 2)
         options: dict[str, object] = {"connect_timeout": half}
         if _endpoint_is_local():
@@ -70,7 +70,7 @@ class Bucket:
         retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
-            # a download may take any time as long as bytes arrive
+            # A download may take any time as long as bytes arrive.
             streaming = {**options, "timeout": timedelta(days=1), "read_timeout": half}
             self._streaming_store = open_url(url, client_options=streaming, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
@@ -80,28 +80,30 @@ class Bucket:
         """Upload an object, whole or not at all, and return its ETag ("" if the server has none). A
         :class:`~pathlib.Path` is read piece by piece."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
-        part = max(5 << 20, size // 9000 + 1)  # S3 accepts parts of 5 MiB and more, and 10,000 of them
+        # S3 accepts parts of 5 MiB and more, and 10,000 of them.
+        part_size = max(5 << 20, size // 9000 + 1)
         concurrency = 4
-        work = self._obstore.put_async(
+        request = self._obstore.put_async(
             self._store,
             key,
             data,
             attributes={"Content-Type": mime_type, "Content-Disposition": "attachment"},
-            chunk_size=part,
+            chunk_size=part_size,
             max_concurrency=concurrency,
         )
-        # each part has its own limit; this one is for all parts in sequence
-        answer = await self._call(work, f"store {key}", self._timeout * (1 + size // (part * concurrency)))
+        # The library limits the time of each part. This is the limit of all parts, some at a time.
+        rounds = 1 + size // (part_size * concurrency)
+        answer = await self._call(request, f"store {key}", self._timeout * rounds)
         return answer["e_tag"] or ""
 
     async def get(self, key: str) -> tuple[bytes, str]:
         """Return the content of a small object, and its ETag ("" if the server has none)."""
 
-        async def work() -> tuple[bytes, str]:
+        async def read_object() -> tuple[bytes, str]:
             result = await self._obstore.get_async(self._store, key)
             return bytes(await result.bytes_async()), result.meta["e_tag"] or ""
 
-        return await self._call(work(), f"read {key}", self._timeout)
+        return await self._call(read_object(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         """Stream the bytes ``start`` to ``end`` (exclusive, and greater than ``start``) in pieces of at most
@@ -115,13 +117,13 @@ class Bucket:
                 chunk = memoryview(await self._call(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
             except StopAsyncIteration:
                 return
-            for start in range(0, len(chunk), chunk_size):
-                yield bytes(chunk[start : start + chunk_size])
+            for position in range(0, len(chunk), chunk_size):
+                yield bytes(chunk[position : position + chunk_size])
 
     async def sign(self, key: str, seconds: float) -> str:
         """Return a signed URL that gives any client the object for that many seconds."""
-        work = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
-        return str(await self._call(work, f"sign {key}", self._timeout))
+        request = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
+        return str(await self._call(request, f"sign {key}", self._timeout))
 
     async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
         """Yield every object below ``prefix``."""
@@ -142,38 +144,36 @@ class Bucket:
     async def move(self, key: str, new: str) -> None:
         await self._call(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
-    async def _call(self, work: Awaitable[T], action: str, seconds: float) -> T:
-        with self._map_errors(action):
-            async with asyncio.timeout(seconds):
-                return await work
-
-    @contextmanager
-    def _map_errors(self, action: str) -> Iterator[None]:
-        """Map errors, without quoting the library's messages: a server's answer may contain the signed request."""
+    async def _call(self, request: Awaitable[T], action: str, seconds: float) -> T:
+        """Await a request for at most ``seconds``. Its errors are mapped without quoting the library's messages: a
+        server's answer may contain the signed request."""
         try:
-            yield
+            async with asyncio.timeout(seconds):
+                return await request
         except (self._errors.BaseError, TimeoutError, OSError) as error:
             reason = _reason(error)
-            details = {"store": self.url, "reason": reason}
-            if reason == "NoSuchBucket":
-                raise StoreUnavailable(
-                    f"cannot {action}: the bucket of {self.url} does not exist", details=details
-                ) from None
-            if isinstance(error, FileNotFoundError):
+            if isinstance(error, FileNotFoundError) and reason != "NoSuchBucket":
                 raise
-            refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
-            if isinstance(error, refused) or reason in _REFUSALS:
-                raise StoreUnavailable(
-                    f"cannot {action} in {self.url}: the server refused access ({reason}); check the credentials "
-                    "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and their permissions",
-                    details=details,
-                ) from None
-            raise StoreUnavailable(
-                f"cannot {action} in {self.url}: the server did not answer properly ({reason}); try again, and check "
-                "AWS_ENDPOINT_URL and the network",
-                retryable=True,
+            raise self._unavailable(error, reason, action) from None
+
+    def _unavailable(self, error: Exception, reason: str, action: str) -> StoreUnavailable:
+        details = {"store": self.url, "reason": reason}
+        if reason == "NoSuchBucket":
+            return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
+
+        refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
+        if isinstance(error, refused) or reason in _REFUSALS:
+            return StoreUnavailable(
+                f"cannot {action} in {self.url}: the server refused access ({reason}); check the credentials "
+                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and their permissions",
                 details=details,
-            ) from None
+            )
+        return StoreUnavailable(
+            f"cannot {action} in {self.url}: the server did not answer properly ({reason}); try again, and check "
+            "AWS_ENDPOINT_URL and the network",
+            retryable=True,
+            details=details,
+        )
 
 
 @cache
@@ -199,7 +199,8 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
 
 def _endpoint_is_local() -> bool:
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    endpoints = (os.environ.get(name) for name in names)
+    endpoint = next(filter(None, endpoints), "")
     try:
         return is_loopback(urlsplit(endpoint).hostname)
     except ValueError:
@@ -212,4 +213,6 @@ def _reason(error: BaseException) -> str:
     named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
     if named:
         return named[1]
-    return "timeout" if isinstance(error, TimeoutError) or "timed out" in text else "no connection"
+    if isinstance(error, TimeoutError) or "timed out" in text:
+        return "timeout"
+    return "no connection"

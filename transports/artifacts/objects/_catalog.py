@@ -31,9 +31,12 @@ _UNINDEXED = "unindexed/"
 class Limits:
     """Times of an index in seconds, and the size of its pages."""
 
-    interval: float = 60.0  # between two searches for changes that it lacks; also the age of a change that is looked up
-    given_up: float = 900.0  # after which the writer of an announced change is certain to have ended
-    page: int = 5000  # artifacts of a full listing that are read at once
+    #: Between two searches for changes that the index lacks; also the age of a change that is looked up.
+    interval: float = 60.0
+    #: After which the writer of an announced change is certain to have ended.
+    given_up: float = 900.0
+    #: Artifacts of a full listing that are read at once.
+    page: int = 5000
 
 
 LIMITS = Limits()
@@ -121,13 +124,14 @@ class Catalog:
         ``unreadable``."""
         covered: list[Metadata] = []
         async for page in self._listing():
-            # an object is read again only if its ETag has changed
+            # An object is read again only if its ETag has changed.
             changed = [key for key, e_tag in page.items() if not self._is_current(key, e_tag)]
             records = await self._read_all(changed, unreadable)
             for key in changed:
                 self._metadata.pop(key, None)
             for record in records:
                 self._remember(record)
+
             for key in page:
                 current = self._metadata.get(key)
                 if current and scope.covers(current.metadata.scope):
@@ -135,6 +139,7 @@ class Catalog:
         return sorted(covered, key=lambda metadata: metadata.age_key)
 
     def _is_current(self, key: str, e_tag: str) -> bool:
+        """Return whether the remembered metadata has this ETag. Some servers have none."""
         record = self._metadata.get(key)
         return record is not None and e_tag != "" and record.e_tag == e_tag
 
@@ -169,21 +174,23 @@ class Catalog:
 
     async def _listing(self) -> AsyncIterator[dict[str, str]]:
         """Yield the ETags of the metadata objects in the bucket by their ids, a page at a time."""
+        page_size = 1000
         page: dict[str, str] = {}
         async for item in self._bucket.list("meta/"):
             key = item.key.rpartition("/")[2].removesuffix(".json")
             if ID.fullmatch(key):
                 page[key] = item.e_tag
-            if len(page) == 1000:
+            if len(page) == page_size:
                 yield page
                 page = {}
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
-        """Return the readable metadata of these ids."""
+        """Return the readable metadata of these ids, read 16 at a time. Ids of unreadable metadata are added to
+        ``unreadable``."""
         slots = asyncio.Semaphore(16)
 
-        async def read(key: str) -> Indexed | None:
+        async def read_if_valid(key: str) -> Indexed | None:
             async with slots:
                 try:
                     return await self._read_object(key)
@@ -193,7 +200,7 @@ class Catalog:
                         unreadable.append(key)
                     return None
 
-        records = await asyncio.gather(*map(read, keys))
+        records = await asyncio.gather(*map(read_if_valid, keys))
         return [record for record in records if record]
 
 
@@ -210,9 +217,11 @@ class IndexedCatalog(Catalog):
     def __init__(self, bucket: Bucket, index: StoreIndex) -> None:
         super().__init__(bucket)
         self._index = index
-        self._caught_up = -LIMITS.interval  # monotonic
+        #: Time of the last search for changes that the index lacks (monotonic).
+        self._caught_up = -LIMITS.interval
         self._catching_up = asyncio.Lock()
-        self._missed: set[str] = set()  # ids of changes that did not reach the index
+        #: Ids of changes that did not reach the index.
+        self._missed: set[str] = set()
 
     async def aclose(self) -> None:
         await self._index.aclose()
@@ -251,14 +260,16 @@ class IndexedCatalog(Catalog):
         try:
             return await work
         except StoreUnavailable as error:
-            if not self._missed:  # once, not with every artifact
+            # This is logged once, not with every artifact.
+            if not self._missed:
                 logger.warning("%s. Artifacts are still stored, and are listed once it is back", error.message)
             self._missed.add(key)
             return None
 
     def _remember(self, record: Indexed) -> None:
         super()._remember(record)
-        if len(self._metadata) > 10_000:
+        max_remembered = 10_000
+        if len(self._metadata) > max_remembered:
             del self._metadata[next(iter(self._metadata))]
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
@@ -288,7 +299,7 @@ class IndexedCatalog(Catalog):
     async def compare(self) -> Compared:
         """Compare the index with all metadata objects, and correct it. An object is read only if its ETag differs or
         its row cannot be read."""
-        number, built = await self._index.state()
+        number, was_built = await self._index.state()
         listed: set[str] = set()
         wrong: list[str] = []
         unreadable: list[str] = []
@@ -297,18 +308,21 @@ class IndexedCatalog(Catalog):
             changed = [key for key, e_tag in page.items() if not e_tag or e_tags.get(key) != e_tag]
             records = await self._read_all(changed, unreadable)
             read = {record.metadata.id for record in records}
-            await self._index.correct(records, [key for key in changed if key not in read], e_tags)
+            missing = [key for key in changed if key not in read]
+            await self._index.correct(records, missing, e_tags)
             wrong += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
             listed.update(page)
+
         async for rows in self._index.keys():
-            gone = [key for key in rows if key not in listed]
-            wrong += await self._correct(gone)
-            # a row that lost its metadata may have kept its ETag
-            damaged = [key for key, readable in rows.items() if key in listed and not readable]
+            unlisted = [key for key in rows if key not in listed]
+            wrong += await self._correct(unlisted)
+            # A row that lost its metadata may have kept its ETag.
+            damaged = [key for key, is_readable in rows.items() if key in listed and not is_readable]
             await self._correct(damaged, always=True, unreadable=unreadable)
             wrong += damaged
+
         await self._index.mark_built(number)
-        return Compared(len(listed), wrong if built else [], unreadable)
+        return Compared(len(listed), wrong if was_built else [], unreadable)
 
     async def _correct(
         self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
@@ -324,13 +338,15 @@ class IndexedCatalog(Catalog):
             records = await self._read_all(part, unreadable)
             read = {record.metadata.id for record in records}
             missing = [key for key in part if key not in read]
-            changed = [
-                record
-                for record in records
-                if always or not record.e_tag or e_tags.get(record.metadata.id) != record.e_tag
-            ]
-            await self._index.correct(changed, missing, e_tags)
             gone += missing
+
+            changed = records
+            if not always:
+                # Without an ETag of the object, nothing can be compared.
+                changed = [
+                    record for record in records if not record.e_tag or e_tags.get(record.metadata.id) != record.e_tag
+                ]
+            await self._index.correct(changed, missing, e_tags)
         return gone
 
     async def _query_index(self, query: Callable[[], Awaitable[T]]) -> T:
@@ -351,21 +367,27 @@ class IndexedCatalog(Catalog):
         async with self._catching_up:
             if not self._is_due():
                 return
-            began = time.monotonic()
-            missed = [*self._missed]
+            started = time.monotonic()
+            missed = list(self._missed)
             _, is_built = await self._index.state()
             if not is_built:
                 logger.info("the index of %s is built from its metadata, which takes a while", self._bucket.url)
                 await self.compare()
-            await self._correct([*missed, *await self._index.announced(LIMITS.interval)])
+
+            unsettled = await self._index.announced(LIMITS.interval)
+            await self._correct([*missed, *unsettled])
             await self._index.give_up(LIMITS.given_up)
-            notes = [note async for note in self._bucket.list(_UNINDEXED)]
-            await self._correct([note.key.removeprefix(_UNINDEXED) for note in notes])
-            for note in notes:
-                if time.time() - note.modified.timestamp() > LIMITS.given_up:
-                    await self._bucket.delete(note.key)
-            self._caught_up = began
+            await self._correct_noted_changes()
+            self._caught_up = started
             self._missed.difference_update(missed)
+
+    async def _correct_noted_changes(self) -> None:
+        """Correct the rows of changes that other machines noted in the bucket, and remove the old notes."""
+        notes = [note async for note in self._bucket.list(_UNINDEXED)]
+        await self._correct([note.key.removeprefix(_UNINDEXED) for note in notes])
+        for note in notes:
+            if time.time() - note.modified.timestamp() > LIMITS.given_up:
+                await self._bucket.delete(note.key)
 
     def _is_due(self) -> bool:
         return bool(self._missed) or time.monotonic() - self._caught_up >= LIMITS.interval

@@ -31,7 +31,8 @@ COLUMNS = (
     "tenant", '"user"', "session", "trace",
 )  # fmt: skip
 T = TypeVar("T")
-_PAUSE = 10.0  # seconds in which the index is not used after it could not be reached
+#: Seconds in which the index is not used after it could not be reached.
+_PAUSE = 10.0
 _INSERT = (
     f"INSERT INTO abp_artifacts_1 (store, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (1 + len(COLUMNS)))}) "
     "ON CONFLICT (store, id) DO "
@@ -143,12 +144,13 @@ def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
     if query.app is not None:
         filters.append(("app = ?", key_of(query.app)))
     if query.mime_type is not None:
-        mime = key_of(query.mime_type)
+        mime_type = key_of(query.mime_type)
         if query.mime_type.endswith("/"):
-            largest = "\U0010ffff"  # code point
-            filters += [("mime >= ?", mime), ("mime < ?", mime + largest)]
+            largest_character = "\U0010ffff"
+            filters += [("mime >= ?", mime_type), ("mime < ?", mime_type + largest_character)]
         else:
-            filters.append(("mime = ?", mime))
+            filters.append(("mime = ?", mime_type))
+
     for comparison, value in filters:
         if value is not None:
             text += f" AND {comparison}"
@@ -170,9 +172,12 @@ class IndexTables:
         self._url = url
         self._database = database
         self._transactions: Transactions | None = None
+        #: True once the tables are known to exist.
         self._prepared = False
         self._turn = asyncio.Lock()
-        self._failed: tuple[float, str] | None = None
+        #: Time until which the database is not tried (monotonic), and the message of its failure.
+        self._paused_until = 0.0
+        self._failure = ""
 
     async def aclose(self) -> None:
         transactions, self._transactions = self._transactions, None
@@ -184,46 +189,59 @@ class IndexTables:
 
         With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet.
         """
-        async with self._turn:  # so that callers that wait do not try a database that is down, too
-            if self._failed and time.monotonic() < self._failed[0]:
-                raise StoreUnavailable(self._failed[1], retryable=True)
-            if self._transactions is None:
-                self._transactions = Transactions(self._database, 3.0)  # seconds of attempts to reopen a connection
-            numbered = partial(self._numbered, work, built)
+        # One at a time: callers that wait must not try a database that is down, too.
+        async with self._turn:
+            if time.monotonic() < self._paused_until:
+                raise StoreUnavailable(self._failure, retryable=True)
+
             try:
-                if not self._prepared:
-                    await self._transactions.run(self._prepare)
-                    self._prepared = True
-                try:
-                    result = await self._transactions.run(numbered, write=write)
-                except StoreUnavailable as error:
-                    if error.retryable or not await self._transactions.run(self._prepare):
-                        raise
-                    result = await self._transactions.run(numbered, write=write)  # the tables were deleted meanwhile
+                return await self._run_prepared(partial(self._numbered, work, built), write)
             except StoreUnavailable as error:
                 self._prepared = False
-                message = f"{error.message}, or leave out ?index= (every list then reads every object)"
-                self._failed = time.monotonic() + _PAUSE, message
-                raise StoreUnavailable(message, retryable=error.retryable) from error.__cause__
-            self._failed = None
-            return result
+                self._paused_until = time.monotonic() + _PAUSE
+                self._failure = f"{error.message}, or leave out ?index= (every list then reads every object)"
+                raise StoreUnavailable(self._failure, retryable=error.retryable) from error.__cause__
+
+    async def _run_prepared(self, work: Callable[[Cursor], T], write: bool) -> T:
+        """Run ``work`` in a transaction. Missing tables are created first, also if they were deleted meanwhile."""
+        if self._transactions is None:
+            patience = 3.0  # seconds of attempts to reopen a connection
+            self._transactions = Transactions(self._database, patience)
+        if not self._prepared:
+            await self._transactions.run(self._prepare)
+            self._prepared = True
+
+        try:
+            return await self._transactions.run(work, write=write)
+        except StoreUnavailable as error:
+            if error.retryable:
+                raise
+            tables_were_missing = await self._transactions.run(self._prepare)
+            if not tables_were_missing:
+                raise
+        return await self._transactions.run(work, write=write)
 
     def _prepare(self, cursor: Cursor) -> bool:
         """Create the tables and the number of this store if they are missing. Return whether any was."""
         self._database.lock(cursor, "artifact index")
-        # the last relations that `tables` creates: if both exist, all do
+        # These are the last relations that :func:`tables` creates: if both exist, all do.
         exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
         if not exist:
             for statement in tables(self._database.text):
                 cursor.execute(statement)
-            cursor.execute("DELETE FROM abp_artifact_stores_1")  # the rows may have been lost alone
+            # The rows may have been lost alone.
+            cursor.execute("DELETE FROM abp_artifact_stores_1")
+
         cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         if cursor.fetchall():
             return not exist
+
+        # A rebuilt index must not repeat a number or a change token of the old one.
+        number = secrets.randbelow(1 << 31)
+        first_token = time.time_ns() // 1000
         cursor.execute(
-            # a rebuilt index must not repeat a number or a change token of the old one
             "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
-            (self._url, secrets.randbelow(1 << 31), time.time_ns() // 1000),
+            (self._url, number, first_token),
         )
         return True
 
@@ -232,7 +250,8 @@ class IndexTables:
         return bool(cursor.fetchall())
 
     def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
-        # read each time: recreated tables have other numbers
+        """Run ``work`` with the number of this store. It is read each time, because recreated tables have other
+        numbers."""
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         rows = cursor.fetchall()
         if not rows:
@@ -304,24 +323,25 @@ class StoreIndex:
         """Write the rows of ``records`` and remove those of ``gone`` ids. A row whose ETag is no longer the one in
         ``e_tags`` stays: a writer changed it since."""
         new = [record for record in records if record.metadata.id not in e_tags]
-        changed = [(record, e_tags[record.metadata.id]) for record in records if record.metadata.id in e_tags]
-        dropped = [(key, e_tags[key]) for key in gone if key in e_tags]
+        changed = [record for record in records if record.metadata.id in e_tags]
+        dropped = [key for key in gone if key in e_tags]
+        if not (new or changed or dropped):
+            return
 
         def work(cursor: Cursor, store: int) -> None:
-            cursor.executemany(f"{_INSERT} NOTHING", [(store, *row_of(record)) for record in new])
-            if changed:
-                cursor.executemany(
-                    _UPDATE, [(*row_of(record)[1:], store, record.metadata.id, e_tag) for record, e_tag in changed]
-                )
-            if dropped:
-                cursor.executemany(
-                    "DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ? AND e_tag = ?",
-                    [(store, key, e_tag) for key, e_tag in dropped],
-                )
+            insertions = [(store, *row_of(record)) for record in new]
+            updates = [
+                (*row_of(record)[1:], store, record.metadata.id, e_tags[record.metadata.id]) for record in changed
+            ]
+            deletions = [(store, key, e_tags[key]) for key in dropped]
+            cursor.executemany(f"{_INSERT} NOTHING", insertions)
+            if updates:
+                cursor.executemany(_UPDATE, updates)
+            if deletions:
+                cursor.executemany("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ? AND e_tag = ?", deletions)
             _count_change(cursor, store)
 
-        if new or changed or dropped:
-            await self._run(work)
+        await self._run(work)
 
     async def touch(self, key: str) -> None:
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
@@ -360,16 +380,16 @@ class StoreIndex:
 
     async def keys(self) -> AsyncIterator[dict[str, bool]]:
         """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
-        after = ""
+        last_key = ""
         sql = "SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT 5000"
 
         def work(cursor: Cursor, store: int) -> dict[str, bool]:
-            cursor.execute(sql, (store, after))
-            return {str(key): metadata_of(text, key) is not None for key, text in cursor.fetchall()}
+            cursor.execute(sql, (store, last_key))
+            return {str(key): metadata_of(document, key) is not None for key, document in cursor.fetchall()}
 
         while rows := await self._run(work, write=False):
             yield rows
-            after = [*rows][-1]
+            *_, last_key = rows
 
     async def change_token(self) -> int:
         """Return the change counter, which every change increments."""
@@ -380,6 +400,7 @@ class StoreIndex:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
+        """Return the readable artifacts of one page, the newest first, and the cursor of the next page."""
         text, values = condition(scope, query)
         sql = f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} ORDER BY created DESC, id DESC"
         if query.limit is not None:
@@ -389,12 +410,12 @@ class StoreIndex:
             cursor.execute(sql, (store, *values))
             rows = cursor.fetchall()
             page = rows[: query.limit]
-            cursor_of_next = None
+            next_page = None
             if len(rows) > len(page):
-                _, key, created = page[-1]
-                cursor_of_next = f"{created}~{key}"
-            readable = [metadata_of(text, key) for text, key, _ in page]
-            return [metadata for metadata in readable if metadata], cursor_of_next
+                _, last_key, last_created = page[-1]
+                next_page = f"{last_created}~{last_key}"
+            readable = [metadata_of(document, key) for document, key, _ in page]
+            return [metadata for metadata in readable if metadata], next_page
 
         return await self._run(work, write=False, built=True)
 
@@ -411,7 +432,7 @@ class StoreIndex:
             entries: dict[str, Entry] = {}
             if policy.ttl_seconds is not None:
                 time_now = now()
-                # artifacts of the future, by a clock that was set back: included, to track their age early
+                # Artifacts of the future, by a clock that was set back, are included to track their age early.
                 cursor.execute(
                     f"{_ENTRY}{text} AND (stored < ? OR stored > ?)",
                     (store, *values, time_now - policy.ttl_seconds, time_now),
@@ -426,6 +447,7 @@ class StoreIndex:
         return await self._run(work, write=False, built=True)
 
     def _settle(self, cursor: Cursor, store: int, key: str, announced: int) -> None:
+        """Remove an announced change. If another writer has announced one since, the artifact stays announced."""
         delete = "DELETE FROM abp_artifact_changes_2 WHERE store = ? AND id = ? AND number = ?"
         cursor.execute(delete, (store, key, announced))
         if announced and not cursor.rowcount:
@@ -445,7 +467,7 @@ def _new_number() -> int:
 
 
 def _count_change(cursor: Cursor, store: int) -> None:
-    # last in its transaction: the next writer waits for this row
+    """Increment the change counter. This is the last step of a transaction: the next writer waits for the row."""
     cursor.execute("UPDATE abp_artifact_stores_1 SET changes = changes + 1 WHERE number = ?", (store,))
 
 
@@ -457,15 +479,20 @@ def _entry_of_row(row: tuple[Value, ...]) -> Entry:
 
 def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]) -> list[Scope]:
     """Return the sessions and traces that are over a limit of ``policy``."""
+    no_limit = 1 << 62
     groups = []
     for level, names in (("trace", 'tenant, "user", session, trace'), ("session", 'tenant, "user", session')):
         max_bytes, max_count = policy.limits(level)
         if policy.cleanup_strategy == "none" or (max_bytes is None and max_count is None):
             continue
+        if max_bytes is None:
+            max_bytes = no_limit
+        if max_count is None:
+            max_count = no_limit
         cursor.execute(
             f"SELECT {names} FROM abp_artifacts_1 WHERE store = ?{text} AND {level} IS NOT NULL "
             f"GROUP BY {names} HAVING sum(size) > ? OR count(*) > ?",
-            (store, *values, *(1 << 62 if limit is None else limit for limit in (max_bytes, max_count))),
+            (store, *values, max_bytes, max_count),
         )
         groups += [Scope(*cast("tuple[str | None, ...]", row)) for row in cursor.fetchall()]
     return groups
@@ -493,7 +520,8 @@ def open_index(address: str) -> tuple[Connection, str]:
     if scheme in ("postgresql", "postgres"):
         return PostgresConnection(address, name, StoreUnavailable), without_password(address)
     path = unquote(rest)
-    if scheme == "sqlite" and path.startswith("/") and not path.endswith("/") and "\0" not in path and "?" not in rest:
+    is_absolute_file = path.startswith("/") and not path.endswith("/") and "\0" not in path
+    if scheme == "sqlite" and is_absolute_file and "?" not in rest:
         advice = "name another file, or delete this one: it is rebuilt"
         return SqliteConnection(Path(path), name, StoreUnavailable, advice), address
     raise UsageError(

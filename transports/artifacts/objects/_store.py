@@ -55,8 +55,10 @@ class ObjectStaged(SpooledFile):
         if self._file is None:
             self._chunks.append(bytes(chunk))
             self._in_memory += len(chunk)
-            if self._in_memory <= 1 << 20:
+            max_in_memory = 1 << 20
+            if self._in_memory <= max_in_memory:
                 return
+
             chunk = memoryview(b"".join(self._chunks))
             with map_os_errors("make a temporary file", self._spool_folder()):
                 self._file = (self._spool_folder() / "written").open("xb", buffering=0)
@@ -81,7 +83,12 @@ class ObjectStaged(SpooledFile):
 
 
 def _content_prefix(key: str) -> str:
+    """Return the beginning of the keys of all content that an artifact may have."""
     return f"content/{digest_prefix(key)}"
+
+
+def _corrupt(ref: ArtifactRef, reason: str) -> Corrupt:
+    return Corrupt(f"artifact {ref.id} is damaged: {reason}; store it again", details={"id": ref.id})
 
 
 @dataclass(slots=True)
@@ -145,17 +152,20 @@ class ObjectStore(ArtifactStore):
     ) -> ArtifactRef:
         """Publish measured content as an artifact of this view's scope. ``check`` is called after the upload, before
         the artifact is visible."""
-        digest, scope = meter.sha256, self.scope
-        for key in candidate_ids(description.namespace, digest, scope):
+        digest = meter.sha256
+        # Other content may already have the shortest id, if its hash begins with the same digits.
+        for key in candidate_ids(description.namespace, digest, self.scope):
             try:
                 old = await self._catalog.load(key)
-            except Corrupt:  # metadata that cannot be read is replaced
+            except Corrupt:
+                # Damaged metadata is replaced.
                 old = None
             if old is None or old.sha256 == digest:
                 break
+
         await self._bucket.put(blob, data, description.mime_type)
         check()
-        metadata = Metadata.new(key, meter, description, scope, old=old, blob=blob)
+        metadata = Metadata.new(key, meter, description, self.scope, old=old, blob=blob)
         await self._catalog.write(metadata)
         if old and old.blob != blob:
             await self._delete_content(old.blob)
@@ -209,20 +219,29 @@ class ObjectStore(ArtifactStore):
                         digest.update(chunk)
                         yield chunk
                     if position < end:
-                        raise self._corrupt(ref, "it is too short")
+                        raise _corrupt(ref, "it is too short")
                 except FileNotFoundError:
-                    current = await self._catalog.load(ref.id)
-                    if current is None:
-                        raise not_found(ref.id) from None
-                    if current.blob == blob:
-                        raise self._corrupt(ref, "its content is missing") from None
-                    self._state.reading[current.blob] += 1  # it was stored again meanwhile
+                    # The artifact may have been stored again meanwhile. Then the new content follows.
+                    new_blob = await self._find_newer_content(ref, blob)
+                    self._state.reading[new_blob] += 1
                     await self._release_content(blob)
-                    blob = current.blob
-            if end - start == ref.size_bytes and digest.hexdigest() != ref.sha256:
+                    blob = new_blob
+
+            reads_whole = end - start == ref.size_bytes
+            if reads_whole and digest.hexdigest() != ref.sha256:
                 await self._raise_mismatch(ref, blob)
         finally:
             await self._release_content(blob)
+
+    async def _find_newer_content(self, ref: ArtifactRef, missing_blob: str) -> str:
+        """Return the key of the content that replaced ``missing_blob``. Raises :class:`~transports.errors.Corrupt` if
+        none did, and :func:`not_found` if the artifact is gone."""
+        metadata = await self._catalog.load(ref.id)
+        if metadata is None:
+            raise not_found(ref.id) from None
+        if metadata.blob == missing_blob:
+            raise _corrupt(ref, "its content is missing") from None
+        return metadata.blob
 
     async def _content_of(self, artifact_id: str) -> str:
         blob = await self._catalog.content_of(artifact_id)
@@ -242,10 +261,7 @@ class ObjectStore(ArtifactStore):
                 details={"id": ref.id},
             )
         await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
-        raise self._corrupt(ref, "its content no longer matches its hash and was put into quarantine")
-
-    def _corrupt(self, ref: ArtifactRef, reason: str) -> Corrupt:
-        return Corrupt(f"artifact {ref.id} is damaged: {reason}; store it again", details={"id": ref.id})
+        raise _corrupt(ref, "its content no longer matches its hash and was put into quarantine")
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
         """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
@@ -257,15 +273,17 @@ class ObjectStore(ArtifactStore):
             return False
         try:
             metadata = await self._catalog.load(artifact_id)
-            if metadata is None or stored not in (None, metadata.stored):
-                if stored is not None:
-                    await self._catalog.differs(artifact_id)
-                return False
         except Corrupt:
-            metadata = None  # its content is unknown; gc removes it
+            # Its content is unknown, and is removed by gc().
+            await self._catalog.remove(artifact_id)
+            return True
+
+        if metadata is None or stored not in (None, metadata.stored):
+            if stored is not None:
+                await self._catalog.differs(artifact_id)
+            return False
         await self._catalog.remove(artifact_id)
-        if metadata:
-            await self._delete_content(metadata.blob)
+        await self._delete_content(metadata.blob)
         return True
 
     async def _delete_content(self, blob: str) -> None:
@@ -287,19 +305,21 @@ class ObjectStore(ArtifactStore):
         """Remove content without metadata after an hour, and quarantined objects after a day."""
         now = time.time()
         hour, day = 3600.0, 86400.0
-        old = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
+        old_blobs = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
         compared = await self._catalog.compare()
-        used = await self._catalog.contents() if old else set()
-        # unreadable metadata may name any content that begins with the digits of its id
+        used = await self._catalog.contents() if old_blobs else set()
+        # Unreadable metadata may name any content that begins with the digits of its id.
         perhaps_used = tuple(_content_prefix(key) for key in compared.unreadable)
-        removals = [
-            Removal("content", blob.key, blob.size, "orphan")
-            for blob in old
-            if blob.key not in used and not blob.key.startswith(perhaps_used) and not self._state.reading[blob.key]
-        ]
+
+        removals = []
+        for blob in old_blobs:
+            is_named = blob.key in used or blob.key.startswith(perhaps_used)
+            if not is_named and not self._state.reading[blob.key]:
+                removals.append(Removal("content", blob.key, blob.size, "orphan"))
         async for damaged in self._bucket.list("quarantine/"):
             if now - damaged.modified.timestamp() > day:
                 removals.append(Removal("quarantine", damaged.key, damaged.size, "expired"))
+
         if not dry_run:
             for removal in removals:
                 await self._bucket.delete(removal.id)
@@ -325,15 +345,16 @@ class ObjectStore(ArtifactStore):
     async def _check_metadata(self, *, repair: bool) -> list[Problem]:
         """Return the unreadable metadata, and the wrong rows of the index, which are corrected."""
         compared = await self._catalog.compare()
+        difference = "the index differed from the metadata; it is repaired"
+        problems = [Problem("index", key, difference) for key in compared.wrong]
+
         used = await self._catalog.contents() if repair and compared.unreadable else set()
-        detail = "the index differed from the metadata; it is repaired"
-        problems = [Problem("index", key, detail) for key in compared.wrong]
         for key in compared.unreadable:
-            detail = "; delete the artifact, store it again, or --repair"
+            outcome = "delete the artifact, store it again, or --repair"
             if repair:
                 await self._quarantine(key, used)
-                detail = "; it was put into quarantine"
-            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
+                outcome = "it was put into quarantine"
+            problems.append(Problem("metadata", key, f"its metadata cannot be read; {outcome}"))
         return problems
 
     async def _quarantine(self, key: str, used: Container[str]) -> None:
