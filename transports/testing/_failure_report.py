@@ -10,7 +10,7 @@ import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .._internal.privacy._redaction import Redactor
 from .._internal.privacy._secrets import KNOWN_SECRETS
@@ -23,8 +23,22 @@ from ..sync._bridge import SHARED
 if TYPE_CHECKING:
     from ..session._views import View
 
+#: Runs work in the event loop of a blocking session.
+Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 #: Maximum characters of one message in a log.
 _MAX_CHARS = 1000
+
+
+class _WatchedPage(NamedTuple):
+    page: HasPage
+    run: Run
+
+
+class _WatchedView(NamedTuple):
+    """A view to report. Without ``run`` it is written by the test's own event loop."""
+
+    view: View
+    run: Run | None
 
 
 class FailureReport:
@@ -39,9 +53,9 @@ class FailureReport:
         self._artifacts = artifacts
         self._recordings = recordings
         self._sessions: list[Path] = []
-        self._views: list[tuple[View, Callable[[Coroutine[Any, Any, None]], None] | None]] = []
+        self._views: list[_WatchedView] = []
         self._traced: list[HasPage] = []
-        self._page: tuple[HasPage, Callable[[Coroutine[Any, Any, None]], None]] | None = None
+        self._page: _WatchedPage | None = None
 
     def new_recording(self) -> Path:
         """Return the file for recording another session of the test: ``session.jsonl``, ``session-2.jsonl``, …"""
@@ -57,13 +71,12 @@ class FailureReport:
         written = [name for recording in self._sessions for name in self._keep_recording(recording)]
         written += self._write_page()
         written += self._write_views()
-        problems = [problem for view, _ in self._views for problem in _problems_of_view(view)]
+        lines = [f"view: {problem}" for watched in self._views for problem in _problems_of_view(watched.view)]
         self._views.clear()
         written += self._write_traces()
         if self._copy_artifacts():
             written.append("artifacts")
 
-        lines = [f"view: {problem}" for problem in problems]
         if written:
             lines.append(f"kept in {self._folder}: {', '.join(written)}")
         else:
@@ -72,22 +85,23 @@ class FailureReport:
 
     def _write_page(self) -> list[str]:
         """Write the problems of the watched page, and return the name of their file, if there is one."""
-        if self._page is not None:
-            (page, run), self._page = self._page, None
+        watched = self._page
+        self._page = None
+        if watched is not None:
             # The page itself may have failed.
             with contextlib.suppress(Exception):
-                run(self._write_problems(page))
+                watched.run(self._write_problems(watched.page))
         if not (self._folder / "page.txt").is_file():
             return []
         return ["page.txt (problems of the page)"]
 
     def _write_views(self) -> list[str]:
         """Write the watched views, and return the names of all files about views."""
-        for number, (view, run) in enumerate(self._views, 1):
-            if run is not None:
+        for number, watched in enumerate(self._views, 1):
+            if watched.run is not None:
                 # The page of the view may be closed.
                 with contextlib.suppress(Exception):
-                    run(self._write_view(view, number))
+                    watched.run(self._write_view(watched.view, number))
         return sorted(file.name for file in self._folder.glob("view*.*"))
 
     def _write_traces(self) -> list[str]:
@@ -128,14 +142,14 @@ class FailureReport:
             shutil.copyfile(file, self._folder / "artifacts" / file.name)
         return bool(files)
 
-    def watch_page(self, transport: Transport, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def watch_page(self, transport: Transport, run: Run) -> None:
         """Register the page of a blocking session, for :meth:`write` to report its problems.
 
         ``run`` runs work in the session's loop.
         """
         page = page_of(transport)
         if page is not None:
-            self._page = page, run
+            self._page = _WatchedPage(page, run)
 
     async def _write_problems(self, transport: HasPage) -> None:
         """Write script errors, failed requests and the last console lines of a page to ``page.txt``, if any."""
@@ -147,15 +161,15 @@ class FailureReport:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    def watch_view(self, view: View, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def watch_view(self, view: View, run: Run) -> None:
         """Register a view, before it is opened, for :meth:`write` to report it. ``run`` runs work in its loop."""
-        self._views.append((view, run))
+        self._views.append(_WatchedView(view, run))
 
     @contextlib.asynccontextmanager
     async def keeping_view(self, view: View, *, passing: type[BaseException]) -> AsyncIterator[View]:
         """Open a view in the test's own event loop, and report it if it does not open, or if an exception leaves the
         block, except ``passing`` ones."""
-        self._views.append((view, None))
+        self._views.append(_WatchedView(view, None))
         number = len(self._views)
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -171,7 +185,8 @@ class FailureReport:
         # The view may not have been shown, or its page may be closed. The error of the test matters more.
         with contextlib.suppress(Exception):
             file = self._folder / _numbered("view.json", number)
-            text = json.dumps(await asyncio.to_thread(_view_as_json, view), ensure_ascii=False, indent=2, default=str)
+            description = await asyncio.to_thread(_view_as_json, view)
+            text = json.dumps(description, ensure_ascii=False, indent=2, default=str)
             file.write_text(f"{text}\n", encoding="utf-8")
             picture = self._folder / _numbered("view.png", number)
             await view.frame.page.screenshot(path=picture, timeout=5000)
@@ -250,7 +265,8 @@ def write_log(recording: Path, log: Path) -> None:
     A line has the seconds since the beginning, the direction, the kind, and the first 1,000 characters as JSON. Content
     is named, not shown. An incomplete last line is left out.
     """
-    lines = recording.read_text(encoding="utf-8").split("\n")[1:-1]  # after the header, up to the last whole line
+    # After the header, up to the last whole line.
+    lines = recording.read_text(encoding="utf-8").split("\n")[1:-1]
     log.write_text("".join(f"{_log_line(json.loads(line))}\n" for line in lines), encoding="utf-8")
 
 

@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -235,15 +236,17 @@ def pytest_runtest_makereport(
             "or call connect(page.url, page=page) after it instead of using abp_app"
         )
 
-    if not isinstance(error, ABPError) or item.config.getoption("fulltrace"):
-        report = yield
-    elif (callers := callers_traceback(error.__traceback__)) is not None:
-        call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
-        report = yield
-    else:
-        report = yield
-        if report.failed:
-            report.longrepr = pytest.ExceptionInfo.from_exception(error).exconly()
+    own_error: ABPError | None = None
+    callers: TracebackType | None = None
+    if isinstance(error, ABPError) and not item.config.getoption("fulltrace"):
+        own_error = error
+        callers = callers_traceback(error.__traceback__)
+        if callers is not None:
+            call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
+
+    report = yield
+    if own_error is not None and callers is None and report.failed:
+        report.longrepr = pytest.ExceptionInfo.from_exception(own_error).exconly()
 
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):

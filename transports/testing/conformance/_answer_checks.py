@@ -254,13 +254,15 @@ def _progress(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: without operationId: {str(payload)[:80]}"
         for name in ("progress", "total", "percentage"):
             value = fields.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 yield f"{trial.name}: {name} is {value!r}, not a number"
-            elif name == "percentage" and isinstance(value, int | float) and not 0 <= value <= 100:
+            elif name == "percentage" and not 0 <= value <= 100:
                 yield f"{trial.name}: percentage is {value}"
 
 
-# Binary content.
+# --- binary content ---------------------------------------------------------------------------------------------------
 
 
 def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import UsageError
@@ -41,6 +41,7 @@ _FORMATS = {
 }
 #: Texts that are tried for a schema with a pattern or a length.
 _CANDIDATES = (_TEXT, "ABP", "a", "A", "1", "10", "2024", "en", "en-GB", "EUR", "a-1", "a1", "1.0", "1.0.0", "abp.txt")
+_TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 #: Values of a wrong type, by the declared type.
 _WRONG_VALUES: Mapping[str, object] = {
     "string": 12345,
@@ -67,7 +68,7 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
     if examples:
         candidates = copy.deepcopy(examples[:5])
     elif schema:
-        candidates = [_sample(schema, schema, 0, "object")]
+        candidates = [_Sampler(schema).sample(schema, "object")]
     return [_checked_params(name, schema, params) for params in candidates]
 
 
@@ -104,56 +105,87 @@ def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) 
     return None
 
 
-def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -> object:
-    """Return a value that is likely to fit ``schema``, a part of the schema ``root`` at ``depth``.
+class _Sampler:
+    """Generator of values that are likely to fit the parts of one schema, ``root``."""
 
-    ``hint`` is the name of the property, for naming files."""
-    if schema is False:
-        raise CannotGenerate("its inputSchema allows no value")
-    if depth > 12:
-        raise CannotGenerate("its inputSchema is nested too deeply")
-    if not isinstance(schema, Mapping):
-        return _TEXT
+    def __init__(self, root: Mapping[str, object]) -> None:
+        self._root = root
 
-    pointer = schema.get("$ref")
-    if isinstance(pointer, str):
-        return _sample(_resolve_pointer(root, pointer), root, depth + 1, hint)
+    def sample(self, schema: object, hint: str, depth: int = 0) -> object:
+        """Return a value for ``schema``, a part of the root at ``depth``.
 
-    for key in ("examples", "enum"):
-        values = as_list(schema.get(key))
-        if values:
-            return copy.deepcopy(values[0])
-    for key in ("const", "default"):
-        if key in schema:
-            return copy.deepcopy(schema[key])
+        ``hint`` is the name of the property, for naming files."""
+        if schema is False:
+            raise CannotGenerate("its inputSchema allows no value")
+        if depth > 12:
+            raise CannotGenerate("its inputSchema is nested too deeply")
+        if not isinstance(schema, Mapping):
+            return _TEXT
 
-    parts = schema.get("allOf")
-    if isinstance(parts, list):
-        merged: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
-        for part in parts:
-            merged = _merge_schemas(merged, part)
-        return _sample(merged, root, depth + 1, hint)
-    for key in ("oneOf", "anyOf"):
-        branches = schema.get(key)
-        if isinstance(branches, list):
-            base = {name: value for name, value in schema.items() if name != key}
-            return _sample_first(branches, base, root, depth, hint)
+        pointer = schema.get("$ref")
+        if isinstance(pointer, str):
+            return self.sample(_resolve_pointer(self._root, pointer), hint, depth + 1)
 
-    return _MAKERS[_type_of(schema)](schema, root, depth, hint)
+        for key in ("examples", "enum"):
+            values = as_list(schema.get(key))
+            if values:
+                return copy.deepcopy(values[0])
+        for key in ("const", "default"):
+            if key in schema:
+                return copy.deepcopy(schema[key])
 
+        parts = schema.get("allOf")
+        if isinstance(parts, list):
+            merged: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
+            for part in parts:
+                merged = _merge_schemas(merged, part)
+            return self.sample(merged, hint, depth + 1)
+        for key in ("oneOf", "anyOf"):
+            branches = schema.get(key)
+            if isinstance(branches, list):
+                base = {name: value for name, value in schema.items() if name != key}
+                return self._sample_first(branches, base, hint, depth)
 
-def _sample_first(
-    branches: list[object], base: Mapping[str, object], root: Mapping[str, object], depth: int, hint: str
-) -> object:
-    """Return a value for the first of several alternatives that one can be made for."""
-    reason = CannotGenerate("its inputSchema has no alternatives")
-    for branch in branches:
-        merged = False if branch is False else _merge_schemas(base, branch)
-        try:
-            return _sample(merged, root, depth + 1, hint)
-        except CannotGenerate as error:
-            reason = error
-    raise reason
+        return self._sample_type(schema, hint, depth)
+
+    def _sample_first(self, branches: list[object], base: Mapping[str, object], hint: str, depth: int) -> object:
+        """Return a value for the first of several alternatives that one can be made for."""
+        reason = CannotGenerate("its inputSchema has no alternatives")
+        for branch in branches:
+            merged = False if branch is False else _merge_schemas(base, branch)
+            try:
+                return self.sample(merged, hint, depth + 1)
+            except CannotGenerate as error:
+                reason = error
+        raise reason
+
+    def _sample_type(self, schema: Mapping[str, object], hint: str, depth: int) -> object:
+        match _type_of(schema):
+            case "object":
+                return self._sample_object(schema, hint, depth)
+            case "array":
+                return self._sample_array(schema, hint, depth)
+            case "integer" | "number":
+                return _sample_number(schema)
+            case "boolean":
+                return False
+            case "null":
+                return None
+        return _sample_text(schema)
+
+    def _sample_object(self, schema: Mapping[str, Any], hint: str, depth: int) -> object:
+        properties = members_of(schema.get("properties"))
+        if {"content", "mimeType"} <= set(properties):
+            return _sample_binary(properties, hint)
+        required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
+        return {name: self.sample(properties.get(name, {}), name, depth + 1) for name in required}
+
+    def _sample_array(self, schema: Mapping[str, Any], hint: str, depth: int) -> object:
+        if schema.get("maxItems") == 0:
+            return []
+        item = self.sample(schema.get("items", {}), hint, depth + 1)
+        length = max(int(schema.get("minItems", 1)), 1)
+        return [copy.deepcopy(item) for _ in range(length)]
 
 
 def _merge_schemas(base: Mapping[str, object], more: object) -> Mapping[str, object]:
@@ -184,7 +216,7 @@ def _type_of(schema: Mapping[str, object]) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = next((name for name in kind if name != "null"), "null")
-    if isinstance(kind, str) and kind in _MAKERS:
+    if isinstance(kind, str) and kind in _TYPES:
         return kind
     for keys, implied in (
         ({"properties", "required"}, "object"),
@@ -194,14 +226,6 @@ def _type_of(schema: Mapping[str, object]) -> str:
         if keys & set(schema):
             return implied
     return "string"
-
-
-def _sample_object(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
-    properties = members_of(schema.get("properties"))
-    if {"content", "mimeType"} <= set(properties):
-        return _sample_binary(properties, hint)
-    required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
-    return {name: _sample(properties.get(name, {}), root, depth + 1, name) for name in required}
 
 
 def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
@@ -215,14 +239,7 @@ def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
     return BinaryData.from_bytes(_PNG, mime_type="image/png", filename=f"{hint}.png")
 
 
-def _sample_array(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
-    if schema.get("maxItems") == 0:
-        return []
-    item = _sample(schema.get("items", {}), root, depth + 1, hint)
-    return [copy.deepcopy(item) for _ in range(max(int(schema.get("minItems", 1)), 1))]
-
-
-def _sample_text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
+def _sample_text(schema: Mapping[str, Any]) -> str:
     shortest = schema.get("minLength", 0)
     longest = schema.get("maxLength", math.inf)
     text_of_format = _FORMATS.get(schema.get("format", ""))
@@ -245,13 +262,16 @@ def _sample_text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth:
     raise CannotGenerate("its inputSchema asks for a text that could not be made; give `examples`")
 
 
-def _sample_number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
+def _sample_number(schema: Mapping[str, Any]) -> float:
     is_integer = _type_of(schema) == "integer"
     low = schema.get("minimum", -math.inf)
     high = schema.get("maximum", math.inf)
-    # The gap is the distance from an exclusive limit. A step of 0 allows any number.
-    default_step, gap = (1, 1.0) if is_integer else (0, 0.5)
-    step = schema.get("multipleOf") or default_step
+    step = schema.get("multipleOf")
+    # The distance from an exclusive limit.
+    gap = 0.5
+    if is_integer:
+        step = step or 1
+        gap = 1.0
     if "exclusiveMinimum" in schema:
         low = max(low, schema["exclusiveMinimum"] + gap)
     if "exclusiveMaximum" in schema:
@@ -261,18 +281,3 @@ def _sample_number(schema: Mapping[str, Any], _root: Mapping[str, object], _dept
     if step:
         value = math.ceil(value / step) * step
     return int(value) if is_integer else value
-
-
-def _constant(value: object) -> Callable[..., object]:
-    return lambda *_: value
-
-
-_MAKERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, object], int, str], object]] = {
-    "object": _sample_object,
-    "array": _sample_array,
-    "string": _sample_text,
-    "integer": _sample_number,
-    "number": _sample_number,
-    "boolean": _constant(False),
-    "null": _constant(None),
-}

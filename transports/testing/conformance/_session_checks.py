@@ -81,8 +81,10 @@ def _type(app: Evidence) -> Iterator[str]:
     _require_manifest(app)
     assert app.discovery is not None
     kind = app.discovery.manifest_type
-    if not is_json(kind):
-        yield f"it is served as {kind[:80]}" if kind else "it is served without a Content-Type"
+    if not kind:
+        yield "it is served without a Content-Type"
+    elif not is_json(kind):
+        yield f"it is served as {kind[:80]}"
 
 
 @RULES(
@@ -294,9 +296,9 @@ def _initialize(app: Evidence) -> Iterator[str]:
     for name in ("sessionId", "protocolVersion"):
         if not isinstance(info.get(name), str) or not info[name]:
             yield f"{name} is {info.get(name)!r}, not text"
-    identity = info.get("app")
+    identity = members_of(info.get("app"))
     for name in ("id", "name", "version"):
-        if not isinstance(identity, Mapping) or not isinstance(identity.get(name), str) or not identity[name]:
+        if not isinstance(identity.get(name), str) or not identity[name]:
             yield f"app.{name} is missing"
     listed = info.get("capabilities")
     if not isinstance(listed, list):
@@ -330,9 +332,9 @@ def _version(app: Evidence) -> Iterator[str]:
     fix="answer features: {notifications, progress, elicitation, dynamicCapabilities}, each true or false",
 )
 def _features(app: Evidence) -> Iterator[str]:
-    features = app.require_session().get("features")
+    features = members_of(app.require_session().get("features"))
     for name in ("notifications", "progress", "elicitation"):
-        if not isinstance(features, Mapping) or not isinstance(features.get(name), bool):
+        if not isinstance(features.get(name), bool):
             yield f"features.{name} is missing"
 
 
