@@ -21,7 +21,14 @@ import pytest
 from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge, TransportError
 from transports.playwright._agent import PageObject
 from transports.playwright._content import Ladder, Uploads
-from transports.playwright._downloads import LIMITS, AppDownloads, CdpDownloads, GrowingFile, PlaywrightDownloads
+from transports.playwright._downloads import (
+    LIMITS,
+    AppDownloads,
+    ByteLimits,
+    CdpDownloads,
+    GrowingFile,
+    PlaywrightDownloads,
+)
 from transports.protocol._params import prepare_params
 from transports.protocol.binary import Handle
 
@@ -118,7 +125,7 @@ async def test_the_browser_is_stopped_at_the_limit(tmp_path: Path, total: int, w
 async def test_the_app_is_stopped_at_the_limit(tmp_path: Path, limits: Any, error: type[ABPError]) -> None:
     browser = _Browser(tmp_path, total=0)
     target = {"browserContextId": "context", "targetId": "frame"}
-    found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, *limits)  # type: ignore[arg-type]
+    found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, ByteLimits(*limits))  # type: ignore[arg-type]
     found.on_started = lambda *_: True
     await found.prepare()
     writing = asyncio.ensure_future(browser.write("http://127.0.0.1/endless"))

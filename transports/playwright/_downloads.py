@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from playwright.async_api import Error
 
@@ -67,6 +67,15 @@ class Limits:
 
 
 LIMITS = Limits()
+
+
+class ByteLimits(NamedTuple):
+    """Bytes of the largest file that an app may download, and of all its files that are not taken yet."""
+
+    file: int
+    total: int | None = None
+
+
 #: Length of the name of one of our downloads, which identifies its events. The browser may add an extension.
 _NAME_LENGTH = 20
 
@@ -120,7 +129,7 @@ class GrowingFile:
 
 
 def _replace_file(written: Path, path: Path) -> None:
-    # a rename between two names of one file does nothing, and a copy would write into the wrong file
+    # A rename between two names of one file does nothing, and a copy would write into the wrong file.
     path.unlink(missing_ok=True)
     move_file(written, path)
 
@@ -307,7 +316,6 @@ class CdpDownloads:
         if slowly and self._has_worked:
             start_timeout = self.limits.slow_start
         try:
-            # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
             async with asyncio.timeout(min(start_timeout, remaining(deadline))):
                 guid = await began
         except TimeoutError:
@@ -503,8 +511,7 @@ class AppDownloads:
     """The app's own downloads, each identified by the browser's ``guid``. Files not taken are removed at the end.
 
     ``on_started(guid, url, name, frame)`` returns whether the file is wanted, ``on_window(frame)`` hears of windows.
-    A download is cancelled if it is unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed
-    ``max_total`` bytes.
+    A download is cancelled if it is unwanted, or if it exceeds one of the ``limits``.
     """
 
     def __init__(
@@ -514,16 +521,14 @@ class AppDownloads:
         target: dict[str, Any],
         downloads: CdpDownloads,
         folder: Path,
-        max_bytes: int,
-        max_total: int | None = None,
+        limits: ByteLimits,
     ) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
         self.on_window: Callable[[str], None] = lambda _: None
         self._browser = browser
         self._context_id = target["browserContextId"]
         self._downloads = downloads
-        self._max_bytes = max_bytes
-        self._max_total = max_total
+        self._limits = limits
         # id → bytes on the disk
         self._sizes: dict[str, float] = {}
         #: Folder of the app's own downloads.
@@ -578,13 +583,13 @@ class AppDownloads:
         elif event["state"] == "canceled":
             self._sizes.pop(guid)
             ended.set_exception(TransportError("the browser broke it off"))
-        elif is_over(event, self._max_bytes):
-            self._break_off(guid, too_large(self._max_bytes))
-        elif self._max_total is not None and sum(self._sizes.values()) > self._max_total:
+        elif is_over(event, self._limits.file):
+            self._break_off(guid, too_large(self._limits.file))
+        elif self._limits.total is not None and sum(self._sizes.values()) > self._limits.total:
             error = StoreFull(
-                f"the app's downloads exceed the {self._max_total:,} bytes that a session may store; request fewer, or "
-                "raise ABP_MAX_SESSION_BYTES",
-                details={"limit": self._max_total},
+                f"the app's downloads exceed the {self._limits.total:,} bytes that a session may store; request fewer, "
+                "or raise ABP_MAX_SESSION_BYTES",
+                details={"limit": self._limits.total},
             )
             self._break_off(guid, error)
 
@@ -609,9 +614,9 @@ class AppDownloads:
 
         size = (self.folder / guid).stat().st_size
         # A download that ended before the browser reported any progress.
-        if size > self._max_bytes:
+        if size > self._limits.file:
             self.remove(guid)
-            raise too_large(self._max_bytes)
+            raise too_large(self._limits.file)
         return size
 
     async def move_to(self, guid: str, path: Path) -> None:

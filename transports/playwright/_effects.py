@@ -29,7 +29,7 @@ from ..protocol._plain_text import redact_url
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
-from ._downloads import AppDownloads, CdpDownloads
+from ._downloads import AppDownloads, ByteLimits, CdpDownloads
 from ._effect_tracker import CallEffects, Detail, EffectTracker, ExpectedEffect, Window
 from ._listeners import listen, listener
 from ._received import Clipboard, Download, Effect, FileChooser, Held, Notice, Print, Unsent, checked, parse_json
@@ -361,8 +361,8 @@ class PageEffects:
     """The side effects of one page and its windows: listeners, answers and outputs.
 
     ``emit`` is called with events, ``release`` with unwanted content; ``print_page`` makes a PDF of the page in its
-    current state. ``limits`` are the bytes of the largest file that the app may download, and of all its files that are
-    not taken yet. In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
+    current state. ``limits`` are those of the app's downloads. In a page that belongs to the caller, dialogs, windows
+    and file choosers are left to the caller.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ class PageEffects:
         print_page: Callable[[], Awaitable[BinaryData]],
         emit: Callable[[Message], None],
         release: Callable[[Handle], Awaitable[None]],
-        limits: tuple[int, int | None],
+        limits: ByteLimits,
     ) -> None:
         self._agent = agent
         self._limits = limits
@@ -417,7 +417,7 @@ class PageEffects:
         assert self._tab.browser is not None
         target = await self._agent.target()
         app_downloads = AppDownloads(
-            self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, *self._limits
+            self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, self._limits
         )
         app_downloads.on_started = self._on_download
         app_downloads.on_window = self._windows.on_target

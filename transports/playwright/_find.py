@@ -104,8 +104,10 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
         return BrowserChoice(path, reason)
 
     # Of these, Playwright fully supports only its own builds.
-    if name in ("firefox", "webkit") and (build := _installed_by_playwright(name)):
-        return build
+    if name in ("firefox", "webkit"):
+        build = _installed_by_playwright(name)
+        if build is not None:
+            return build
 
     names = ("chrome", "chromium", "msedge") if name is None else (name,)
     for kind in names:

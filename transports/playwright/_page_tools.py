@@ -385,7 +385,9 @@ class _Picture:
 
     def _pop_size(self, name: str, limit: int) -> int | None:
         size = self._options.pop(name, None)
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= limit):
+        if size is None:
+            return None
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= limit:
             raise UsageError(f"screenshot: {name} must be a whole number from 1 to {limit}, not {size!r}")
         return size
 

@@ -45,10 +45,11 @@ from ..protocol._times import checked_timeout
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message, Sender
 from . import _page_tools as tools
-from ._agent import Agent, Document, FrameWatcher, PageAgent, is_closed
+from ._agent import OPAQUE, Agent, Document, FrameWatcher, PageAgent, is_closed
 from ._browser import Browser
 from ._channels import open_channel
 from ._content import Ladder, Uploads, is_elsewhere
+from ._downloads import ByteLimits
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
 from ._process import SESSION_CONTEXTS
 from ._received import Elicitation, Flood, parse_reply
@@ -76,7 +77,8 @@ class ServerAddress:
             return
         try:
             address = await response.server_addr()
-        except Error:  # the page is going away, or the response did not come from the network
+        except Error:
+            # The page is going away, or the response did not come from the network.
             return
         if address is not None:
             self._origin = _scheme_and_host(response.url)
@@ -105,14 +107,19 @@ def sender_of(
     """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address. ``page`` is the page's
     own document. ``around`` are the addresses of the documents that contain it, if it is in a frame."""
     site = _site(origin, page.domain)
-    sites_around = [_site(origin_of(address) or "", page.domain) for address in around]
-    if origin not in (origin_of(url), "null"):
+    domain = ""
+    if site.endswith(f"//{page.domain}"):
+        domain = page.domain
+    # A document with an origin may not be at its last known address any more.
+    if origin not in (origin_of(url), OPAQUE):
         url = f"{origin}/"
+
+    sites_around = [_site(origin_of(address) or "", page.domain) for address in around]
     return Sender(
         url,
         origin,
-        page.domain if site.endswith(f"//{page.domain}") else "",
-        _site(page.origin, page.domain),
+        domain=domain,
+        page=_site(page.origin, page.domain),
         third_party=any(other != site for other in sites_around),
         server_address=server_address,
     )
@@ -135,7 +142,10 @@ def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
     In a third party's page only cookies with ``SameSite=None`` are sent. A ``Partitioned`` cookie is sent only within
     the page of its partition.
     """
-    return (not sender.third_party or same_site == "None") and partition in (None, "", sender.page)
+    may_cross_sites = same_site == "None"
+    if sender.third_party and not may_cross_sites:
+        return False
+    return partition in (None, "", sender.page)
 
 
 def _site(origin: str, domain: str) -> str:
@@ -144,7 +154,7 @@ def _site(origin: str, domain: str) -> str:
     parts = urlsplit(origin)
     host = parts.hostname or ""
     if not host:
-        return "null"
+        return OPAQUE
     if domain and f".{host}".endswith(f".{domain}"):
         host = domain
     if ":" in host:
@@ -201,8 +211,10 @@ class PageTransport(Transport):
         self._stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._last_sender: tuple[Document, str, Sender] | None = None
-        self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
+        #: The sender of the latest answer, and the document and the address that it was made for.
+        self._last_sender: Sender | None = None
+        self._last_place: tuple[Document, str] | None = None
+        self._limits = ByteLimits(DEFAULT_MAX_BYTES)
         # Counted across reconnections.
         self._rungs = {"download": 0, "stream": 0, "slices": 0}
         self.features = replace_field(self.features, reconnects=source.page is None)
@@ -229,7 +241,7 @@ class PageTransport(Transport):
     def use_store(self, store: ArtifactStore) -> None:
         """Limit content of the page to the bytes that ``store`` accepts. A session calls this before :meth:`open`."""
         max_total = None if store.retention is None else store.retention.max_session_bytes
-        self._limits = store.max_bytes, max_total
+        self._limits = ByteLimits(store.max_bytes, max_total)
 
     async def open(self) -> None:
         self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
@@ -320,7 +332,7 @@ class PageTransport(Transport):
 
     def _make_reach(self, agent: Agent, holder: str = "held:") -> Reach:
         tab = self._open_tab()
-        ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
+        ladder = Ladder(agent, self._downloads, max_bytes=self._limits.file, used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
         return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
 
@@ -417,7 +429,8 @@ class PageTransport(Transport):
     async def _cancel_call(self, message: Message, agent: PageAgent, timeout: float) -> Message:
         try:
             return await self._invoke(message, "cancel", *cancellation(message.payload), timeout=timeout)
-        except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
+        except CallTimeout:
+            # Either the app's own cancel() hangs, or the whole page does.
             await agent.check_responsive()
             raise
 
@@ -444,11 +457,11 @@ class PageTransport(Transport):
     def _sender(self, document: Document) -> Sender:
         """Return the sender of answers to calls of the page's document, made once for each of its addresses."""
         url = self._require_agent().page.url
-        if self._last_sender is None or self._last_sender[:2] != (document, url):
+        if self._last_sender is None or self._last_place != (document, url):
             address = self._address_of(document.origin)
-            sender = sender_of(url, document.origin, page=document, server_address=address)
-            self._last_sender = document, url, sender
-        return self._last_sender[2]
+            self._last_sender = sender_of(url, document.origin, page=document, server_address=address)
+            self._last_place = document, url
+        return self._last_sender
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         if origin_of(self.url) != origin:

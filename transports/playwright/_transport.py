@@ -232,7 +232,8 @@ class TopPageTransport(PageTransport):
         """Return why the page, now at ``url``, is not an app, and advice."""
         title = f"title {app.title[:200]!r}"
         moved = now_at(url, self._target)
-        if self._adapter is not None and (failure := failure_of(self._adapter, app.threw)):
+        failure = "" if self._adapter is None else failure_of(self._adapter, app.threw)
+        if failure:
             return f"{failure}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""
         refusal = refused_page(app, status, self._target)
         if refusal:
@@ -456,9 +457,11 @@ class TopPageTransport(PageTransport):
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         agent = self._require_agent()
-        place, send = "page", super().request
+        place = "page"
+        send = super().request
         if self._frames is not None and MARK in tool and not agent.is_lost:
-            place, send = "frame", partial(self._call_in_frame, self._frames)
+            place = "frame"
+            send = partial(self._call_in_frame, self._frames)
 
         for attempt in count(1):
             try:
@@ -472,15 +475,12 @@ class TopPageTransport(PageTransport):
                 # A call that did not reach the old document can be sent to the new one.
                 if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
                     continue
-                if call_id not in self._submitting or agent.is_lost:
-                    raise OutcomeUnknown(
-                        f"the {place} of {tool} navigated or went away during the call: its outcome is unknown"
-                    ) from lost
-
                 # A form without respondWith() answers by navigating to another page.
-                note = f"the form {tool} was sent and the page navigated; look at the page for the result"
-                empty = {"success": True, "data": None}
-                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)
+                if call_id in self._submitting and not agent.is_lost:
+                    return _form_sent(message, tool)
+                raise OutcomeUnknown(
+                    f"the {place} of {tool} navigated or went away during the call: its outcome is unknown"
+                ) from lost
             finally:
                 self._submitting.discard(call_id)
 
@@ -512,6 +512,13 @@ def _not_sent(message: Message, tool: str) -> Message:
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
+
+
+def _form_sent(message: Message, tool: str) -> Message:
+    """Return the answer to a call of a form that was sent, so that the page navigated."""
+    note = f"the form {tool} was sent and the page navigated; look at the page for the result"
+    empty = {"success": True, "data": None}
+    return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)
 
 
 class PlaywrightTransport(TopPageTransport):

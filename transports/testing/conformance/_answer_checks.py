@@ -148,6 +148,7 @@ def _is_status_only(data: object) -> bool:
     are_of_a_report = set(members) <= _TEXT_FIELDS | _PATH_FIELDS | _OTHER_FIELDS
     if not are_simple or not are_of_a_report:
         return False
+
     return (
         any(_is_done(members.get(name)) for name in _TEXT_FIELDS)
         or any(_is_event(members.get(name)) for name in _STATE_FIELDS)
@@ -245,21 +246,27 @@ def _json_bytes(value: object) -> int:
     fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
 )
 def _progress(app: Evidence) -> Iterator[str]:
-    reports = [(trial, payload) for trial, call in app.require_calls() for payload in call.progress]
-    if not reports:
+    calls = app.require_calls()
+    if not any(call.progress for _, call in calls):
         raise NotApplicable("no call reported progress")
-    for trial, payload in reports:
-        fields = members_of(payload)
-        if not isinstance(fields.get("operationId"), str):
-            yield f"{trial.name}: without operationId: {str(payload)[:80]}"
-        for name in ("progress", "total", "percentage"):
-            value = fields.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                yield f"{trial.name}: {name} is {value!r}, not a number"
-            elif name == "percentage" and not 0 <= value <= 100:
-                yield f"{trial.name}: percentage is {value}"
+    for trial, call in calls:
+        for payload in call.progress:
+            yield from (f"{trial.name}: {fault}" for fault in _progress_faults(payload))
+
+
+def _progress_faults(payload: object) -> Iterator[str]:
+    """Yield what is wrong with a report of progress."""
+    fields = members_of(payload)
+    if not isinstance(fields.get("operationId"), str):
+        yield f"without operationId: {str(payload)[:80]}"
+    for name in ("progress", "total", "percentage"):
+        value = fields.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            yield f"{name} is {value!r}, not a number"
+        elif name == "percentage" and not 0 <= value <= 100:
+            yield f"percentage is {value}"
 
 
 # --- binary content ---------------------------------------------------------------------------------------------------
@@ -368,13 +375,13 @@ def _alphabet(app: Evidence) -> Iterator[str]:
     for name, item in app.require_contents():
         if item.error is not None or item.binary is None:
             continue
-        content = item.binary.content
-        if not isinstance(content, Encoded) or content.encoding != "base64" or not isinstance(content.text, str):
-            continue
-        if len(content.text) % 4:
-            yield f"{name}: without padding"
-        elif re.search("[-_]", content.text):
-            yield f"{name}: in the URL-safe alphabet"
+        match item.binary.content:
+            case Encoded(text=str(text), encoding="base64"):
+                # Each 4 characters are 3 bytes.
+                if len(text) % 4:
+                    yield f"{name}: without padding"
+                elif re.search("[-_]", text):
+                    yield f"{name}: in the URL-safe alphabet"
 
 
 @BINARIES(

@@ -12,7 +12,7 @@ from ...errors import ProtocolError, first_line
 from ...protocol._find_content import find
 from ...protocol._strict_json import members_of
 from ...protocol.schema import check_output
-from ._evidence import Evidence, Exchange, NotApplicable, Rules, Trial, as_list
+from ._evidence import Cancellation, Evidence, Exchange, NotApplicable, Rules, Trial, as_list
 
 SCHEMAS = Rules()
 ERRORS = Rules()
@@ -110,13 +110,16 @@ def _params(app: Evidence) -> Iterator[str]:
 def _result(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         schema = trial.capability.output_schema
-        if not call.succeeded or not schema or _schema_error(schema) is not None:
+        has_valid_schema = bool(schema) and _schema_error(schema) is None
+        if not call.succeeded or not has_valid_schema:
             continue
+
         data = call.fields.get("data")
         try:
             places = [content.path for content in find(data)]
         except ProtocolError:
-            continue  # the check answers.readable reports it
+            # The check answers.readable reports it.
+            continue
         yield from (f"{trial.name}: {text}" for text in check_output(schema, data, places))
 
 
@@ -139,6 +142,7 @@ def _declared_content(app: Evidence) -> Iterator[str]:
         is_invalid_schema = bool(schema) and _schema_error(schema) is not None
         if not described or not call.succeeded or is_invalid_schema:
             continue
+
         for content in find(call.fields.get("data")):
             keys = described.get(content.field)
             if keys is not None and not _describes_content(schema, content.path, keys):
@@ -362,19 +366,28 @@ def _running(app: Evidence) -> Iterator[str]:
     if not tried:
         raise NotApplicable("no call ran long enough to be cancelled")
     for cancellation in tried:
-        name, first, call = cancellation.name, cancellation.first, cancellation.call
-        accepted = first.fields.get("cancelled") is True
-        # An embedding page settles the call by itself, regardless of the app.
-        settled = call.fields.get("cancelled") is True
-        if not accepted and (settled or cancellation.ran_on > _ENDING):
-            answer = str(first.answer)[:80]
-            if first.error is not None:
-                answer = first.error.message
-            yield f"{name}: cancelling it while it ran: {answer}"
-        if call.error is not None:
-            yield f"{name}: the call was cancelled and never answered ({call.error.message})"
-        elif accepted and not settled:
-            yield f"{name}: the cancelled call answered {str(call.answer)[:80]}"
+        yield from (f"{cancellation.name}: {fault}" for fault in _cancellation_faults(cancellation))
+
+
+def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
+    """Yield what is wrong with the answers to the first cancel of a running call, and to the call itself."""
+    first, call = cancellation.first, cancellation.call
+    accepted = first.fields.get("cancelled") is True
+    # An embedding page settles the call by itself, regardless of the app.
+    settled = call.fields.get("cancelled") is True
+
+    # A call that ended soon after the cancel may have ended by itself.
+    was_running = settled or cancellation.ran_on > _ENDING
+    if not accepted and was_running:
+        answer = str(first.answer)[:80]
+        if first.error is not None:
+            answer = first.error.message
+        yield f"cancelling it while it ran: {answer}"
+
+    if call.error is not None:
+        yield f"the call was cancelled and never answered ({call.error.message})"
+    elif accepted and not settled:
+        yield f"the cancelled call answered {str(call.answer)[:80]}"
 
 
 @ERRORS(
@@ -391,12 +404,14 @@ def _again(app: Evidence) -> Iterator[str]:
     probed = (app.page_steps or {}).get("cancelAgain")
     if not accepted and probed is None:
         raise NotApplicable("no call was cancelled")
+
     for cancellation in accepted:
         again = cancellation.again
         if again.error is not None:
             yield f"{cancellation.name}: {again.error.message}"
         elif again.fields.get("cancelled") is not True:
             yield f"{cancellation.name}: the second time it answered {str(again.answer)[:80]}"
+
     if probed is None:
         return
     if probed.threw is not None:
@@ -414,17 +429,18 @@ def _again(app: Evidence) -> Iterator[str]:
 )
 def _cancel_early(app: Evidence) -> Iterator[str]:
     app.require_session()
+    reason: str | None = None
     probed = (app.page_steps or {}).get("cancelEarly")
     if probed is not None:
         exchange = Exchange(probed.value)
         reason = probed.threw
     elif app.kind == "websocket" and app.shutdowns:
         exchange = app.cancel_after_shutdown
-        reason = None
         if exchange.error is not None:
             reason = exchange.error.message
     else:
         raise NotApplicable("the app's own answer cannot be seen")
+
     if reason is not None:
         yield reason
     elif exchange.code != "NOT_INITIALIZED":

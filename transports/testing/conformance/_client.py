@@ -144,9 +144,10 @@ class Client:
     async def _exchange(self, message: Message, timeout: float) -> Exchange:
         """Send a request over the open connection, and close the connection after a failure of it."""
         exchange = Exchange()
-        started = time.perf_counter()
+        self._progress = exchange.progress
+        self._effects = exchange.effects
         transport = self.transport
-        self._progress, self._effects = exchange.progress, exchange.effects
+        started = time.perf_counter()
         try:
             reply = await transport.request(message, timeout=timeout)
             exchange.answer = reply.payload
@@ -252,17 +253,19 @@ class _ContentMeter:
                 item.head = file.read(_HEAD)
 
     async def _measure_download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
-        app, sender = self.transport, self.sender
+        """Measure content behind a ``downloadUrl``, by downloading it."""
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()
+
+        app = self.transport
         request = DownloadRequest(
             reference=reference,
             size=binary.size,
             limit=1 << 30,
             base_url=app.url if app is not None else None,
             server_address=app.server_address if app is not None else None,
-            sender=sender,
-            cookies=cookies_of(app, sender),
+            sender=self.sender,
+            cookies=cookies_of(app, self.sender),
             allow_private=self.allow_private,
         )
         async with NoneStore().stage() as staged:

@@ -418,7 +418,11 @@ async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> N
     capabilities = Capabilities().merge(initial).merge(listed)
     if evidence.discovery and evidence.discovery.manifest:
         capabilities = capabilities.with_manifest(evidence.discovery.manifest.capabilities)
-    entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _listed_entries(source)}
+
+    entries: dict[str, Mapping[str, object]] = {}
+    for entry in (*_listed_entries(initial), *_listed_entries(listed)):
+        entries[str(entry.get("name"))] = entry
+
     for name in capabilities:
         trial = Trial(capabilities[name], entries.get(name, {}), plan.excluded(name))
         if not trial.skipped and not capabilities[name].available:

@@ -129,19 +129,12 @@ class Report:
             time=f"{self.seconds:.2f}",
         )
         for outcome in self.outcomes:
-            check = outcome.check
-            case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
-            fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]
-            text = _printable("\n".join((*outcome.findings, *fixes, f"source: {check.source}")))
-            if outcome.status == "failed":
-                ElementTree.SubElement(case, "failure", message=f"{check.level}: {check.title}").text = text
-            elif outcome.status == "not-applicable":
-                ElementTree.SubElement(case, "skipped", message=_printable("; ".join(outcome.findings)))
-            elif outcome.status == "warning":
-                ElementTree.SubElement(case, "system-out").text = f"warning: {check.title}\n{text}"
-        if why_unchecked is not None:  # skipped tests alone would pass in a CI
+            _add_case(suite, outcome)
+        # Skipped tests alone would pass in a CI.
+        if why_unchecked is not None:
             case = ElementTree.SubElement(suite, "testcase", classname="abp", name="conformance", time="0")
             ElementTree.SubElement(case, "error", message=_printable(f"nothing was checked: {why_unchecked}"))
+
         root = ElementTree.Element("testsuites")
         root.append(suite)
         return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
@@ -158,6 +151,21 @@ class Report:
         else:
             message, colour = "conformant", "brightgreen"
         return {"schemaVersion": 1, "label": f"ABP {PROTOCOL_VERSION}", "message": message, "color": colour}
+
+
+def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
+    """Add one check to the suite of a JUnit report."""
+    check = outcome.check
+    case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
+    fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]
+    text = _printable("\n".join((*outcome.findings, *fixes, f"source: {check.source}")))
+
+    if outcome.status == "failed":
+        ElementTree.SubElement(case, "failure", message=f"{check.level}: {check.title}").text = text
+    elif outcome.status == "not-applicable":
+        ElementTree.SubElement(case, "skipped", message=_printable("; ".join(outcome.findings)))
+    elif outcome.status == "warning":
+        ElementTree.SubElement(case, "system-out").text = f"warning: {check.title}\n{text}"
 
 
 def _counted(status: Status, number: int) -> str:

@@ -155,13 +155,16 @@ def _members(app: Evidence) -> Iterator[str]:
         broke = steps.get("broke", ProbeStep(threw="the probe did not run")).threw
         yield f"the page object could not be inspected: {broke}"
         return
+
     kinds = members_of(steps["members"].value)
     for name in ("initialize", "shutdown", "call"):
         if kinds.get(name) != "function":
             yield f"{name} is {kinds.get(name)}, not a function"
+
     version = steps["protocolVersion"]
     if not isinstance(version.value, str) or not version.value:
         yield f"protocolVersion is {version.threw or repr(version.value)}, not text"
+
     identity = members_of(steps["app"].value)
     for name in ("id", "name", "version"):
         if not isinstance(identity.get(name), str):
@@ -195,22 +198,30 @@ def _supports(app: Evidence) -> Iterator[str]:
     steps = _inspected_steps(app)
     if "supportsUnknown" not in steps:
         yield "the page object has no supports"
-    for step_name, expected in (("supportsUnknown", False), ("supportsKnown", True)):
-        step = steps.get(step_name)
-        if step is None:
-            continue
-        name = "a known name" if expected else "an unknown name"
-        answer = step.value
-        if step.threw is not None:
-            yield f"{name}: {step.threw}"
-        elif isinstance(answer, bool):
-            yield f"{name}: answered {answer!r}, not an object"
-        elif not isinstance(answer, Mapping) or answer.get("supported") is not expected:
-            yield f"{name}: answered {str(answer)[:120]}"
-        elif not isinstance(answer.get("available"), bool):
-            yield f"{name}: it does not say available: true or false"
-        elif answer["available"] and not expected:
-            yield f"{name}: it is available, though not supported"
+    probed = (
+        ("an unknown name", steps.get("supportsUnknown"), False),
+        ("a known name", steps.get("supportsKnown"), True),
+    )
+    for name, step, is_supported in probed:
+        fault = None if step is None else _support_fault(step, is_supported)
+        if fault is not None:
+            yield f"{name}: {fault}"
+
+
+def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
+    """Return what is wrong with the answer of ``supports`` for a name that is supported or not; ``None`` if nothing."""
+    answer = step.value
+    if step.threw is not None:
+        return step.threw
+    if isinstance(answer, bool):
+        return f"answered {answer!r}, not an object"
+    if not isinstance(answer, Mapping) or answer.get("supported") is not is_supported:
+        return f"answered {str(answer)[:120]}"
+    if not isinstance(answer.get("available"), bool):
+        return "it does not say available: true or false"
+    if answer["available"] and not is_supported:
+        return "it is available, though not supported"
+    return None
 
 
 @RULES(
@@ -296,10 +307,12 @@ def _initialize(app: Evidence) -> Iterator[str]:
     for name in ("sessionId", "protocolVersion"):
         if not isinstance(info.get(name), str) or not info[name]:
             yield f"{name} is {info.get(name)!r}, not text"
+
     identity = members_of(info.get("app"))
     for name in ("id", "name", "version"):
         if not isinstance(identity.get(name), str) or not identity[name]:
             yield f"app.{name} is missing"
+
     listed = info.get("capabilities")
     if not isinstance(listed, list):
         yield "capabilities is not an array"
@@ -422,14 +435,16 @@ def _shutdown(app: Evidence) -> Iterator[str]:
     app.require_session()
     if not app.shutdowns:
         raise NotApplicable("the connection to the app was lost")
+
     for exchange in app.shutdowns:
         if exchange.error is not None:
             yield f"shutdown: {exchange.error.message}"
-    for name in ("shutdown", "shutdownAgain"):
-        step = (app.page_steps or {}).get(name)
+
+    steps = app.page_steps or {}
+    for call, step in (("shutdown", steps.get("shutdown")), ("the second shutdown", steps.get("shutdownAgain"))):
         if step is not None and step.threw is not None:
-            call = "shutdown" if name == "shutdown" else "the second shutdown"
             yield f"{call} threw: {step.threw}"
+
     if app.call_after_shutdown.succeeded:
         yield "a call after shutdown succeeded"
 

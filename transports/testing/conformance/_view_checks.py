@@ -486,11 +486,12 @@ def _lists_tools(app: Evidence) -> Iterator[str]:
     declaring = [view for view in _initializing_views(app) if view.tools_answer is not None]
     if not declaring:
         raise NotApplicable("no view declares tools")
+
     for view in declaring:
         assert view.tools_answer is not None
         answer = view.tools_answer.fields
-        result = answer.get("result")
-        if _is_object(result) and isinstance(result.get("tools"), list):
+        tools = members_of(answer.get("result")).get("tools")
+        if isinstance(tools, list):
             continue
         if view.tools_answer.error is not None:
             yield f"{view.uri}: {view.tools_answer.error.message}"

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,22 @@ async def _come_and_go(subject: Subject) -> None:
         for available in (True, False):
             answer = (await session.call("app.toggle")).data
             assert value(answer, "available") == available
-            async with asyncio.timeout(5):
-                while not isinstance(change := await anext(events), CapabilitiesChanged):
-                    pass
+            change = await _next_change(events)
             names = change.added if available else change.removed
             assert names == ("extra.hello",)
             assert ("extra.hello" in session.capabilities) == available
             if available:
                 assert [*(await session.call("extra.hello")).artifacts] == [""]
     assert notifications == [_CHANGED, _CHANGED]
+
+
+async def _next_change(events: AsyncIterator[object]) -> CapabilitiesChanged:
+    """Return the next change of the capabilities, within five seconds."""
+    async with asyncio.timeout(5):
+        async for event in events:
+            if isinstance(event, CapabilitiesChanged):
+                return event
+    raise AssertionError("the events ended before a change of the capabilities")
 
 
 @CALLS.in_session("JSON results become files", "docs/protocol.md 12.1")
