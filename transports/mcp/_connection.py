@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import httpx2
@@ -245,38 +246,48 @@ class Connection:
     ) -> asyncio.Future[None]:
         """Keep a stream of changes open until :meth:`stop_listening`. The future is done once it is first open."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def listening() -> None:
-            while not self.lost.done():
-                try:
-                    async with self.client.listen(
-                        tools_list_changed=tools, resources_list_changed=resources, resource_subscriptions=tuple(uris)
-                    ) as changes:
-                        if not opened.done():
-                            opened.set_result(None)
-                        # `_on_message` gets the changes too, as in the older protocol.
-                        async for _ in changes:
-                            pass
-                except MCPError as error:
-                    logger.info("%s does not report changes: %s", self.server, error.error.message)
-                    if not opened.done():
-                        opened.set_exception(error)
-                    return
-                except SubscriptionLost:
-                    pass
-                except Exception as error:  # any error of the SDK
-                    logger.warning("%s: a stream of changes failed", self.server, exc_info=error)
-                    if not opened.done():
-                        opened.set_exception(TransportError(f"changes are not reported: {first_line(error)}"))
-                        return
-                # A pause before the broken stream is opened again.
-                await asyncio.sleep(1.0)
-
-        if key not in self._listening:
-            self._listening[key] = begin(listening())
-        else:
+        if key in self._listening:
             opened.set_result(None)
+            return opened
+
+        open_stream = partial(
+            self.client.listen,
+            tools_list_changed=tools,
+            resources_list_changed=resources,
+            resource_subscriptions=tuple(uris),
+        )
+        self._listening[key] = begin(self._listen_until_lost(open_stream, opened))
         return opened
+
+    async def _listen_until_lost(
+        self,
+        open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterable[object]]],
+        opened: asyncio.Future[None],
+    ) -> None:
+        """Keep a stream of changes open until the server is lost or refuses it. ``opened`` gets the first outcome."""
+        while not self.lost.done():
+            try:
+                async with open_stream() as changes:
+                    if not opened.done():
+                        opened.set_result(None)
+                    # `_on_message` gets the changes too, as in the older protocol.
+                    async for _ in changes:
+                        pass
+            except MCPError as error:
+                logger.info("%s does not report changes: %s", self.server, error.error.message)
+                if not opened.done():
+                    opened.set_exception(error)
+                return
+            except SubscriptionLost:
+                pass
+            except Exception as error:  # any error of the SDK
+                logger.warning("%s: a stream of changes failed", self.server, exc_info=error)
+                if not opened.done():
+                    opened.set_exception(TransportError(f"changes are not reported: {first_line(error)}"))
+                    return
+
+            # A pause before the broken stream is opened again.
+            await asyncio.sleep(1.0)
 
 
 def root_cause(error: BaseException) -> BaseException:

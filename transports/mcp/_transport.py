@@ -95,12 +95,15 @@ class MCPTransport(Transport):
         self._server: Server = parse_server(target, headers) if isinstance(target, str) else target
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
+
         self._tools: dict[str, types.Tool] = {}
         self._offered = Offered(self._list_page)
-        self._initial_tools: list[dict[str, object]] | None = None  # reused when the session lists after initialize
+        # Used again when the session lists the capabilities after initialize.
+        self._initial_tools: list[dict[str, object]] | None = None
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._questions = Questions(self._events.put_nowait)
+
         self._reconnector = Reconnector(
             lambda: Connection(
                 self._server,
@@ -233,28 +236,19 @@ class MCPTransport(Transport):
             )
             return types.CallToolRequest(params=params)
 
-        def read_result(result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
-            schema = tool.output_schema if tool is not None else None
-            return to_answer(result), result_warnings(result, schema)
-
-        warnings: list[str] = []
-        server_call: ServerCall | None = None
+        reply = Message("capabilities/call-result", id=message.id, is_checked=True)
         progress = partial(self._report_progress, call_id)
         sending = asyncio.ensure_future(send_request(connection, make_request, progress))
         self._pending[call_id] = sending
         try:
             result = await sending
+            warnings: list[str] = []
             if result.pop(REPAIRED, False):
                 warnings.append(HALF_PAIR)
-
             if message.opens_view:
-                result_json = await in_thread_if_large(as_json, result)
-                listed_tool = self.tool(name) if tool is not None else {"name": name}
-                server_call = ServerCall(listed_tool, arguments, result_json)
-                self._offered.add_links(result_json)
-
-            answer, faults = await in_thread_if_large(read_result, result)
-            warnings += faults
+                reply.server_call = await self._server_call(name, arguments, result)
+            answer, faults = await in_thread_if_large(partial(_read_result, tool), result)
+            reply.warnings = warnings + faults
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:
@@ -270,14 +264,15 @@ class MCPTransport(Transport):
         refused = answer.get("error")
         if tool is None and isinstance(refused, dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
-        return Message(
-            "capabilities/call-result",
-            answer,
-            id=message.id,
-            warnings=warnings,
-            is_checked=True,
-            server_call=server_call,
-        )
+        reply.payload = answer
+        return reply
+
+    async def _server_call(self, name: str, arguments: Mapping[str, object], result: dict[str, Any]) -> ServerCall:
+        """Return a call as a view is shown it, and remember the resources that its result offers to views."""
+        result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
+        self._offered.add_links(result_json)
+        listed_tool = self.tool(name) if name in self._tools else {"name": name}
+        return ServerCall(listed_tool, arguments, result_json)
 
     async def _report_progress(self, call_id: str, progress: float, total: float | None, message: str | None) -> None:
         report: dict[str, object] = {"operationId": call_id, "progress": progress, "total": total, "stage": message}
@@ -406,6 +401,12 @@ class MCPTransport(Transport):
             self._questions.answer(message)
 
 
+def _read_result(tool: types.Tool | None, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
+    """Return the answer that a tool's result makes, and warnings about it."""
+    output_schema = tool.output_schema if tool is not None else None
+    return to_answer(result), result_warnings(result, output_schema)
+
+
 def _invalid_params(text: str) -> CapabilityError:
     return CapabilityError(text, details={"code": types.INVALID_PARAMS})
 
@@ -452,6 +453,7 @@ class Offered:
         return False
 
     async def _entries(self, method: str, key: str) -> AsyncIterator[Mapping[str, object]]:
+        """Yield the entries of all pages of a list, which are in each page under ``key``."""
         cursor: str | None = None
         for _ in range(LIMITS.pages):
             try:
@@ -459,10 +461,12 @@ class Offered:
             except CapabilityError:
                 # Many servers have only one of the two lists.
                 return
+
             items = page.get(key)
             for item in items if isinstance(items, list) else []:
                 if isinstance(item, Mapping):
                     yield item
+
             next_cursor = page.get("nextCursor")
             if not isinstance(next_cursor, str):
                 return

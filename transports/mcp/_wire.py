@@ -203,11 +203,15 @@ def with_content(tree: object) -> Any:
     while level:
         for node in level:
             if isinstance(node, dict):
-                for key, item in node.items():
-                    if isinstance(item, Base64Run):
-                        node[key] = _text_or_content(node, key, item)
+                _replace_runs(node)
         level = inner_values(level)
     return tree
+
+
+def _replace_runs(node: dict[str, object]) -> None:
+    for key, item in node.items():
+        if isinstance(item, Base64Run):
+            node[key] = _text_or_content(node, key, item)
 
 
 def parse_json_text(text: str) -> object:

@@ -451,8 +451,10 @@ class PageAgent(Agent):
         """Parse an event of one of our scripts, and pass its kind and payload to ``to``."""
         try:
             kind, payload = parse_event(text)
-        except ProtocolError as error:  # logged, since there is no call that could raise it
-            logger.log(logging.DEBUG if self._warned else logging.WARNING, "an event is ignored: %s", error.message)
+        except ProtocolError as error:
+            # There is no call that could raise it.
+            level = logging.DEBUG if self._warned else logging.WARNING
+            logger.log(level, "an event is ignored: %s", error.message)
             self._warned = True
         else:
             to(kind, payload)
@@ -517,6 +519,7 @@ class PageAgent(Agent):
         if self._lost.done():
             drop(work)
             raise self.loss()
+
         # In a task, whose stack has none of our functions: Playwright reads the stack of each call.
         task = asyncio.ensure_future(work)
         try:

@@ -226,16 +226,20 @@ class Browser(OpenedHere):
                 f"{spelled('cdp_url=')} and {spelled('browser_server=')} use a browser as it is; leave executable=, "
                 f"{spelled('profile=')} and extensions= out (with {spelled('cdp_url=')} also name=)"
             )
+
         self.engine = ENGINES.get(name or "chromium", "")
         if extensions and self.engine != "chromium":
             raise UsageError(f"{name} loads no Chrome extensions; use {spelled('browser=')}chromium")
-        self._headless, self._slow_mo = headless, slow_mo
+
+        self._headless = headless
+        self._slow_mo = slow_mo
         self._executable = executable
         self._timeout = checked_timeout(timeout)
         self._name = name
         self._profile = None if profile is None else Path(profile).expanduser().absolute()
         self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
         self._remote = Remote.of(cdp_url, browser_server, headers)
+
         self._stack = ExitStack()
         self._process = BrowserProcess()
         self._closed = True

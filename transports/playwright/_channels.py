@@ -159,6 +159,7 @@ class CdpChannel(Channel):
         if "exceptionDetails" in reply:
             exception = reply["exceptionDetails"].get("exception", {})
             raise _page_error(method, str(exception.get("description", "?")))
+
         if by_value:
             return reply["result"].get("value")
         if "objectId" not in reply["result"]:
@@ -281,6 +282,7 @@ class PlaywrightChannel(Channel):
         if not by_value:
             call = f"(agent, args) => {{ 'use strict'; return agent.{method}(...args); }}"
             return PageObject(await handle.evaluate_handle(call, js_args))
+
         outcome = await handle.evaluate(
             f"async (agent, args) => {{ 'use strict'; try {{ return [await agent.{method}(...args)]; }}"
             " catch (error) { return [null, String(error)]; } }",

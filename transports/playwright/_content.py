@@ -217,6 +217,7 @@ class Ladder:
     # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
 
     async def _save_by_stream(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+        """Copy the content that the page holds as ``held_id`` into a new file, as a stream of CDP."""
         try:
             blob = await self._agent.invoke("blob", held_id, 0, size, timeout=remaining(deadline), returns=PageObject)
             try:

@@ -111,16 +111,23 @@ class GrowingFile:
         """Link ``path`` to the file of the download as soon as there is a single new file."""
         # The link fails on another file system, and on one without hard links.
         with suppress(OSError):
-            while True:
-                new_files = self._hidden_files() - self._files_before
-                if len(new_files) == 1:
-                    (name,) = new_files
-                    # The browser may have renamed the file just now; then look again.
-                    with suppress(FileNotFoundError):
-                        # Not in a thread, which could do it after drop().
-                        self._path.hardlink_to(self._temporary / name)
-                        return
+            while not self._link_single_new_file():
                 await asyncio.sleep(0.003)
+
+    def _link_single_new_file(self) -> bool:
+        """Return whether there is a single new file, to which ``path`` is linked now.
+
+        It is called on the event loop: a thread could do it after :meth:`drop`."""
+        new_files = self._hidden_files() - self._files_before
+        if len(new_files) != 1:
+            return False
+        (name,) = new_files
+        try:
+            self._path.hardlink_to(self._temporary / name)
+        except FileNotFoundError:
+            # The browser has renamed the file just now.
+            return False
+        return True
 
     def _hidden_files(self) -> Set[str]:
         with suppress(OSError), os.scandir(self._temporary) as entries:
@@ -573,8 +580,10 @@ class AppDownloads:
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
         guid = event["guid"]
-        ended, folder = self._running.get(guid, (None, self.folder))
-        if ended is None or ended.done():
+        if guid not in self._running:
+            return
+        ended, folder = self._running[guid]
+        if ended.done():
             return
 
         self._sizes[guid] = max(event.get("receivedBytes", 0), self._sizes.get(guid, 0))

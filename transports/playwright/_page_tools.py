@@ -58,7 +58,8 @@ class FetchedRequests:
         self._requests_left -= 1
         with contextlib.suppress(Error):
             if not request.url.lower().startswith(("http:", "https:")):
-                await route.continue_()  # blob: and data: need no network
+                # blob: and data: need no network.
+                await route.continue_()
             elif request.method != "GET" or self._requests_left < 0:
                 await route.abort("blockedbyclient")
             else:
@@ -167,20 +168,26 @@ class JudgedNetwork:
         assert task is not None
         self._connections.add(task)
         self._connection_count += 1
-        try:
-            if self._connection_count > self._limits.connections:
-                self._note_refusal(None, f"more than {self._limits.connections:,} connections")
-            elif len(self._connections) > self._limits.at_once:
-                self._note_refusal(None, f"more than {self._limits.at_once} connections at a time")
-            elif not await _is_of_another_user(writer):
-                # A peer that breaks the protocol or goes away ends its own connection.
-                with contextlib.suppress(OSError, EOFError, ValueError):
-                    await self._relay(reader, writer)
-        except asyncio.CancelledError:
-            pass  # by __aexit__; asyncio would log a cancelled connection as an error
-        finally:
-            self._connections.discard(task)
-            writer.transport.abort()
+        # __aexit__ cancels connections, and asyncio would log a cancelled one as an error.
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                await self._serve_within_limits(reader, writer)
+            finally:
+                self._connections.discard(task)
+                writer.transport.abort()
+
+    async def _serve_within_limits(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connection_count > self._limits.connections:
+            self._note_refusal(None, f"more than {self._limits.connections:,} connections")
+            return
+        if len(self._connections) > self._limits.at_once:
+            self._note_refusal(None, f"more than {self._limits.at_once} connections at a time")
+            return
+        if await _is_of_another_user(writer):
+            return
+        # A peer that breaks the protocol or goes away ends its own connection.
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            await self._relay(reader, writer)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect the browser to the server that it asks for, and copy data in both directions until the end."""
@@ -416,13 +423,15 @@ class _Picture:
         except PlaywrightTimeout:
             raise
         except Error as error:
-            if network is not None and network.failed and "ERR_SOCKS_CONNECTION" in error.message:
-                raise _open_error(url, network.failed) from error
-            raise _open_error(url, explain_load_failure(str(error), url)) from error
+            reason = explain_load_failure(str(error), url)
+            if "ERR_SOCKS_CONNECTION" in error.message and network is not None:
+                reason = network.failed or reason
+            raise _open_error(url, reason) from error
 
         await self._wait_for_idle(page)
         image = await self._take_picture(page)
-        if network is not None and network.failed and page.url.startswith("chrome-error:"):
+        is_error_page = page.url.startswith("chrome-error:")
+        if is_error_page and network is not None and network.failed:
             raise _open_error(url, network.failed)
         return image
 
@@ -506,7 +515,8 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
 
 
 async def _answer_empty(route: Route) -> None:
-    with contextlib.suppress(Error):  # the page may be gone already
+    # The page may be gone already.
+    with contextlib.suppress(Error):
         await route.fulfill(content_type="text/html", body="", headers=_WITHOUT_WEBRTC)
 
 

@@ -127,9 +127,12 @@ class TopPageTransport(PageTransport):
         **options: Unpack[PageOptions],
     ) -> None:
         folder = extension_folder(url)
-        if extension_page is not None and folder is None:
+        self._extension_page = ""
+        if folder is not None:
+            self._extension_page = extension_page_in(folder, extension_page)
+        elif extension_page is not None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
-        self._extension_page = "" if folder is None else extension_page_in(folder, extension_page)
+
         source = PageSource(page=page, extension=folder, **options)
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
@@ -141,6 +144,7 @@ class TopPageTransport(PageTransport):
         self._background: set[asyncio.Task[None]] = set()
         self._adapter = None if adapter is None else read_adapter(adapter, url)
         self.features = replace(self.features, undeclared=adapter is not None)
+
         protocol = protocol or self._default_protocol
         if protocol != "abp":
             self._scripts = (*PageTransport._scripts, "webmcp.js", "webmcp_tools.js", "webmcp_answers.js")

@@ -377,10 +377,12 @@ class Reader:
                 f"the recording {path} cannot be read ({reason}); make one with "
                 f"{spelled('record= or ')}`abp call --record`"
             ) from None
+
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
             fix = f"name a file written by {spelled('record= or ')}`abp call --record`"
             raise self.error(1, "this is not a recording", fix)
+
         self.header = self._parse_header(lines[0])
         #: Lines after the header, with their numbers.
         self.entries: list[tuple[int, Entry]] = [
@@ -396,6 +398,7 @@ class Reader:
     def _parse_header(self, data: bytes) -> Header:
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
+
         version: object = None
         # The validation below says what is wrong.
         with contextlib.suppress(ProtocolError):
@@ -406,6 +409,7 @@ class Reader:
                 f"it was written by a newer version (format {version}, this one reads {FORMAT})",
                 "upgrade abp-transports, or record again",
             )
+
         try:
             return Header.model_validate_json(data)
         except ValidationError as error:

@@ -313,9 +313,15 @@ def _diff(recorded: Operation, operation: Operation, line: int) -> str:
         lineterm="",
         n=2,
     )
-    diff = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
-    if len(diff) > 40:
-        diff[40:] = ["…"]
+    max_lines, max_width = 40, 200
+    diff: list[str] = []
+    for text in lines:
+        if len(diff) == max_lines:
+            diff.append("…")
+            break
+        if len(text) > max_width:
+            text = f"{text[:max_width]}…"
+        diff.append(text)
     return "\n".join(diff)
 
 

@@ -163,6 +163,7 @@ def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
     __tracebackhide__ = True
     if isinstance(actual, bytes):
         return actual
+
     path = actual if isinstance(actual, Path) else actual.path
     if path is None:
         assert isinstance(actual, ArtifactRef)

@@ -235,6 +235,7 @@ def _is_this_machine(host: str) -> bool:
     name = host.removeprefix("*.")
     if name == "localhost" or name.endswith(".localhost"):
         return True
+
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
     try:
         if name.startswith("["):
@@ -247,6 +248,7 @@ def _is_this_machine(host: str) -> bool:
     except (OSError, ValueError):
         # Browsers cannot read this address either.
         return False
+
     has_wildcard = host != name
     return has_wildcard or address.is_loopback or address.is_unspecified
 

@@ -356,6 +356,7 @@ class Host:
         request = _read_params(method, params)
         if not self._supports(method):
             raise self._refuse_unsupported(method, params)
+
         match request:
             case Initialize():
                 return self._begin(request, params)
@@ -372,6 +373,7 @@ class Host:
                 return self._record("model-context", params, {})
             case DownloadFile(contents=contents):
                 return await self._save_files(contents, params)
+
         if method == "ping":
             return {}
         if method.startswith("ui/"):
@@ -408,6 +410,7 @@ class Host:
                 self.warn("the view asked to be closed")
 
     def _begin(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Note what the view declares, and return the answer to ``ui/initialize``."""
         # A second ui/initialize changes nothing that was agreed.
         if not self.has_begun:
             self.has_begun = True

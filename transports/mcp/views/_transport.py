@@ -114,7 +114,8 @@ class ViewTransport(PageTransport):
         #: Takes a file that the view hands out while no call is under way.
         self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
         self._shown_mode = context.display_mode
-        self._initial_tools: list[Mapping[str, object]] | None = None  # reused when the session lists after initialize
+        # Used again when the session lists the capabilities after initialize.
+        self._initial_tools: list[Mapping[str, object]] | None = None
         self._diagnosis: Diagnosis | None = None
         self._reloads = 0
 
@@ -267,6 +268,7 @@ class ViewTransport(PageTransport):
             await self._send_result(agent, opened)
 
     def _view_html(self, opened: OpenedTool) -> str:
+        """Return the HTML of the view, with ``window.openai`` if the imitated host has it."""
         if not self._profile.openai:
             return opened.document.html
         context = self._context
@@ -338,12 +340,7 @@ class ViewTransport(PageTransport):
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if isinstance(payload, ViewMessage):
-            if payload.method == "notifications/tools/list_changed" and payload.key is None:
-                self._events.put_nowait(Message("capabilities/changed", {}))
-            else:
-                agent = self._require_agent()
-                refuse = partial(self._refuse, agent, payload)
-                spawn(self._answer(agent, self.host, payload), self._answering, refuse)
+            self._on_view_message(payload)
         elif kind == "reloaded":
             agent, host, opened = self._require_agent(), self.host, self._opened
             host.forget_document()
@@ -354,7 +351,17 @@ class ViewTransport(PageTransport):
         else:
             super()._on_event(kind, payload)
 
+    def _on_view_message(self, message: ViewMessage) -> None:
+        is_notification = message.key is None
+        if is_notification and message.method == "notifications/tools/list_changed":
+            self._events.put_nowait(Message("capabilities/changed", {}))
+            return
+        agent = self._require_agent()
+        refuse = partial(self._refuse, agent, message)
+        spawn(self._answer(agent, self.host, message), self._answering, refuse)
+
     async def _answer(self, agent: PageAgent, host: Host, message: ViewMessage) -> None:
+        """Answer a message of the view, and tell the view if its display mode changed."""
         answer = await host.answer(message.method, message.params, is_request=message.key is not None)
         if answer is not None:
             await self._respond(agent, message, answer)

@@ -103,7 +103,8 @@ async def _closing_fails_calls(subject: Subject) -> None:
         await transport.aclose()
     assert time.monotonic() - started <= 15, "closing took longer than 15 s"
     await until(waiting.done, "the call under way ends", seconds=15)
-    with contextlib.suppress(ABPError):  # the only valid reply is one that the call was stopped
+    # The only valid reply is that the call was stopped.
+    with contextlib.suppress(ABPError):
         reply = (await waiting).payload
         assert isinstance(reply, dict) and reply.get("success") is False
 
