@@ -60,8 +60,11 @@ class HttpServer:
 
     def redact(self, text: str) -> str:
         """Return text without the values of the headers and the secret parts of the address."""
-        words = [word for value in self.headers.values() for word in (value, *value.split())]
-        return _redact(text.replace(self.url, redact_url(self.url)), words)
+        secrets: list[str] = []
+        for value in self.headers.values():
+            # A value may be a scheme and a token.
+            secrets += [value, *value.split()]
+        return _redact(text.replace(self.url, redact_url(self.url)), secrets)
 
 
 Server: TypeAlias = StdioServer | HttpServer

@@ -174,27 +174,35 @@ class RunningBrowser:
 async def find_running() -> list[RunningBrowser]:
     """Return the browsers that listen: those with a port file in their profile's folder, then one at port 9222. A file
     that a browser left behind names a port at which nothing listens, or another program."""
-    port_files = await asyncio.to_thread(lambda: list(_read_port_files()))
     running: dict[int, RunningBrowser] = {}
-    for port, path, folder in port_files:
+    for port, browser in await asyncio.to_thread(lambda: list(_read_port_files())):
         if port not in running and await _listens(port):
-            running[port] = RunningBrowser(f"ws://127.0.0.1:{port}{path}", str(folder))
-    if _USUAL_PORT not in running and (name := await _browser_name(_USUAL_PORT)):
-        running[_USUAL_PORT] = RunningBrowser(f"http://127.0.0.1:{_USUAL_PORT}", f"{name} at port {_USUAL_PORT}")
+            running[port] = browser
+
+    if _USUAL_PORT not in running:
+        name = await _browser_name(_USUAL_PORT)
+        if name:
+            running[_USUAL_PORT] = RunningBrowser(f"http://127.0.0.1:{_USUAL_PORT}", f"{name} at port {_USUAL_PORT}")
     return list(running.values())
 
 
-def _read_port_files() -> Iterator[tuple[int, str, Path]]:
+def _read_port_files() -> Iterator[tuple[int, RunningBrowser]]:
+    """Yield the port and the browser that each port file in a profile names."""
     for folder in _profile_folders():
+        # A missing file, and one that is not a port file.
         with contextlib.suppress(OSError, ValueError):
-            port, _, path = read_regular(folder / "DevToolsActivePort", 1000).decode("ascii").partition("\n")
-            path = path.strip()
-            if 0 < int(port) < 1 << 16 and path.startswith("/devtools/browser/"):
-                yield int(port), path, folder
+            content = read_regular(folder / "DevToolsActivePort", 1000).decode("ascii")
+            port_line, _, path_line = content.partition("\n")
+            port = int(port_line)
+            path = path_line.strip()
+            if 0 < port < 1 << 16 and path.startswith("/devtools/browser/"):
+                yield port, RunningBrowser(f"ws://127.0.0.1:{port}{path}", str(folder))
 
 
 def _profile_folders() -> Iterator[Path]:
-    home, brave = Path.home(), "BraveSoftware/Brave-Browser"
+    """Yield the folders in which browsers keep their profiles on this system, also folders that do not exist."""
+    home = Path.home()
+    brave = "BraveSoftware/Brave-Browser"
     if sys.platform == "darwin":
         names = ["Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", brave]
         yield from (home / "Library/Application Support" / name for name in names)
@@ -209,6 +217,7 @@ def _profile_folders() -> Iterator[Path]:
 
 
 async def _listens(port: int) -> bool:
+    """Return whether a program of this machine listens at a port."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_TIMEOUT):
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -579,9 +579,9 @@ class FrameTools:
 
         used_labels = {frame.label for frame in self._frames.values()}
         unused_label = label
-        for number in count(2):
-            if unused_label not in used_labels:
-                break
+        number = 1
+        while unused_label in used_labels:
+            number += 1
             unused_label = f"{label}#{number}"
         return unused_label
 

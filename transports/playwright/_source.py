@@ -67,7 +67,8 @@ class Tab:
         if browser is None:
             return PlaywrightDownloads(asyncio.Semaphore(1))
         if browser.attached and browser.engine == "chromium":
-            return None  # the next rung, a stream, needs neither its settings nor its disk
+            # The next rung, a stream, needs neither its settings nor its disk.
+            return None
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(browser.download_slots)
         context_id = (await agent.target())["browserContextId"]
@@ -306,7 +307,8 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
     ends."""
 
     async def close() -> None:
-        with contextlib.suppress(Exception):  # also the error of a driver that has ended
+        # Also the error of a driver that has ended.
+        with contextlib.suppress(Exception):
             await page_or_context.close()
 
     closing = asyncio.create_task(close(), name="abp-close-page")

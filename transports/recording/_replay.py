@@ -99,7 +99,9 @@ class Script:
                 raise self._bad_line(action.start, str(error.args[0])) from None
             self._unplayed.setdefault(key, deque()).append(action)
         self._by_line = {action.start: action for action in self.actions}
-        self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
+        starts = [action.start for action in self.actions]
+        ends = [action.end for action in self.actions if action.end is not None]
+        self._lines = sorted(starts + ends)
 
     def _read_actions(self) -> None:
         """Group the lines of the file into actions: each operation with its events and its outcome."""
@@ -167,10 +169,10 @@ class Script:
 
     def response_to(self, question: str | None) -> Action | None:
         """Return the recorded answer to a question of the app, if there is one."""
-        return next(
-            (action for action in self.actions if _is_response(action.operation) and action.operation.id == question),
-            None,
-        )
+        for action in self.actions:
+            if _is_response(action.operation) and action.operation.id == question:
+                return action
+        return None
 
     def take(self, operation: Operation) -> Action:
         """Return the next recorded action that equals ``operation``, and remove it.

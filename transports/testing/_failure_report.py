@@ -68,10 +68,15 @@ class FailureReport:
         Without anything to write no folder is created. The sessions may still be open: a recording is valid up to its
         last whole line.
         """
-        written = [name for recording in self._sessions for name in self._keep_recording(recording)]
+        written: list[str] = []
+        for recording in self._sessions:
+            written += self._keep_recording(recording)
         written += self._write_page()
         written += self._write_views()
-        lines = [f"view: {problem}" for watched in self._views for problem in _problems_of_view(watched.view)]
+
+        lines: list[str] = []
+        for watched in self._views:
+            lines += [f"view: {problem}" for problem in _problems_of_view(watched.view)]
         self._views.clear()
         written += self._write_traces()
         if self._copy_artifacts():
