@@ -33,7 +33,7 @@ from transports.protocol._strict_json import members_of
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, VIEW_CHECKS, Outcome
 from transports.testing.conformance._client import measured_content
-from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, Trial
+from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, FaultyCall, Trial
 from transports.testing.conformance._gather import _long_calls
 from transports.testing.conformance._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture import wire
@@ -88,7 +88,8 @@ def findings(check: str, evidence: Evidence) -> tuple[str, ...]:
 def test_a_faulty_call_without_an_answer_is_a_finding_if_the_right_call_has_one(check: str) -> None:
     evidence = evidence_of({"count": 1})
     trial = evidence.trials[0]
-    trial.with_wrong_type = trial.without_required = ("size", Exchange(error=CallTimeout("no answer within 5 s")))
+    faulty_call = FaultyCall("size", Exchange(error=CallTimeout("no answer within 5 s")))
+    trial.with_wrong_type = trial.without_required = faulty_call
     assert [one.partition(" was ")[2] for one in findings(check, evidence)] == ["not refused: no answer within 5 s"]
     trial.call = Exchange(error=CallTimeout("no answer within 5 s"))
     assert findings(check, evidence) == ()

@@ -121,6 +121,7 @@ def _parse_command(line: str) -> StdioServer:
 
 
 def _server_at(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
+    """Return the server behind an address. Raises :class:`~transports.errors.UsageError` if it is not an address."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -430,7 +430,7 @@ class Offered:
 
     async def require(self, uri: object) -> None:
         """Raise :class:`~transports.errors.CapabilityError` unless the server offers the resource."""
-        if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars or not await self._has(uri):
+        if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars or not await self._offers(uri):
             raise _invalid_params(f"the server does not offer the resource {str(uri)[:200]!r}")
 
     async def entry(self, uri: str) -> Mapping[str, object] | None:
@@ -440,7 +440,8 @@ class Offered:
                 return entry
         return None
 
-    async def _has(self, uri: str) -> bool:
+    async def _offers(self, uri: str) -> bool:
+        """Return whether the server offers a resource: as it is remembered, by its list, or by a template."""
         if uri in self._remembered:
             return True
         async for entry in self._entries("resources/list", "resources"):

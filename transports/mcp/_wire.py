@@ -98,7 +98,7 @@ class MessageReader:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lines = LineReader(max_message_bytes(max_bytes))
-        self._unreadable_lines = 0
+        self._has_warned = False
 
     def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
         """Yield the lines that end in ``chunk``.
@@ -130,14 +130,19 @@ class MessageReader:
                 return SessionMessage(parse_message(line))
             return SessionMessage(await asyncio.to_thread(parse_message, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
-            self._unreadable_lines += 1
-            if self._unreadable_lines == 1:
-                reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
-                logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
+            self._note_unreadable_line(error)
             failure = unreadable_answer(line, error)
             if failure is None:
                 return None
             return SessionMessage(failure)
+
+    def _note_unreadable_line(self, error: Exception) -> None:
+        """Log the first line that is left out."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
+        logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
 
 
 def first_fault(error: ValidationError) -> str:

@@ -327,6 +327,7 @@ def _status_advice(status: int) -> str:
 
 
 def advice_for(app: AppState, protocol: str, status: int | None) -> str:
+    """Return the advice for a page without an app of the ``protocol``; ``status`` is that of its document."""
     if status == _UPGRADE:
         return "use ws:// for a WebSocket"
     if protocol != "webmcp":

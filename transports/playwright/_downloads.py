@@ -357,11 +357,13 @@ class CdpDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
+        """Note the end of one of our downloads, or that it exceeds its limit. Remove the files of a cancelled one."""
         guid = event["guid"]
         has_ended = event["state"] != "inProgress"
         if has_ended and guid in self._unended:
             _remove_written(guid, self._unended.pop(guid))
             self._stop_when_ended()
+
         running = self._running.get(guid)
         if running is None or running.done():
             return
@@ -579,6 +581,7 @@ class AppDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
+        """Note the end of a download of the app, or break it off if it exceeds a limit."""
         guid = event["guid"]
         if guid not in self._running:
             return

@@ -75,7 +75,9 @@ class RunFolder:
 def short_folder(longest: int) -> Iterator[Path]:
     """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
     removed in the same way as a :class:`RunFolder`."""
-    folder = _make_folder(longest - 36)  # the longest name of a run folder, and the slash before it
+    # The longest name of a run folder, and the slash before it.
+    longest_name = 36
+    folder = _make_folder(longest - longest_name)
     try:
         yield folder
     finally:

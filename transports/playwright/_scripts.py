@@ -51,6 +51,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
     origin = origin_of(target)
     if origin is None or not is_page(target):
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
+
     path = Path(path).expanduser()
     try:
         script = read_regular(path, 8 << 20).decode()

@@ -182,6 +182,7 @@ class PageSource:
         # A service worker of a profile may answer for the app, and a remote browser has another localhost.
         if not (self.profile or self.cdp_url or self.browser_server or self.extension):
             await require_listener(url)
+
         browser = Browser(
             headless=self.headless,
             timeout=timeout,

@@ -645,10 +645,15 @@ def unpack_discovery(recorded: Mapping[str, Any]) -> Discovery:
     manifest: Manifest | None = None
     if recorded.get("manifest") is not None:
         manifest = parse(Manifest, recorded["manifest"], "the recorded manifest")
+
     reason: DiscoveryFailed | None = None
     if recorded.get("reason") is not None:
         error = restore_error(parse(RecordedError, recorded["reason"], "the recorded reason"))
-        reason = error if isinstance(error, DiscoveryFailed) else DiscoveryFailed(error.message, code=error.code)
+        if isinstance(error, DiscoveryFailed):
+            reason = error
+        else:
+            reason = DiscoveryFailed(error.message, code=error.code)
+
     return Discovery(
         page_url=str(recorded.get("page_url")),
         manifest_url=recorded.get("manifest_url"),

@@ -184,9 +184,11 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
         new, old = data.decode().splitlines(), expected.decode().splitlines()
     except UnicodeDecodeError:
         return ""
+
     lines = [*difflib.unified_diff(old, new, str(golden), "the result", lineterm="", n=1)]
     if not lines:
         return ""
+
     shown = [f"the result differs from {golden}:"]
     for line in lines[:_MAX_LINES]:
         if len(line) > _MAX_WIDTH:

@@ -591,6 +591,7 @@ def _file_of(resource: object) -> BinaryData:
     declared_type = resource.get("mimeType")
     mime_type = declared_type if isinstance(declared_type, str) else None
     name = uri.rpartition("/")[2] or None
+
     match resource:
         case {"held": {"id": str(handle), "size": int(size)}} if size >= 0:
             return BinaryData(Handle(f"held:{handle}", size), mime_type, size, name)

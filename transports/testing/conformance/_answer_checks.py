@@ -54,7 +54,7 @@ _PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
     source="docs/protocol.md 11.1",
     fix="do not navigate, reload or close in a call; catch what can fail",
 )
-def _alive(app: Evidence) -> Iterator[str]:
+def _judge_alive(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         lost = call.error
         if isinstance(lost, TransportError) and not isinstance(lost, CallTimeout | ProtocolError):
@@ -68,7 +68,7 @@ def _alive(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.4",
     fix="stop at options.timeout and answer {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
 )
-def _timeout(app: Evidence) -> Iterator[str]:
+def _judge_timeout(app: Evidence) -> Iterator[str]:
     in_transit = 0.25  # seconds that an answer may take
     for trial, call in app.require_calls():
         if isinstance(call.error, CallTimeout):
@@ -84,7 +84,7 @@ def _timeout(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.3",
     fix="answer an object with success: true and data, or success: false and error",
 )
-def _shape(app: Evidence) -> Iterator[str]:
+def _judge_shape(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         if call.error is not None:
             continue
@@ -101,7 +101,7 @@ def _shape(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.3, 1.3",
     fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
 )
-def _readable(app: Evidence) -> Iterator[str]:
+def _judge_readable(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         if isinstance(call.error, ProtocolError):
             yield f"{trial.name}: {call.error.message}"
@@ -114,7 +114,7 @@ def _readable(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 12.5",
     fix="answer the data that was created or found, or the current state",
 )
-def _data(app: Evidence) -> Iterator[str]:
+def _judge_data(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         if call.succeeded and call.fields.get("data") is None and not call.outputs:
             yield f"{trial.name} succeeded without data"
@@ -127,7 +127,7 @@ def _data(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 12.5",
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
 )
-def _real(app: Evidence) -> Iterator[str]:
+def _judge_real(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         data = call.fields.get("data")
         if not call.succeeded or trial.contents or not _is_status_only(data):
@@ -182,7 +182,7 @@ def _split_words(text: str) -> str:
     source="docs/protocol.md 11.1",
     fix="ask the client with elicitation, take files as parameters, answer content (printing is the signal for a PDF)",
 )
-def _native(app: Evidence) -> Iterator[str]:
+def _judge_native(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("windows of an app behind a WebSocket cannot be observed")
     for trial, call in app.require_calls():
@@ -201,7 +201,7 @@ def _native(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 11.1, 12.5",
     fix="answer the content; the caller decides where it goes",
 )
-def _clipboard(app: Evidence) -> Iterator[str]:
+def _judge_clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("the clipboard of an app behind a WebSocket cannot be observed")
     for trial, call in app.require_calls():
@@ -217,7 +217,7 @@ def _clipboard(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.12, 12.5",
     fix="answer {downloadUrl, mimeType, size} instead",
 )
-def _answer_size(app: Evidence) -> Iterator[str]:
+def _judge_answer_size(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         for item in trial.contents:
             if item.size > _LARGE and "downloadUrl" not in item.node:
@@ -245,7 +245,7 @@ def _json_bytes(value: object) -> int:
     source="docs/protocol.md 4.4",
     fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
 )
-def _progress(app: Evidence) -> Iterator[str]:
+def _judge_progress(app: Evidence) -> Iterator[str]:
     calls = app.require_calls()
     if not any(call.progress for _, call in calls):
         raise NotApplicable("no call reported progress")
@@ -292,7 +292,7 @@ def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError,
     source="docs/protocol.md 9.2, 9.4",
     fix="answer an ArrayBuffer, typed array, Blob or base64 text that is whole",
 )
-def _taken(app: Evidence) -> Iterator[str]:
+def _judge_taken(app: Evidence) -> Iterator[str]:
     other_checks = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
     yield from (text for error, text in _errors(app.require_contents()) if not isinstance(error, other_checks))
 
@@ -304,7 +304,7 @@ def _taken(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.9",
     fix="declare the length of the bytes, not of their base64, as a whole number",
 )
-def _size(app: Evidence) -> Iterator[str]:
+def _judge_size(app: Evidence) -> Iterator[str]:
     yield from (
         text for error, text in _errors(app.require_contents()) if isinstance(error, SizeMismatch | BadDescriptor)
     )
@@ -317,7 +317,7 @@ def _size(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.2",
     fix="add size, in bytes",
 )
-def _size_given(app: Evidence) -> Iterator[str]:
+def _judge_size_given(app: Evidence) -> Iterator[str]:
     for name, item in app.require_contents():
         if "downloadUrl" not in item.node and _is_described(item) and item.node.get("size") is None:
             yield f"{name} has no size"
@@ -330,7 +330,7 @@ def _size_given(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.1",
     fix="add size, in bytes: without it a truncated file cannot be distinguished from a whole one",
 )
-def _reference_size(app: Evidence) -> Iterator[str]:
+def _judge_reference_size(app: Evidence) -> Iterator[str]:
     for name, item in _require_downloads(app):
         if item.node.get("size") is None:
             yield f"{name} is a downloadUrl without size"
@@ -343,7 +343,7 @@ def _reference_size(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.2",
     fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
 )
-def _fields(app: Evidence) -> Iterator[str]:
+def _judge_fields(app: Evidence) -> Iterator[str]:
     for name, item in app.require_contents():
         if not _is_described(item):
             continue
@@ -360,7 +360,7 @@ def _fields(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.8; RFC 4648 §3.5",
     fix="encode the bytes with a library; btoa(String.fromCharCode(...bytes)) breaks on large content",
 )
-def _encoding(app: Evidence) -> Iterator[str]:
+def _judge_encoding(app: Evidence) -> Iterator[str]:
     yield from (text for error, text in _errors(app.require_contents()) if isinstance(error, BadEncoding))
 
 
@@ -371,7 +371,7 @@ def _encoding(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.8; RFC 4648 §3.2, §4",
     fix="use + and / instead of - and _, and end with = as needed",
 )
-def _alphabet(app: Evidence) -> Iterator[str]:
+def _judge_alphabet(app: Evidence) -> Iterator[str]:
     for name, item in app.require_contents():
         if item.error is not None or item.binary is None:
             continue
@@ -391,7 +391,7 @@ def _alphabet(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.11",
     fix="declare the type that the content has",
 )
-def _type(app: Evidence) -> Iterator[str]:
+def _judge_type(app: Evidence) -> Iterator[str]:
     for name, item in app.require_contents():
         declared = item.node.get("mimeType")
         sniffed = sniff(item.head)
@@ -406,7 +406,7 @@ def _type(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.2, 9.11",
     fix="suggest a name without folders and control characters, such as report.pdf",
 )
-def _filename(app: Evidence) -> Iterator[str]:
+def _judge_filename(app: Evidence) -> Iterator[str]:
     for name, item in app.require_contents():
         suggested = item.node.get("filename")
         if suggested is None:
@@ -428,7 +428,7 @@ def _filename(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.6",
     fix="serve the bytes that were declared, with 200 and a Content-Length, until expiresAt",
 )
-def _whole_download(app: Evidence) -> Iterator[str]:
+def _judge_whole_download(app: Evidence) -> Iterator[str]:
     for error, text in _errors(_require_downloads(app)):
         if isinstance(error, DownloadFailed) and not isinstance(error, UrlExpired):
             yield text
@@ -441,7 +441,7 @@ def _whole_download(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.4",
     fix="set expiresAt to a time in the future, in milliseconds",
 )
-def _expiry(app: Evidence) -> Iterator[str]:
+def _judge_expiry(app: Evidence) -> Iterator[str]:
     yield from (text for error, text in _errors(_require_downloads(app)) if isinstance(error, UrlExpired))
 
 
@@ -452,7 +452,7 @@ def _expiry(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.4",
     fix="set expiresAt to an hour from now or later, in milliseconds",
 )
-def _lifetime(app: Evidence) -> Iterator[str]:
+def _judge_lifetime(app: Evidence) -> Iterator[str]:
     an_hour = 3600 - 60  # less the time for an answer to arrive
     for name, item in _require_downloads(app):
         if item.expires_in is not None and 0 < item.expires_in < an_hour:
@@ -466,7 +466,7 @@ def _lifetime(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.6",
     fix="do not interrupt the download: not every client resumes it",
 )
-def _at_once(app: Evidence) -> Iterator[str]:
+def _judge_at_once(app: Evidence) -> Iterator[str]:
     for name, item in _require_downloads(app):
         if item.error is None and item.attempts > 1:
             yield f"{name} took {item.attempts} requests"
@@ -479,7 +479,7 @@ def _at_once(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.3",
     fix="sign the address that is redirected to, or serve the file where the credentials are checked",
 )
-def _stays(app: Evidence) -> Iterator[str]:
+def _judge_stays(app: Evidence) -> Iterator[str]:
     for name, item in _require_downloads(app):
         if item.left_origin:
             yield f"{name} is redirected to another origin, which gets no credentials"

@@ -44,7 +44,7 @@ def _schema_error(schema: object) -> str | None:
     source="docs/protocol.md 2.5; JSON Schema 2020-12",
     fix="correct the schema; {} allows any value",
 )
-def _valid(app: Evidence) -> Iterator[str]:
+def _judge_valid(app: Evidence) -> Iterator[str]:
     _require_capability(app)
     for trial in app.trials:
         for key in ("inputSchema", "outputSchema"):
@@ -63,7 +63,7 @@ def _valid(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.5",
     fix="list both: agents choose by the description and fill in by the schema",
 )
-def _parameters_described(app: Evidence) -> Iterator[str]:
+def _judge_parameters_described(app: Evidence) -> Iterator[str]:
     _require_capability(app)
     for trial in app.trials:
         if not trial.capability.description:
@@ -79,7 +79,7 @@ def _parameters_described(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.5",
     fix="list alternatives: ['export.document'] beside deprecated: true",
 )
-def _alternatives(app: Evidence) -> Iterator[str]:
+def _judge_alternatives(app: Evidence) -> Iterator[str]:
     deprecated = [trial.capability for trial in app.trials if trial.capability.deprecated]
     if not deprecated:
         raise NotApplicable("no capability is deprecated")
@@ -93,7 +93,7 @@ def _alternatives(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.6",
     fix="declare all requirements in the schema (oneOf, pattern, enum, …), or give `examples` that work",
 )
-def _params(app: Evidence) -> Iterator[str]:
+def _judge_params(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         if call.code in _REFUSALS:
             error: Any = call.fields["error"]
@@ -107,7 +107,7 @@ def _params(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.6",
     fix="correct the schema, or the answer",
 )
-def _result(app: Evidence) -> Iterator[str]:
+def _judge_result(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         schema = trial.capability.output_schema
         has_valid_schema = bool(schema) and _schema_error(schema) is None
@@ -130,7 +130,7 @@ def _result(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.14",
     fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
 )
-def _declared_content(app: Evidence) -> Iterator[str]:
+def _judge_declared_content(app: Evidence) -> Iterator[str]:
     app.require_contents()
     for trial, call in app.called:
         schema = trial.capability.output_schema
@@ -187,8 +187,7 @@ def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
             yield trial.name, trial.call
         for faulty_call in (trial.without_required, trial.with_wrong_type):
             if faulty_call is not None:
-                _, exchange = faulty_call
-                yield trial.name, exchange
+                yield trial.name, faulty_call.exchange
 
 
 @ERRORS(
@@ -198,7 +197,7 @@ def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
     source="docs/protocol.md 3.5",
     fix="answer error: {code: 'UPPER_CASE', message: 'what to do', retryable: false}",
 )
-def _shape(app: Evidence) -> Iterator[str]:
+def _judge_shape(app: Evidence) -> Iterator[str]:
     app.require_session()
     for name, exchange in _all_calls(app):
         answer = exchange.fields
@@ -229,7 +228,7 @@ def _shape(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 8.1",
     fix="answer {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
 )
-def _unknown(app: Evidence) -> Iterator[str]:
+def _judge_unknown(app: Evidence) -> Iterator[str]:
     app.require_session()
     if app.unknown_call.error is not None:
         yield app.unknown_call.error.message
@@ -246,12 +245,13 @@ def _unknown(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.6, 8.1",
     fix="check the parameters against inputSchema before anything else",
 )
-def _missing(app: Evidence) -> Iterator[str]:
-    tried = [(trial, *trial.without_required) for trial in app.trials if trial.without_required is not None]
+def _judge_missing(app: Evidence) -> Iterator[str]:
+    tried = [(trial, trial.without_required) for trial in app.trials if trial.without_required is not None]
     if not tried:
         raise NotApplicable("no capability that was called has a required parameter")
-    for trial, param, exchange in tried:
-        yield from _wrong_refusal(trial, f"{trial.name} without {param}", exchange, ("MISSING_PARAM", "INVALID_PARAMS"))
+    codes = ("MISSING_PARAM", "INVALID_PARAMS")
+    for trial, faulty in tried:
+        yield from _wrong_refusal(trial, f"{trial.name} without {faulty.param}", faulty.exchange, codes)
 
 
 @ERRORS(
@@ -261,14 +261,13 @@ def _missing(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.6, 8.1",
     fix="check the parameters against inputSchema before anything else",
 )
-def _wrong_type(app: Evidence) -> Iterator[str]:
-    tried = [(trial, *trial.with_wrong_type) for trial in app.trials if trial.with_wrong_type is not None]
+def _judge_wrong_type(app: Evidence) -> Iterator[str]:
+    tried = [(trial, trial.with_wrong_type) for trial in app.trials if trial.with_wrong_type is not None]
     if not tried:
         raise NotApplicable("no capability that was called has a parameter with a type")
-    for trial, param, exchange in tried:
-        yield from _wrong_refusal(
-            trial, f"{trial.name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS")
-        )
+    codes = ("INVALID_TYPE", "INVALID_PARAMS")
+    for trial, faulty in tried:
+        yield from _wrong_refusal(trial, f"{trial.name} with a wrong {faulty.param}", faulty.exchange, codes)
 
 
 def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
@@ -290,7 +289,7 @@ def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str
     source="docs/protocol.md 8.1",
     fix="catch exceptions of the handler; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
 )
-def _clear(app: Evidence) -> Iterator[str]:
+def _judge_clear(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
         error = call.fields.get("error")
         if isinstance(error, Mapping) and error.get("code") in _VAGUE:
@@ -306,7 +305,7 @@ def _clear(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.5",
     fix="keep its handler until the next major version of the app, then remove it from the list",
 )
-def _deprecated(app: Evidence) -> Iterator[str]:
+def _judge_deprecated(app: Evidence) -> Iterator[str]:
     deprecated = [(trial, call) for trial, call in app.called if trial.capability.deprecated]
     if not deprecated:
         raise NotApplicable("no capability that was called is deprecated")
@@ -322,7 +321,7 @@ def _deprecated(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.2",
     fix="answer {callId, cancelled: false} for calls that are unknown or have ended",
 )
-def _cancel_unknown(app: Evidence) -> Iterator[str]:
+def _judge_cancel_unknown(app: Evidence) -> Iterator[str]:
     app.require_session()
     if app.unknown_cancel.error is not None:
         yield app.unknown_cancel.error.message
@@ -337,7 +336,7 @@ def _cancel_unknown(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.2",
     fix="read callId from the first argument, be it text or an object; answer {callId, cancelled}",
 )
-def _forms(app: Evidence) -> Iterator[str]:
+def _judge_forms(app: Evidence) -> Iterator[str]:
     if app.page_steps is None or "cancelText" not in app.page_steps:
         raise NotApplicable("there is no page object with cancel")
     for name, form in (("cancelText", "cancel(callId, reason)"), ("cancelObject", "cancel({callId, reason})")):
@@ -356,7 +355,7 @@ def _forms(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.2",
     fix="stop the work, and settle the call with {success: false, cancelled: true}",
 )
-def _running(app: Evidence) -> Iterator[str]:
+def _judge_running(app: Evidence) -> Iterator[str]:
     # The other calls ended before they could be cancelled.
     tried = [
         cancellation
@@ -397,7 +396,7 @@ def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
     source="docs/protocol.md 3.2",
     fix="remember the ids of cancelled calls, and answer the second cancel as the first",
 )
-def _again(app: Evidence) -> Iterator[str]:
+def _judge_again(app: Evidence) -> Iterator[str]:
     accepted = [
         cancellation for cancellation in app.cancellations if cancellation.first.fields.get("cancelled") is True
     ]
@@ -427,7 +426,7 @@ def _again(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.2",
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …}} before initialize and after shutdown",
 )
-def _cancel_early(app: Evidence) -> Iterator[str]:
+def _judge_cancel_early(app: Evidence) -> Iterator[str]:
     app.require_session()
     reason: str | None = None
     probed = (app.page_steps or {}).get("cancelEarly")

@@ -94,12 +94,19 @@ class ContentItem:
     expires_in: float | None = None
 
 
+class FaultyCall(NamedTuple):
+    """Trial call with a fault in the parameter ``param``, which the app should refuse."""
+
+    param: str
+    exchange: Exchange
+
+
 @dataclass(slots=True)
 class Trial:
     """Trial calls of one capability, or the reason why it was ``skipped``.
 
-    ``entry`` is the capability as listed by the app. ``call`` was made with ``params``. ``without_required`` and
-    ``with_wrong_type`` are a parameter's name and the call without it, or with a value of another type for it.
+    ``entry`` is the capability as listed by the app. ``call`` was made with ``params``. ``without_required`` is a call
+    without a parameter, ``with_wrong_type`` one with a value of another type for it.
     """
 
     capability: Capability
@@ -108,8 +115,8 @@ class Trial:
     params: Mapping[str, object] = field(default_factory=dict)
     call: Exchange | None = None
     contents: list[ContentItem] = field(default_factory=list)
-    without_required: tuple[str, Exchange] | None = None
-    with_wrong_type: tuple[str, Exchange] | None = None
+    without_required: FaultyCall | None = None
+    with_wrong_type: FaultyCall | None = None
 
     @property
     def name(self) -> str:

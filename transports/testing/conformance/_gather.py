@@ -39,7 +39,7 @@ from ...session._settings import Settings
 from ...session._targets import reject_options
 from ...websocket._transport import WebSocketTransport
 from ._client import Client, measured_content
-from ._evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, as_list, kind_of
+from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Kind, Plan, ProbeStep, Trial, as_list, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
@@ -454,11 +454,11 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
     incomplete = without_required(schema, first)
     if incomplete is not None:
         name, params = incomplete
-        trial.without_required = name, await client.call(trial.name, params, plan.timeout)
+        trial.without_required = FaultyCall(name, await client.call(trial.name, params, plan.timeout))
     mistyped = with_wrong_type(schema, first)
     if mistyped is not None:
         name, params = mistyped
-        trial.with_wrong_type = name, await client.call(trial.name, params, plan.timeout)
+        trial.with_wrong_type = FaultyCall(name, await client.call(trial.name, params, plan.timeout))
 
     trials = [trial]
     for other_params in others:

@@ -29,7 +29,7 @@ def _require_manifest(app: Evidence) -> Manifest:
     source="docs/protocol.md 7.1",
     fix='add <link rel="abp-manifest" href="/abp-manifest.json"> to the first 50 KB of the page',
 )
-def _link(app: Evidence) -> Iterator[str]:
+def _judge_link(app: Evidence) -> Iterator[str]:
     if app.discovery is None:
         raise NotApplicable("an app without a page of its own has no manifest")
     if app.discovery.manifest_url is None:
@@ -43,7 +43,7 @@ def _link(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 7.2",
     fix="serve JSON of at most 1 MB there: {abp, app: {id, name, version}, capabilities: [{name}]}",
 )
-def _readable(app: Evidence) -> Iterator[str]:
+def _judge_readable(app: Evidence) -> Iterator[str]:
     if app.discovery is None or app.discovery.manifest_url is None:
         raise NotApplicable("no manifest is linked")
     if app.discovery.reason is not None:
@@ -59,7 +59,7 @@ def _readable(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 7.2, 1.4",
     fix="give abp, app.id, app.name and app.version as text, and capabilities as an array",
 )
-def _fields(app: Evidence) -> Iterator[str]:
+def _judge_fields(app: Evidence) -> Iterator[str]:
     manifest = _require_manifest(app)
     declared = {"abp": manifest.abp, "app.id": manifest.app.id, "app.name": manifest.app.name}
     declared["app.version"] = manifest.app.version
@@ -77,7 +77,7 @@ def _fields(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 7.2",
     fix="send Content-Type: application/json with it",
 )
-def _type(app: Evidence) -> Iterator[str]:
+def _judge_type(app: Evidence) -> Iterator[str]:
     _require_manifest(app)
     assert app.discovery is not None
     kind = app.discovery.manifest_type
@@ -94,7 +94,7 @@ def _type(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 7.5",
     fix="generate both from the same definitions",
 )
-def _agrees(app: Evidence) -> Iterator[str]:
+def _judge_agrees(app: Evidence) -> Iterator[str]:
     manifest = _require_manifest(app)
     running = members_of(app.require_session().get("app"))
     for name in ("id", "name", "version"):
@@ -137,7 +137,7 @@ def _required_step(app: Evidence, name: str, missing: str) -> ProbeStep:
     source="docs/protocol.md 2.1",
     fix="assign window.abp in a script of the page, before anything that waits",
 )
-def _ready(app: Evidence) -> Iterator[str]:
+def _judge_ready(app: Evidence) -> Iterator[str]:
     if _required_step(app, "ready", "the page could not be opened").value is not True:
         yield "it appeared after the load event only"
 
@@ -149,7 +149,7 @@ def _ready(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.1",
     fix="give the page object every member that the protocol requires",
 )
-def _members(app: Evidence) -> Iterator[str]:
+def _judge_members(app: Evidence) -> Iterator[str]:
     steps = _page_steps(app)
     if "members" not in steps:
         broke = steps.get("broke", ProbeStep(threw="the probe did not run")).threw
@@ -178,7 +178,7 @@ def _members(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.4",
     fix="answer the listed entry of that name, or null; do not throw",
 )
-def _describe(app: Evidence) -> Iterator[str]:
+def _judge_describe(app: Evidence) -> Iterator[str]:
     unknown = _required_step(app, "describeUnknown", "the page object has no describeCapability")
     if unknown.threw is not None or unknown.value is not None:
         yield f"an unknown name: {unknown.threw or f'answered {str(unknown.value)[:80]}'}"
@@ -194,7 +194,7 @@ def _describe(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.4",
     fix="answer {supported: true, available: true}, and {supported: false, available: false} for an unknown name",
 )
-def _supports(app: Evidence) -> Iterator[str]:
+def _judge_supports(app: Evidence) -> Iterator[str]:
     steps = _inspected_steps(app)
     if "supportsUnknown" not in steps:
         yield "the page object has no supports"
@@ -231,7 +231,7 @@ def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
     source="docs/protocol.md 2.4",
     fix="answer the array itself, not {success, data}",
 )
-def _plain_list(app: Evidence) -> Iterator[str]:
+def _judge_plain_list(app: Evidence) -> Iterator[str]:
     step = _inspected_steps(app).get("list")
     if step is None:
         yield "the page object has no listCapabilities"
@@ -249,7 +249,7 @@ def _plain_list(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.3",
     fix="catch exceptions of handlers and answer {success: false, error}",
 )
-def _call_by_name(app: Evidence) -> Iterator[str]:
+def _judge_call_by_name(app: Evidence) -> Iterator[str]:
     step = _required_step(app, "unknown", "the page object could not be called")
     if step.threw is not None:
         yield f"a call of an unknown capability threw: {step.threw}"
@@ -262,7 +262,7 @@ def _call_by_name(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.3",
     fix="keep the session in the page object, not in storage that outlives the page",
 )
-def _reload(app: Evidence) -> Iterator[str]:
+def _judge_reload(app: Evidence) -> Iterator[str]:
     steps = _inspected_steps(app)
     step = steps.get("reloaded") or steps.get("broke") or ProbeStep(threw="it did not come back")
     if step.threw is not None or not isinstance(step.value, Mapping):
@@ -290,7 +290,7 @@ def _capability_names(capabilities: object) -> list[str]:
     source="docs/protocol.md 2.2",
     fix="follow the message; try `abp capabilities TARGET`",
 )
-def _reachable(app: Evidence) -> Iterator[str]:
+def _judge_reachable(app: Evidence) -> Iterator[str]:
     if app.open_error is not None:
         yield f"{app.open_error.message} [{app.open_error.code}]"
 
@@ -302,7 +302,7 @@ def _reachable(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.2",
     fix="answer {sessionId, protocolVersion, app: {id, name, version}, capabilities: [{name, available}], features}",
 )
-def _initialize(app: Evidence) -> Iterator[str]:
+def _judge_initialize(app: Evidence) -> Iterator[str]:
     info = app.require_session()
     for name in ("sessionId", "protocolVersion"):
         if not isinstance(info.get(name), str) or not info[name]:
@@ -331,7 +331,7 @@ def _initialize(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 1.4",
     fix=f"answer {PROTOCOL_VERSION!r}",
 )
-def _version(app: Evidence) -> Iterator[str]:
+def _judge_version(app: Evidence) -> Iterator[str]:
     version = app.require_session().get("protocolVersion")
     if isinstance(version, str) and version.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
         yield f"the app says {version!r}"
@@ -344,7 +344,7 @@ def _version(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.2",
     fix="answer features: {notifications, progress, elicitation, dynamicCapabilities}, each true or false",
 )
-def _features(app: Evidence) -> Iterator[str]:
+def _judge_features(app: Evidence) -> Iterator[str]:
     features = members_of(app.require_session().get("features"))
     for name in ("notifications", "progress", "elicitation"):
         if not isinstance(features.get(name), bool):
@@ -358,7 +358,7 @@ def _features(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.4",
     fix="generate both from the same list",
 )
-def _same_list(app: Evidence) -> Iterator[str]:
+def _judge_same_list(app: Evidence) -> Iterator[str]:
     initial = set(_capability_names(app.require_session().get("capabilities")))
     if app.listed is None:
         raise NotApplicable(f"an app reached as {app.kind} has no message for listing")
@@ -380,7 +380,7 @@ def _same_list(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 11.1",
     fix="offer the content itself (convert.markdownToHtml instead of clipboard.copyHtml); the client delivers it",
 )
-def _delivery(app: Evidence) -> Iterator[str]:
+def _judge_delivery(app: Evidence) -> Iterator[str]:
     app.require_session()
     for name in dict.fromkeys(trial.name for trial in app.trials):
         parts = name.lower().split(".")
@@ -397,7 +397,7 @@ def _delivery(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.2, 8.1",
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
 )
-def _early(app: Evidence) -> Iterator[str]:
+def _judge_early(app: Evidence) -> Iterator[str]:
     app.require_session()
     for finding in _wrong_refusal(app.call_before_initialize):
         yield f"before initialize {finding}"
@@ -413,7 +413,7 @@ def _early(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.2",
     fix="answer (or throw) an error with the code ALREADY_INITIALIZED, or begin anew",
 )
-def _twice(app: Evidence) -> Iterator[str]:
+def _judge_twice(app: Evidence) -> Iterator[str]:
     app.require_session()
     error = app.second_initialize.error
     if error is not None and error.code in ("PROTOCOL_ERROR", "ALREADY_INITIALIZED"):
@@ -431,7 +431,7 @@ def _twice(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.3",
     fix="make shutdown idempotent: without a session it does nothing; afterwards calls get NOT_INITIALIZED",
 )
-def _shutdown(app: Evidence) -> Iterator[str]:
+def _judge_shutdown(app: Evidence) -> Iterator[str]:
     app.require_session()
     if not app.shutdowns:
         raise NotApplicable("the connection to the app was lost")
@@ -456,7 +456,7 @@ def _shutdown(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.3",
     fix="let initialize begin a new session once the last one has ended",
 )
-def _again(app: Evidence) -> Iterator[str]:
+def _judge_again(app: Evidence) -> Iterator[str]:
     app.require_session()
     if not app.shutdowns:
         raise NotApplicable("the connection to the app was lost")
@@ -470,7 +470,7 @@ def _again(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.3",
     fix="do not let state of an ended session affect the next one",
 )
-def _reopened(app: Evidence) -> Iterator[str]:
+def _judge_reopened(app: Evidence) -> Iterator[str]:
     before = app.require_session().get("app")
     yield from _initialize_faults(app.initialize_on_new_connection)
     after = app.initialize_on_new_connection.fields.get("app")
@@ -508,7 +508,7 @@ def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
     source="docs/protocol.md 6.1, 6.2, 6.3, 6.4; RFC 6455; RFC 8259",
     fix="send JSON text frames {type, id?, timestamp, payload}; one reply per request, with its id; close with 1000",
 )
-def _frames(app: Evidence) -> Iterator[str]:
+def _judge_frames(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only a WebSocket has frames")
     yield from _with_counts(app.transport_findings)
@@ -521,7 +521,7 @@ def _frames(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 6.1",
     fix="add timestamp: Date.now() to the envelope",
 )
-def _timestamp(app: Evidence) -> Iterator[str]:
+def _judge_timestamp(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only messages of a WebSocket are seen as they are sent")
     yield from _with_counts(f"{kind} has none" for kind in app.untimed)
@@ -534,7 +534,7 @@ def _timestamp(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 6.5",
     fix="do not load frames that post to window.top",
 )
-def _window(app: Evidence) -> Iterator[str]:
+def _judge_window(app: Evidence) -> Iterator[str]:
     if app.kind != "embedded":
         raise NotApplicable("only an embedded app shares a window with others")
     yield from (f"{what} ({count})" for what, count in Counter(app.transport_findings).items())

@@ -122,7 +122,7 @@ def _html_of(content: Mapping[str, Any]) -> str | None:
     source=_FORMAT,
     fix="name the resource ui://…, in the tool and in the list of resources",
 )
-def _scheme(app: Evidence) -> Iterator[str]:
+def _judge_scheme(app: Evidence) -> Iterator[str]:
     _require_views(app)
     for name, address in _view_addresses(app):
         if isinstance(address, str) and not address.startswith("ui://"):
@@ -142,7 +142,7 @@ def _scheme(app: Evidence) -> Iterator[str]:
     source=_FORMAT,
     fix="answer this type, without a space, in resources/list and resources/read; hosts show no other",
 )
-def _type(app: Evidence) -> Iterator[str]:
+def _judge_type(app: Evidence) -> Iterator[str]:
     for resource in _require_views(app).resources:
         uri, mime_type = str(resource.get("uri")), resource.get("mimeType")
         if uri.startswith("ui://") and mime_type != VIEW_TYPE:
@@ -159,7 +159,7 @@ def _type(app: Evidence) -> Iterator[str]:
     source=_FORMAT,
     fix="answer the HTML in text, or its base64 in blob",
 )
-def _given(app: Evidence) -> Iterator[str]:
+def _judge_given(app: Evidence) -> Iterator[str]:
     for uri, exchange in _require_views(app).documents.items():
         if exchange.error is not None and _lacks_content(exchange.error.message):
             yield f"{uri}: neither text nor blob"
@@ -179,7 +179,7 @@ def _lacks_content(message: str) -> bool:
     source=_FORMAT,
     fix="begin it with <!doctype html>; the beginning must be within its first 1,024 characters",
 )
-def _document(app: Evidence) -> Iterator[str]:
+def _judge_document(app: Evidence) -> Iterator[str]:
     for uri, content in _contents(app):
         html = _html_of(content)
         if html is None:
@@ -198,7 +198,7 @@ def _document(app: Evidence) -> Iterator[str]:
     source=_DISCOVERY,
     fix="answer resources/read for the address in the tool's metadata",
 )
-def _exists(app: Evidence) -> Iterator[str]:
+def _judge_exists(app: Evidence) -> Iterator[str]:
     for uri, exchange in _require_views(app).documents.items():
         if exchange.error is not None and not _lacks_content(exchange.error.message):
             yield f"{uri}: {exchange.error.message}"
@@ -213,7 +213,7 @@ def _exists(app: Evidence) -> Iterator[str]:
     source=_DISCOVERY,
     fix="add _meta.ui.resourceUri beside the older key, which some hosts do not read",
 )
-def _current_key(app: Evidence) -> Iterator[str]:
+def _judge_current_key(app: Evidence) -> Iterator[str]:
     for name, tool in _require_views(app).tools.items():
         ui = _ui_metadata(tool)
         meta = tool.get("_meta")
@@ -229,7 +229,7 @@ def _current_key(app: Evidence) -> Iterator[str]:
     source=_DISCOVERY,
     fix="_meta.ui is {resourceUri: text, visibility: [texts]}; csp and permissions belong to the resource",
 )
-def _tool_metadata(app: Evidence) -> Iterator[str]:
+def _judge_tool_metadata(app: Evidence) -> Iterator[str]:
     faults = [f"{name}: {fault}" for name, tool in app.views.tools.items() for fault in _faults_of_tool(tool)]
     if not faults:
         _require_views(app)
@@ -293,7 +293,7 @@ def _letters(key: str) -> str:
     source=_FORMAT,
     fix="_meta.ui is {csp: {…Domains: [texts]}, permissions: {camera: {}}, domain: text, prefersBorder: true}",
 )
-def _view_metadata(app: Evidence) -> Iterator[str]:
+def _judge_view_metadata(app: Evidence) -> Iterator[str]:
     for uri, ui in _metadata(app):
         yield from (f"{uri}: {fault}" for fault in _faults_of_metadata(ui))
 
@@ -335,7 +335,7 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
     source="MCP Apps, UI Resource Format, McpUiResourceCsp",
     fix="write https://api.example.com or https://*.example.com: a scheme and a host, no path and no bare *",
 )
-def _origins(app: Evidence) -> Iterator[str]:
+def _judge_origins(app: Evidence) -> Iterator[str]:
     for uri, ui in _metadata(app):
         for key, domains in members_of(members_of(ui).get("csp")).items():
             for domain in as_list(domains):
@@ -350,7 +350,7 @@ def _origins(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Graceful Degradation",
     fix="add a text to the result that says what the view shows",
 )
-def _degrades(app: Evidence) -> Iterator[str]:
+def _judge_degrades(app: Evidence) -> Iterator[str]:
     results = _require_views(app).results
     if not results:
         raise NotApplicable("no tool with a view was called, or none succeeded")
@@ -373,7 +373,7 @@ def _is_meaningful(block: object) -> bool:
     source="MCP Apps, Resource Discovery, Visibility",
     fix='write ["model"], ["app"] or both, or leave it out',
 )
-def _visibility(app: Evidence) -> Iterator[str]:
+def _judge_visibility(app: Evidence) -> Iterator[str]:
     unknown: list[str] = []
     for name, tool in app.views.tools.items():
         for audience in as_list(members_of(_ui_metadata(tool)).get("visibility")):
@@ -412,7 +412,7 @@ def _initializing_views(app: Evidence) -> Sequence[ViewTrial]:
     source="MCP Apps, Lifecycle",
     fix="connect to the host while the document loads, with the App of the SDK or by hand",
 )
-def _initializes(app: Evidence) -> Iterator[Finding]:
+def _judge_initializes(app: Evidence) -> Iterator[Finding]:
     silent = [view for view in _opened_views(app) if not view.asked("ui/initialize")]
     if silent and all(view.is_cut_off for view in silent):
         raise NotApplicable(f"{silent[0].uri}: {silent[0].why_blank.text}")
@@ -428,7 +428,7 @@ def _initializes(app: Evidence) -> Iterator[Finding]:
     source="MCP Apps, App Capabilities in ui/initialize",
     fix="send appCapabilities, {} if there are none",
 )
-def _capabilities(app: Evidence) -> Iterator[str]:
+def _judge_capabilities(app: Evidence) -> Iterator[str]:
     for view in _initializing_views(app):
         if not _is_object(view.asked("ui/initialize")[0].get("appCapabilities")):
             yield f"{view.uri}: no appCapabilities"
@@ -441,7 +441,7 @@ def _capabilities(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Lifecycle",
     fix="send the notification once the answer is there; until then the host sends nothing",
 )
-def _initialized(app: Evidence) -> Iterator[Finding]:
+def _judge_initialized(app: Evidence) -> Iterator[Finding]:
     for view in _initializing_views(app):
         if not view.asked("ui/notifications/initialized"):
             yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
@@ -454,7 +454,7 @@ def _initialized(app: Evidence) -> Iterator[Finding]:
     source="MCP Apps, Communication Protocol",
     fix="send {jsonrpc: '2.0', method, params} with a method of the specification, and nothing else to the parent",
 )
-def _messages(app: Evidence) -> Iterator[str]:
+def _judge_messages(app: Evidence) -> Iterator[str]:
     for view in _opened_views(app):
         yield from (f"{view.uri} sent {text}" for text in view.malformed)
         for method in dict.fromkeys(method for method, _ in view.messages):
@@ -469,7 +469,7 @@ def _messages(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Notifications (View to Host)",
     fix="send ui/notifications/size-changed from a ResizeObserver, as the App of the SDK does with autoResize",
 )
-def _tells_size(app: Evidence) -> Iterator[str]:
+def _judge_tells_size(app: Evidence) -> Iterator[str]:
     for view in _initializing_views(app):
         if view.error is None and not view.asked("ui/notifications/size-changed"):
             yield f"{view.uri}: no ui/notifications/size-changed"
@@ -482,7 +482,7 @@ def _tells_size(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Requests (Host to App)",
     fix="answer {tools: [{name, inputSchema}, …]}, or leave tools out of appCapabilities",
 )
-def _lists_tools(app: Evidence) -> Iterator[str]:
+def _judge_lists_tools(app: Evidence) -> Iterator[str]:
     declaring = [view for view in _initializing_views(app) if view.tools_answer is not None]
     if not declaring:
         raise NotApplicable("no view declares tools")
@@ -506,7 +506,7 @@ def _lists_tools(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Display Modes",
     fix="look into availableDisplayModes of the host's context first; this host has inline alone",
 )
-def _modes(app: Evidence) -> Iterator[str]:
+def _judge_modes(app: Evidence) -> Iterator[str]:
     for view in _initializing_views(app):
         for params in view.asked("ui/request-display-mode"):
             if params.get("mode") != "inline":
@@ -520,7 +520,7 @@ def _modes(app: Evidence) -> Iterator[str]:
     source="docs/conformance.md, Views of MCP servers",
     fix="see the reason; `abp view TARGET TOOL --headed` shows the view",
 )
-def _shown(app: Evidence) -> Iterator[Finding]:
+def _judge_shown(app: Evidence) -> Iterator[Finding]:
     if not _require_views(app).trials:
         raise NotApplicable("no view was opened")
     for view in app.views.trials:
@@ -535,7 +535,7 @@ def _shown(app: Evidence) -> Iterator[Finding]:
     source="MCP Apps, UI Resource Format, McpUiResourceCsp",
     fix="declare the origin in _meta.ui.csp of the resource, or put the file into the document",
 )
-def _policy(app: Evidence) -> Iterator[Finding]:
+def _judge_policy(app: Evidence) -> Iterator[Finding]:
     for view in _opened_views(app):
         yield from (Finding(f"{view.uri}: {violation.text}", violation.fix) for violation in view.violations)
 
@@ -547,7 +547,7 @@ def _policy(app: Evidence) -> Iterator[Finding]:
     source="docs/conformance.md, Views of MCP servers",
     fix="see the line; a view also opens with arguments and results that its author did not think of",
 )
-def _scripts(app: Evidence) -> Iterator[str]:
+def _judge_scripts(app: Evidence) -> Iterator[str]:
     for view in _opened_views(app):
         yield from (f"{view.uri}: {text}" for text in view.script_errors)
 

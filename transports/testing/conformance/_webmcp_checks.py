@@ -35,7 +35,7 @@ def _facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
     source="docs/webmcp.md, What is found",
     fix="register tools with document.modelContext.registerTool() while the page loads, over https or on localhost",
 )
-def _reached(app: Evidence) -> Iterator[str]:
+def _judge_reached(app: Evidence) -> Iterator[str]:
     if app.open_error is not None:
         yield app.open_error.message
 
@@ -47,7 +47,7 @@ def _reached(app: Evidence) -> Iterator[str]:
     source="WebMCP, registerTool(); " + _SOURCE,
     fix="use a name such as export_pdf or export.pdf",
 )
-def _name(app: Evidence) -> Iterator[str]:
+def _judge_name(app: Evidence) -> Iterator[str]:
     for trial in app.trials:
         if not _NAME.fullmatch(trial.name.partition("@")[0]):
             yield f"{trial.name!r}"
@@ -60,7 +60,7 @@ def _name(app: Evidence) -> Iterator[str]:
     source="WebMCP, ModelContextTool.description; " + _SOURCE,
     fix="describe the purpose of the tool in a sentence: a model reads nothing else",
 )
-def _tool_described(app: Evidence) -> Iterator[str]:
+def _judge_tool_described(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         description = tool.get("description")
         if not isinstance(description, str) or len(description.strip()) < _MIN_DESCRIPTION:
@@ -74,7 +74,7 @@ def _tool_described(app: Evidence) -> Iterator[str]:
     source=_SOURCE,
     fix="describe each parameter in its schema",
 )
-def _parameters(app: Evidence) -> Iterator[str]:
+def _judge_parameters(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         if tool["undescribed"]:
             yield f"{tool['name']}: no description of {', '.join(tool['undescribed'])}"
@@ -87,7 +87,7 @@ def _parameters(app: Evidence) -> Iterator[str]:
     source="WebMCP, ModelContextTool.inputSchema; " + _SOURCE,
     fix="give the schema itself, not its JSON text: that was the form before Chromium 154",
 )
-def _schema(app: Evidence) -> Iterator[str]:
+def _judge_schema(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         if tool["schema"] not in ("object", "undefined"):
             yield f"{tool['name']}: inputSchema is {tool['schema']}"
@@ -100,7 +100,7 @@ def _schema(app: Evidence) -> Iterator[str]:
     source="WebMCP, ToolAnnotations; " + _SOURCE,
     fix="write readOnlyHint: true, not a text",
 )
-def _hints(app: Evidence) -> Iterator[str]:
+def _judge_hints(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         for hint in tool["hints"]:
             yield f"{tool['name']}: {hint}"
@@ -113,7 +113,7 @@ def _hints(app: Evidence) -> Iterator[str]:
     source="WebMCP, ToolAnnotations.readOnlyHint; " + _SOURCE,
     fix="leave the hint out, or the side effect",
 )
-def _read_only(app: Evidence) -> Iterator[str]:
+def _judge_read_only(app: Evidence) -> Iterator[str]:
     for trial, call in app.called:
         if trial.capability.annotations.get("readOnlyHint") is True and call.effects:
             yield f"{trial.name}: {', '.join(sorted({effect.kind for effect in call.effects}))}"
@@ -126,7 +126,7 @@ def _read_only(app: Evidence) -> Iterator[str]:
     source="docs/webmcp.md, Dialects",
     fix="use document.modelContext.registerTool(); navigator.modelContext and provideContext() are older",
 )
-def _dialect(app: Evidence) -> Iterator[str]:
+def _judge_dialect(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         if tool["via"] != "registerTool":
             yield f"{tool['name']}: {tool['via']}()"
@@ -141,7 +141,7 @@ def _dialect(app: Evidence) -> Iterator[str]:
     source="docs/webmcp.md, Answers",
     fix="return the object itself: the platform makes JSON of it, and files in it can be whole",
 )
-def _tool_answer(app: Evidence) -> Iterator[str]:
+def _judge_tool_answer(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         if tool.get("dialect") == "JSON in text":
             yield f"{tool['name']}"
@@ -154,7 +154,7 @@ def _tool_answer(app: Evidence) -> Iterator[str]:
     source="WebMCP, executeTool() with a signal; " + _SOURCE,
     fix="pass signal on to fetch(), or reject when it is aborted",
 )
-def _tool_cancel(app: Evidence) -> Iterator[str]:
+def _judge_tool_cancel(app: Evidence) -> Iterator[str]:
     tried = [tool for tool in _facts(app, "tools") if tool.get("ended") is not None]
     if not tried:
         raise NotApplicable("no tool ran long enough to be cancelled")
@@ -170,7 +170,7 @@ def _tool_cancel(app: Evidence) -> Iterator[str]:
     source="WebMCP, declarative tools; " + _SOURCE,
     fix="give the form toolname and tooldescription, and each control a name",
 )
-def _form(app: Evidence) -> Iterator[str]:
+def _judge_form(app: Evidence) -> Iterator[str]:
     for form in _facts(app, "forms"):
         label = form["name"] or "a form without toolname"
         if not form["name"] or not form["description"]:
@@ -186,7 +186,7 @@ def _form(app: Evidence) -> Iterator[str]:
     source="WebMCP, toolautosubmit; " + _SOURCE,
     fix="add <button>, or toolautosubmit if no person needs to check the form first",
 )
-def _submit(app: Evidence) -> Iterator[str]:
+def _judge_submit(app: Evidence) -> Iterator[str]:
     for form in _facts(app, "forms"):
         if not form["autosubmit"] and not form["submitter"]:
             yield f"{form['name']}: it waits for a person and has no button"

@@ -52,7 +52,8 @@ class Subject:
                 self.unanswered.append(message)
                 raise
 
-        with contextlib.suppress(AttributeError):  # a class with slots allows no such patch
+        # A class with slots allows no such patch.
+        with contextlib.suppress(AttributeError):
             transport.request = request_and_note  # type: ignore[method-assign]
         return transport
 

@@ -63,14 +63,14 @@ for _name, _source, _size in (
 @BINARIES.in_session(
     "content of 8 calls at once is not mixed up", "docs/protocol.md 3.1; transports.base.Transport.request"
 )
-async def _at_once(session: Session) -> None:
+async def _check_at_once(session: Session) -> None:
     calls = [session.call("file.generate", {"bytes": 300_000 + n, "seed": n}) for n in range(8)]
     seen = [result.artifacts["file"].sha256 for result in await asyncio.gather(*calls)]
     assert seen == [digest(300_000 + n, n) for n in range(8)]
 
 
 @BINARIES.in_session("one capability's bytes are the same over all transports", "docs/protocol.md 9.1")
-async def _the_same(session: Session) -> None:
+async def _check_the_same(session: Session) -> None:
     rows = [{"product": "tea", "sold": 12}, {"product": "cöffee, black", "sold": 30}]
     ref = (await session.call("data.csv", {"rows": rows})).artifacts["file"]
     content = Path(str(ref.path)).read_bytes()
@@ -79,14 +79,14 @@ async def _the_same(session: Session) -> None:
 
 
 @BINARIES.in_session("type and name of content arrive", "docs/protocol.md 9.11")
-async def _type_and_name(session: Session) -> None:
+async def _check_type_and_name(session: Session) -> None:
     params = {"bytes": 10, "filename": "Übersicht 1.bin", "mimeType": "application/x-contract"}
     ref = (await session.call("file.generate", params)).artifacts["file"]
     assert (ref.mime_type, ref.filename) == ("application/x-contract", "Übersicht 1.bin")
 
 
 @BINARIES.in_session("declared text is a file and stays readable", "docs/protocol.md 9.3")
-async def _declared_text(session: Session) -> None:
+async def _check_declared_text(session: Session) -> None:
     result = await session.call("convert.markdownToHtml", {"markdown": "# 世界"})
     ref = result.artifact("html")
     html = value(result.data, "html", "text")
@@ -96,27 +96,27 @@ async def _declared_text(session: Session) -> None:
 
 
 @BINARIES.in_session("content is found six levels down", "docs/protocol.md 9.10")
-async def _deep(session: Session) -> None:
+async def _check_deep(session: Session) -> None:
     result = await session.call("shape", {"shape": "deep"})
     assert _sha256_by_place(result.artifacts) == {"one.two.three.four.five.six": _sha256_of_pattern(1024)}
     assert value(result.data, "one", "two", "three", "four", "five", "note") == "six levels down"
 
 
 @BINARIES.in_session("content may be the whole answer", "docs/protocol.md 9.10")
-async def _top(session: Session) -> None:
+async def _check_top(session: Session) -> None:
     result = await session.call("shape", {"shape": "top"})
     assert _sha256_by_place(result.artifacts) == {"": _sha256_of_pattern(1024)}
 
 
 @BINARIES.in_session("the flat form is content too", "docs/protocol.md 9.5")
-async def _flat(session: Session) -> None:
+async def _check_flat(session: Session) -> None:
     result = await session.call("shape", {"shape": "flat"})
     assert [*_sha256_by_place(result.artifacts).values()] == [_sha256_of_pattern(1024)]
     assert value(result.data, "size") == 1024
 
 
 @BINARIES.in_session("a list of content keeps its order", "docs/protocol.md 9.10")
-async def _listed(session: Session) -> None:
+async def _check_listed(session: Session) -> None:
     result = await session.call("shape", {"shape": "list", "size": 2000})
     expected = {f"files.{n}": _sha256_of_pattern(2000 + n) for n in range(3)}
     assert _sha256_by_place(result.artifacts) == expected
@@ -126,7 +126,7 @@ async def _listed(session: Session) -> None:
 @BINARIES.in_session(
     "large and small content of one answer arrive together", "docs/protocol.md 9.12; transports.base.Transport.save"
 )
-async def _mixed(session: Session) -> None:
+async def _check_mixed(session: Session) -> None:
     sums = _sha256_by_place((await session.call("shape", {"shape": "mixed"})).artifacts)
     assert sums.get("large") == _sha256_of_pattern(300 * 1024)
     expected = dict.fromkeys(("blob", "nested.0.item", "small", "text"), _sha256_of_pattern(1024))
@@ -134,7 +134,7 @@ async def _mixed(session: Session) -> None:
 
 
 @BINARIES.in_session("a PDF arrives as a PDF", "docs/protocol.md 11.3, 9.11")
-async def _pdf(session: Session) -> None:
+async def _check_pdf(session: Session) -> None:
     ref = (await session.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifacts["document"]
     assert ref.mime_type == "application/pdf"
     assert Path(str(ref.path)).read_bytes()[:5] == b"%PDF-"
@@ -154,13 +154,13 @@ async def _digest_in_app(session: Session, files: Iterable[object]) -> list[dict
 
 
 @BINARIES.in_session("bytes in parameters arrive byte for byte", "docs/protocol.md 9.13")
-async def _sent_bytes(session: Session) -> None:
+async def _check_sent_bytes(session: Session) -> None:
     contents = [_SENT_DATA[:size] for size in (0, 10, 300_000)]
     assert [answer["sha256"] for answer in await _digest_in_app(session, contents)] == _sha256_of_each(contents)
 
 
 @BINARIES("files in parameters arrive byte for byte", "docs/protocol.md 9.13")
-async def _sent_files(subject: Subject) -> None:
+async def _check_sent_files(subject: Subject) -> None:
     contents = [_SENT_DATA[:size] for size in (0, 10, 300_000)]
     paths = [subject.folder / f"in-{n}.bin" for n in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
@@ -170,13 +170,13 @@ async def _sent_files(subject: Subject) -> None:
 
 
 @BINARIES.in_session("content in parameters is a buffer", "docs/protocol.md 9.13")
-async def _buffers(session: Session) -> None:
+async def _check_buffers(session: Session) -> None:
     answers = await _digest_in_app(session, (b"small", _SENT_DATA))
     assert [answer["received"] for answer in answers] == ["ArrayBuffer", "ArrayBuffer"]
 
 
 @BINARIES.in_session("content in parameters keeps its description", "docs/protocol.md 9.13")
-async def _keeps_description(session: Session) -> None:
+async def _check_keeps_description(session: Session) -> None:
     described = {"content": b"GIF89a", "mimeType": "image/x-contract", "filename": "a.gif"}
     answers = await _digest_in_app(session, (described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif")))
     assert [answer["sha256"] for answer in answers] == _sha256_of_each([b"GIF89a"] * 2)
@@ -186,27 +186,27 @@ async def _keeps_description(session: Session) -> None:
 @BINARIES.in_session(
     "content of many calls at once is not mixed up", "docs/protocol.md 3.1; transports.base.Transport.request"
 )
-async def _sent_at_once(session: Session) -> None:
+async def _check_sent_at_once(session: Session) -> None:
     contents = [_SENT_DATA[n : n + 100_000] for n in range(6)]
     results = await asyncio.gather(*(session.call("file.digest", {"file": content}) for content in contents))
     assert [value(result.data, "sha256") for result in results] == _sha256_of_each(contents)
 
 
 @BINARIES.in_session("an app's refusal of content is a CapabilityError", "docs/protocol.md 3.5, 3.6")
-async def _content_refused(session: Session) -> None:
+async def _check_content_refused(session: Session) -> None:
     with pytest.raises(CapabilityError) as caught:
         await session.call("image.info", {"image": {"content": b"no picture", "mimeType": "image/png"}})
     assert caught.value.code == "INVALID_PARAMS"
 
 
 @BINARIES.in_session("download URLs are followed", "docs/protocol.md 10.1, 10.2")
-async def _followed(session: Session) -> None:
+async def _check_followed(session: Session) -> None:
     ref = (await session.call("file.generate", {"bytes": 50_000, "as": "url"})).artifacts["file"]
     assert ref.sha256 == digest(50_000, 0)
 
 
 @BINARIES.in_session("download URLs get their credentials", "docs/protocol.md 10.3")
-async def _credentials(session: Session) -> None:
+async def _check_credentials(session: Session) -> None:
     for auth in ("bearer", "bearerLine", "bearerToken", "query"):
         params = {"bytes": 5000, "as": "url", "auth": auth}
         ref = (await session.call("file.generate", params)).artifacts["file"]
@@ -214,19 +214,19 @@ async def _credentials(session: Session) -> None:
 
 
 @BINARIES.in_session("data URLs need no server", "docs/protocol.md 9.7; RFC 2397")
-async def _data_urls(session: Session) -> None:
+async def _check_data_urls(session: Session) -> None:
     ref = (await session.call("file.generate", {"bytes": 5000, "as": "dataUrl"})).artifacts["file"]
     assert ref.sha256 == digest(5000, 0)
 
 
 @BINARIES.in_session("a download that was cut is resumed", "docs/protocol.md 10.6; docs/faults.md 28, 33")
-async def _cut_once(session: Session) -> None:
+async def _check_cut_once(session: Session) -> None:
     ref = (await session.call("fault.cut_once", {"bytes": 200_000})).artifacts["document"]
     assert ref.sha256 == digest(200_000, 0)
 
 
 @BINARIES.in_session("a download that is not there is refused", "docs/protocol.md 10.7; docs/faults.md 38")
-async def _gone(session: Session) -> None:
+async def _check_gone(session: Session) -> None:
     with pytest.raises(DownloadFailed) as caught:
         await session.call("fault.gone", {"bytes": 1000})
     assert caught.value.code == "DOWNLOAD_FAILED"
@@ -235,13 +235,13 @@ async def _gone(session: Session) -> None:
 
 
 @BINARIES.in_session("a download that has expired is refused", "docs/protocol.md 10.4; docs/faults.md 37")
-async def _expired(session: Session) -> None:
+async def _check_expired(session: Session) -> None:
     with pytest.raises(UrlExpired):
         await session.call("fault.expired", {"bytes": 1000})
 
 
 @BINARIES.in_session("a download of another size is refused", "docs/protocol.md 9.9, 10.6; docs/faults.md 28")
-async def _wrong_download_size(session: Session) -> None:
+async def _check_wrong_download_size(session: Session) -> None:
     with pytest.raises(SizeMismatch):
         await session.call("fault.short_download", {"bytes": 5000})
     assert [*(await session.call("file.list")).artifacts] == [""]
@@ -270,14 +270,14 @@ for _name, _source, _error, _fault in (
 @FAULTS.in_session(
     "base64 without padding and URL-safe base64 are understood", "docs/protocol.md 9.8; docs/faults.md 24"
 )
-async def _lenient(session: Session) -> None:
+async def _check_lenient(session: Session) -> None:
     for fault, size in (("fault.no_padding", 1000), ("fault.url_safe_base64", 200)):
         ref = (await session.call(fault)).artifacts["document"]
         assert ref.size_bytes == size, f"bytes of {fault}"
 
 
 @FAULTS.in_session("of several files only the broken one is lost", "docs/protocol.md 9.10")
-async def _partial(session: Session) -> None:
+async def _check_partial(session: Session) -> None:
     with pytest.raises(SizeMismatch) as caught:
         await session.call("fault.partial", {"index": 1, "count": 3})
     stored = caught.value.result.artifacts if caught.value.result else {}
@@ -286,7 +286,7 @@ async def _partial(session: Session) -> None:
 
 
 @FAULTS("a file name cannot lead out of the store", "docs/protocol.md 9.11; docs/faults.md 42")
-async def _bad_name(subject: Subject) -> None:
+async def _check_bad_name(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.bad_name")).artifacts["document"]
         inside = (subject.folder / "out").resolve()
@@ -296,13 +296,13 @@ async def _bad_name(subject: Subject) -> None:
 @FAULTS.in_session(
     "content of another type than declared is stored under its real type", "docs/protocol.md 9.11; docs/faults.md 27"
 )
-async def _wrong_type(session: Session) -> None:
+async def _check_wrong_type(session: Session) -> None:
     ref = (await session.call("fault.wrong_mime")).artifacts["image"]
     assert ref.mime_type == "text/html"
 
 
 @FAULTS.in_session("an invalid answer fails alone", "docs/protocol.md 3.3")
-async def _bad_answer(session: Session) -> None:
+async def _check_bad_answer(session: Session) -> None:
     answers: tuple[object, ...] = ("text", 7, [], {})
     for nonsense in answers:
         with pytest.raises(ProtocolError):

@@ -31,33 +31,33 @@ _COMPLETED = "notifications/operation/completed"
 
 
 @CALLS.in_session("the session knows the app's capabilities", "docs/protocol.md 2.2, 2.4")
-async def _known(session: Session) -> None:
+async def _check_known(session: Session) -> None:
     expected = {"data.csv", "export.pdf", "file.generate", "job.run"}
     assert expected & set(session.capabilities) == expected
     assert session.capabilities["data.csv"].name == "data.csv"
 
 
 @CALLS.in_session("the session knows the app", "docs/protocol.md 2.2")
-async def _app(session: Session) -> None:
+async def _check_app(session: Session) -> None:
     assert session.info.name == "Workbench"
     assert session.info.id and session.info.version and session.session_id
 
 
 @CALLS.in_session("capabilities come with their schemas", "docs/protocol.md 2.5")
-async def _schemas(session: Session) -> None:
+async def _check_schemas(session: Session) -> None:
     capability = session.capabilities["data.csv"]
     assert "rows" in value(capability.input_schema, "properties")
     assert capability.description
 
 
 @CALLS.in_session("parameters are checked before they travel", "docs/protocol.md 3.6")
-async def _checked(session: Session) -> None:
+async def _check_checked(session: Session) -> None:
     with pytest.raises(UsageError):
         await session.call("data.csv", {"rows": 7})
 
 
 @CALLS.in_session("an unknown capability is the app's own error", "docs/protocol.md 3.5, 8.1")
-async def _unknown(session: Session) -> None:
+async def _check_unknown(session: Session) -> None:
     with pytest.raises(CapabilityError) as caught:
         await session.call("export.pfd")
     assert caught.value.code == "UNKNOWN_CAPABILITY"
@@ -65,7 +65,7 @@ async def _unknown(session: Session) -> None:
 
 
 @CALLS("capabilities come and go", "docs/protocol.md 4.3, 4.5")
-async def _come_and_go(subject: Subject) -> None:
+async def _check_come_and_go(subject: Subject) -> None:
     notifications: list[str] = []
     session = subject.connect(on_notification=lambda notification: notifications.append(notification.event))
     async with session, session.events() as events:
@@ -91,7 +91,7 @@ async def _next_change(events: AsyncIterator[object]) -> CapabilitiesChanged:
 
 
 @CALLS.in_session("JSON results become files", "docs/protocol.md 12.1")
-async def _json_results(session: Session) -> None:
+async def _check_json_results(session: Session) -> None:
     result = await session.call("data.json", {"csv": "name,sold\r\ntea,12\r\n"})
     assert result.data == {"items": [{"name": "tea", "sold": 12}], "count": 1}
     stored = json.loads(Path(str(result.artifacts[""].path)).read_text(encoding="utf-8"))
@@ -99,13 +99,13 @@ async def _json_results(session: Session) -> None:
 
 
 @CALLS.in_session("a result names its transport", "transports.Result.transport")
-async def _names_its_transport(session: Session) -> None:
+async def _check_names_its_transport(session: Session) -> None:
     result = await session.call("file.list")
     assert result.transport == session.transport.name
 
 
 @CALLS("text arrives as it was sent", "docs/protocol.md 1.6; RFC 8259 §8.1")
-async def _text_is_kept(subject: Subject) -> None:
+async def _check_text_is_kept(subject: Subject) -> None:
     sent = "é 世界 𝄞 ‮ \u2028 \x00 \\ \" ' <script> %s {} \t\r\n"
     async with subject.connect() as session:
         rows = [{"text": sent, "ключ 🎵": "value"}]
@@ -116,14 +116,14 @@ async def _text_is_kept(subject: Subject) -> None:
 
 
 @CALLS.in_session("text comes back as it was answered", "docs/protocol.md 1.6; RFC 8259 §8.1; docs/faults.md 17")
-async def _text_back(session: Session) -> None:
+async def _check_text_back(session: Session) -> None:
     answer = (await session.call("shape", {"shape": "nonAscii"})).data
     assert value(answer, "text") == "é 世界 𝄞 🎼"
     assert value(answer, "ключ 🎵") == "value"
 
 
 @CALLS("numbers, null and empty values arrive as they were sent", "docs/protocol.md 1.6; RFC 8259")
-async def _values(subject: Subject) -> None:
+async def _check_values(subject: Subject) -> None:
     sent: dict[str, object] = {"zero": 0, "negative": -1.5, "large": 2**53 - 1, "small": 1e-300}
     sent |= {"nothing": None, "yes": True, "no": False, "empty": "", "list": [], "object": {}}
     sent |= {"nested": [[1, [2, {"three": 3}]]]}
@@ -133,25 +133,25 @@ async def _values(subject: Subject) -> None:
 
 
 @CALLS.in_session("a large answer of plain JSON arrives whole", "docs/protocol.md 1.3; docs/faults.md 22")
-async def _large_json(session: Session) -> None:
+async def _check_large_json(session: Session) -> None:
     rows = value((await session.call("fault.big_json", {"megabytes": 3})).data, "rows")
     assert (len(rows), value(rows, -1, "row")) == (3072, 3071)
 
 
 @CALLS.in_session("an answer without data is a success", "docs/protocol.md 3.3")
-async def _without_data(session: Session) -> None:
+async def _check_without_data(session: Session) -> None:
     assert (await session.call("fault.crash_half")).data is None
 
 
 @CALLS.in_session("calls at once each get their own answer", "docs/protocol.md 3.1; docs/faults.md 19")
-async def _at_once(session: Session) -> None:
+async def _check_at_once(session: Session) -> None:
     calls = [session.call("file.digest", {"file": str(n).encode()}) for n in range(40)]
     sums = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
     assert sums == [hashlib.sha256(str(n).encode()).hexdigest() for n in range(40)]
 
 
 @CALLS("a slow call holds up no quick one", "docs/protocol.md 3.1; transports.base.Transport.request")
-async def _slow_and_quick(subject: Subject) -> None:
+async def _check_slow_and_quick(subject: Subject) -> None:
     async with subject.connect() as session, running(session.call("fault.slow", {"ms": 8000})) as slow:
         await asyncio.sleep(0.05)
         try:
@@ -163,7 +163,7 @@ async def _slow_and_quick(subject: Subject) -> None:
 
 
 @CALLS.in_session("an error of the app keeps its code and message", "docs/protocol.md 3.5")
-async def _app_errors(session: Session) -> None:
+async def _check_app_errors(session: Session) -> None:
     error = {"code": "PERMISSION_DENIED", "message": "not today", "details": {"why": "Sunday"}, "retryable": False}
     with pytest.raises(CapabilityError) as caught:
         await session.call("fault.bad_answer", {"value": {"success": False, "error": error}})
@@ -173,7 +173,7 @@ async def _app_errors(session: Session) -> None:
 
 
 @CALLS.in_session("an exception of the app is a CapabilityError", "docs/protocol.md 3.3, 8.1")
-async def _thrown(session: Session) -> None:
+async def _check_thrown(session: Session) -> None:
     with pytest.raises(CapabilityError) as caught:
         await session.call("fault.throws", {"message": "broken"})
     assert caught.value.code == "OPERATION_FAILED"
@@ -184,7 +184,7 @@ async def _thrown(session: Session) -> None:
 
 
 @EVENTS("progress comes in order and each once", "docs/protocol.md 4.4, 4.6")
-async def _progress(subject: Subject) -> None:
+async def _check_progress(subject: Subject) -> None:
     seen: list[Progress] = []
     async with subject.connect() as session:
         await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
@@ -194,25 +194,23 @@ async def _progress(subject: Subject) -> None:
 
 
 @EVENTS("progress belongs to its call", "docs/protocol.md 4.4")
-async def _progress_of_two(subject: Subject) -> None:
-    seen: dict[str, list[str | None]] = {"one": [], "two": []}
+async def _check_progress_of_two(subject: Subject) -> None:
+    first: list[str | None] = []
+    second: list[str | None] = []
     async with subject.connect() as session:
-        await asyncio.gather(
-            *(
-                session.call(
-                    "job.run",
-                    {"steps": 3, "delay": 5, "label": label},
-                    on_progress=lambda item, label=label: seen[label].append(item.stage),  # type: ignore[misc]
-                )
-                for label in seen
-            )
-        )
-        await until(lambda: sum(map(len, seen.values())) >= 6, "six reports of progress arrive")
-    assert seen == {"one": ["one"] * 3, "two": ["two"] * 3}
+
+        async def run_job(label: str, stages: list[str | None]) -> None:
+            params = {"steps": 3, "delay": 5, "label": label}
+            await session.call("job.run", params, on_progress=lambda item: stages.append(item.stage))
+
+        await asyncio.gather(run_job("one", first), run_job("two", second))
+        await until(lambda: len(first) + len(second) >= 6, "six reports of progress arrive")
+    assert first == ["one"] * 3
+    assert second == ["two"] * 3
 
 
 @EVENTS("a progress callback that raises or blocks breaks no call", "transports.Session.call")
-async def _bad_callback(subject: Subject) -> None:
+async def _check_bad_callback(subject: Subject) -> None:
     async def callback(item: Progress) -> None:
         if item.progress == 1:
             raise ValueError("a callback of the contract suite fails on purpose")
@@ -225,7 +223,7 @@ async def _bad_callback(subject: Subject) -> None:
 
 
 @EVENTS("notifications reach the session", "docs/protocol.md 4.3")
-async def _notifications(subject: Subject) -> None:
+async def _check_notifications(subject: Subject) -> None:
     seen: list[Notification] = []
     async with subject.connect(on_notification=seen.append) as session:
         await session.call("job.run", {"steps": 1, "delay": 1, "label": "mine"})
@@ -235,7 +233,7 @@ async def _notifications(subject: Subject) -> None:
 
 
 @EVENTS("events() yields the events of a session", "transports.Session.events")
-async def _listened(subject: Subject) -> None:
+async def _check_listened(subject: Subject) -> None:
     seen: list[str] = []
 
     async def listen() -> None:
@@ -260,7 +258,7 @@ async def _ask(session: Session, **params: object) -> object:
 
 
 @EVENTS("a question is answered", "docs/protocol.md 5.1, 5.2")
-async def _answered(subject: Subject) -> None:
+async def _check_answered(subject: Subject) -> None:
     requests: list[ElicitationRequest] = []
 
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
@@ -274,7 +272,7 @@ async def _answered(subject: Subject) -> None:
 
 
 @EVENTS("several questions at once each get their own answer", "docs/protocol.md 5.4, 6.2")
-async def _answered_at_once(subject: Subject) -> None:
+async def _check_answered_at_once(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         return {"success": True, "data": {"value": f"to {request.params.get('message')}"}}
 
@@ -284,7 +282,7 @@ async def _answered_at_once(subject: Subject) -> None:
 
 
 @EVENTS.in_session("a question without a handler is declined", "docs/protocol.md 5.3")
-async def _declined(session: Session) -> None:
+async def _check_declined(session: Session) -> None:
     with pytest.raises(CapabilityError) as caught:
         await session.call("files.clear")
     assert caught.value.cancelled
@@ -292,13 +290,13 @@ async def _declined(session: Session) -> None:
 
 
 @EVENTS.in_session("the app's default answers a question without a handler", "docs/protocol.md 5.3")
-async def _default(session: Session) -> None:
+async def _check_default(session: Session) -> None:
     response = await _ask(session, message="Colour?", default="red")
     assert value(response, "data", "value") == "red"
 
 
 @EVENTS("a handler that raises declines", "docs/protocol.md 5.4")
-async def _handler_raises(subject: Subject) -> None:
+async def _check_handler_raises(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         raise ValueError("no answer")
 
@@ -327,20 +325,20 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
 
 
 @CANCELLATION.in_session("a timeout reaches the app", "docs/protocol.md 3.4; docs/faults.md 5")
-async def _timeout(session: Session) -> None:
+async def _check_timeout(session: Session) -> None:
     with pytest.raises(CallTimeout):
         await session.call("job.wait", timeout=0.2)
     assert await _reasons(session) == ["timeout"]
 
 
 @CANCELLATION.in_session("an infinite timeout is no limit", "transports.base.Transport.request")
-async def _no_limit(session: Session) -> None:
+async def _check_no_limit(session: Session) -> None:
     await session.call("fault.slow", {"ms": 100}, timeout=math.inf)
     assert await _reasons(session) == []
 
 
 @CANCELLATION.in_session("cancelling reaches the app", "docs/protocol.md 3.2")
-async def _cancelled(session: Session) -> None:
+async def _check_cancelled(session: Session) -> None:
     waiting = await _started(session, "job.wait")
     await _cancel(waiting)
     assert waiting.cancelled()
@@ -348,7 +346,7 @@ async def _cancelled(session: Session) -> None:
 
 
 @CANCELLATION.in_session("after a timeout and a cancellation the next call works", "docs/protocol.md 3.2, 3.4")
-async def _next_call(session: Session) -> None:
+async def _check_next_call(session: Session) -> None:
     with pytest.raises(CallTimeout):
         await session.call("job.wait", timeout=0.2)
     waiting = await _started(session, "job.wait")
@@ -361,7 +359,7 @@ async def _next_call(session: Session) -> None:
 @CANCELLATION.in_session(
     "a call that the app never ends stops at its timeout", "docs/protocol.md 3.4, 3.8; docs/faults.md 5"
 )
-async def _deaf(session: Session) -> None:
+async def _check_deaf(session: Session) -> None:
     started = time.monotonic()
     with pytest.raises(CallTimeout):
         await session.call("fault.never", timeout=0.3)
@@ -370,7 +368,7 @@ async def _deaf(session: Session) -> None:
 
 
 @CANCELLATION.in_session("cancelling one call leaves the others alone", "docs/protocol.md 3.2")
-async def _only_that(session: Session) -> None:
+async def _check_only_that(session: Session) -> None:
     async with running(session.call("fault.slow", {"ms": 700})) as slow:
         waiting = await _started(session, "job.wait")
         await _cancel(waiting)
@@ -378,7 +376,7 @@ async def _only_that(session: Session) -> None:
 
 
 @CANCELLATION.in_session("a call that the app cancels raises CANCELLED", "docs/protocol.md 3.2, 8.1")
-async def _given_up(session: Session) -> None:
+async def _check_given_up(session: Session) -> None:
     with pytest.raises(CapabilityError) as caught:
         await session.call("fault.bad_answer", {"value": {"success": False, "cancelled": True}})
     assert caught.value.code == "CANCELLED"
@@ -386,7 +384,7 @@ async def _given_up(session: Session) -> None:
 
 
 @CANCELLATION("progress stops with its call", "docs/protocol.md 4.4; docs/faults.md 18")
-async def _progress_stops(subject: Subject) -> None:
+async def _check_progress_stops(subject: Subject) -> None:
     seen: list[object] = []
     async with subject.connect() as session:
         job = asyncio.ensure_future(

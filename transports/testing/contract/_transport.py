@@ -25,7 +25,7 @@ MESSAGES = Theme("messages", BEHAVIOURS)
 
 
 @LIFECYCLE("it has a name, features and an address", "transports.base.Transport")
-async def _says_what_it_is(subject: Subject) -> None:
+async def _check_says_what_it_is(subject: Subject) -> None:
     async with subject.new_transport() as transport:
         assert re.fullmatch(r"[a-z][a-z0-9+._-]*", transport.name), "name is as in a URL scheme"
         assert type(transport.features) is Features
@@ -34,7 +34,7 @@ async def _says_what_it_is(subject: Subject) -> None:
 
 
 @LIFECYCLE("closing twice is harmless", "transports.base.Transport.aclose")
-async def _closes_twice(subject: Subject) -> None:
+async def _check_closes_twice(subject: Subject) -> None:
     async with initialized(subject) as transport:
         pass
     await transport.aclose()
@@ -42,12 +42,12 @@ async def _closes_twice(subject: Subject) -> None:
 
 
 @LIFECYCLE("closing what was never opened is harmless", "transports.base.Transport.aclose")
-async def _closes_unopened(subject: Subject) -> None:
+async def _check_closes_unopened(subject: Subject) -> None:
     await subject.new_transport().aclose()
 
 
 @LIFECYCLE("no task outlives it", "transports.base.Transport.aclose")
-async def _leaves_no_task(subject: Subject) -> None:
+async def _check_leaves_no_task(subject: Subject) -> None:
     before = asyncio.all_tasks()
     async with subject.connect() as session:
         await session.call("file.list")
@@ -62,7 +62,7 @@ def _new_tasks(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
 
 
 @LIFECYCLE("its events end when it closes", "transports.base.Transport.events")
-async def _events_end(subject: Subject) -> None:
+async def _check_events_end(subject: Subject) -> None:
     async def listen(transport: Transport) -> None:
         async for _ in transport.events():
             pass
@@ -75,7 +75,7 @@ async def _events_end(subject: Subject) -> None:
 
 
 @LIFECYCLE("a request after closing fails", "transports.base.Transport.request")
-async def _refuses_after_closing(subject: Subject) -> None:
+async def _check_refuses_after_closing(subject: Subject) -> None:
     async with initialized(subject) as transport:
         pass
     with pytest.raises(TransportError):
@@ -83,7 +83,7 @@ async def _refuses_after_closing(subject: Subject) -> None:
 
 
 @LIFECYCLE("a call after the session closed raises DISCONNECTED", "docs/protocol.md 8.2")
-async def _session_refuses_after_closing(subject: Subject) -> None:
+async def _check_session_refuses_after_closing(subject: Subject) -> None:
     async with subject.connect() as session:
         pass
     with pytest.raises(Disconnected):
@@ -91,7 +91,7 @@ async def _session_refuses_after_closing(subject: Subject) -> None:
 
 
 @LIFECYCLE("a call under way fails when it is closed", "transports.base.Transport.aclose")
-async def _closing_fails_calls(subject: Subject) -> None:
+async def _check_closing_fails_calls(subject: Subject) -> None:
     transport = subject.new_transport()
     await transport.open()
     try:
@@ -110,7 +110,7 @@ async def _closing_fails_calls(subject: Subject) -> None:
 
 
 @LIFECYCLE("two connections know nothing of each other", "transports.base.Transport; docs/protocol.md 2.3")
-async def _connections_are_apart(subject: Subject) -> None:
+async def _check_connections_are_apart(subject: Subject) -> None:
     async with subject.connect() as first, subject.connect() as second:
         assert first.session_id != second.session_id
         results = await asyncio.gather(
@@ -124,7 +124,7 @@ async def _connections_are_apart(subject: Subject) -> None:
 @LIFECYCLE.in_session(
     "it has all the tools of a page or none", "transports.base.Features; transports.Session.screenshot"
 )
-async def _page_tools(session: Session) -> None:
+async def _check_page_tools(session: Session) -> None:
     if session.transport.features.page:
         for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
             assert [*(await made).artifacts] == [tool]
@@ -134,13 +134,13 @@ async def _page_tools(session: Session) -> None:
 
 
 @LIFECYCLE("it sends shutdown", "docs/protocol.md 2.3; transports.base.Transport.notify")
-async def _says_goodbye(subject: Subject) -> None:
+async def _check_says_goodbye(subject: Subject) -> None:
     async with initialized(subject) as transport:
         await transport.notify(Message("shutdown", {"reason": "the contract suite is done"}))
 
 
 @MESSAGES("initialize is answered with the app", "docs/protocol.md 2.2, 6.2")
-async def _initialize(subject: Subject) -> None:
+async def _check_initialize(subject: Subject) -> None:
     async with subject.new_transport() as transport:
         reply = await transport.request(initialize_request(), timeout=subject.answer_timeout)
         assert reply.type == "initialize-result"
@@ -149,7 +149,7 @@ async def _initialize(subject: Subject) -> None:
 
 
 @MESSAGES("a reply carries its request's id", "docs/protocol.md 6.3")
-async def _reply_has_id(subject: Subject) -> None:
+async def _check_reply_has_id(subject: Subject) -> None:
     async with initialized(subject) as transport:
         reply = await transport.request(call("data.csv", "key-7", rows=[]), timeout=subject.answer_timeout)
         assert (reply.type, reply.id) == ("capabilities/call-result", "key-7")
@@ -157,7 +157,7 @@ async def _reply_has_id(subject: Subject) -> None:
 
 
 @MESSAGES("replies come in any order", "docs/protocol.md 6.3; docs/faults.md 19")
-async def _any_order(subject: Subject) -> None:
+async def _check_any_order(subject: Subject) -> None:
     ended: list[str] = []
 
     async def call_and_note(capability: str, key: str, **params: object) -> None:
@@ -172,7 +172,7 @@ async def _any_order(subject: Subject) -> None:
 
 
 @MESSAGES("a request of an unknown type is refused", "transports.base.Transport.request")
-async def _unknown_request(subject: Subject) -> None:
+async def _check_unknown_request(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with pytest.raises(ABPError):
             await transport.request(Message("contract/nonsense", {}, id="1"), timeout=0.5)
@@ -180,7 +180,7 @@ async def _unknown_request(subject: Subject) -> None:
 
 
 @MESSAGES("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
-async def _listing(subject: Subject) -> None:
+async def _check_listing(subject: Subject) -> None:
     async with initialized(subject) as transport:
         if transport.features.listing:  # without it sessions do not send this request
             listed: Any = (
@@ -191,7 +191,7 @@ async def _listing(subject: Subject) -> None:
 
 
 @MESSAGES("a request ends at its deadline", "transports.base.Transport.request; docs/faults.md 5")
-async def _deadline(subject: Subject) -> None:
+async def _check_deadline(subject: Subject) -> None:
     async with initialized(subject) as transport:
         started = time.monotonic()
         with pytest.raises(CallTimeout):
@@ -201,7 +201,7 @@ async def _deadline(subject: Subject) -> None:
 
 
 @MESSAGES("a late reply is dropped", "docs/protocol.md 6.3; docs/faults.md 18")
-async def _late_reply(subject: Subject) -> None:
+async def _check_late_reply(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with pytest.raises(CallTimeout):
             await transport.request(call("fault.slow", "late", ms=300), timeout=0.1)
@@ -211,7 +211,7 @@ async def _late_reply(subject: Subject) -> None:
 
 
 @MESSAGES("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
-async def _cancel_is_answered(subject: Subject) -> None:
+async def _check_cancel_is_answered(subject: Subject) -> None:
     async with (
         initialized(subject) as transport,
         running(transport.request(call("job.wait", "running"), timeout=subject.answer_timeout)) as waiting,
@@ -227,7 +227,7 @@ async def _cancel_is_answered(subject: Subject) -> None:
 
 
 @MESSAGES("its events come in order, each once", "transports.base.Transport.events; docs/protocol.md 4.6")
-async def _events(subject: Subject) -> None:
+async def _check_events(subject: Subject) -> None:
     seen: list[Message] = []
 
     async def listen() -> None:
@@ -247,7 +247,7 @@ async def _events(subject: Subject) -> None:
 
 
 @MESSAGES("progress names its call", "docs/protocol.md 4.4")
-async def _progress_names_its_call(subject: Subject) -> None:
+async def _check_progress_names_its_call(subject: Subject) -> None:
     seen: list[object] = []
 
     async def listen() -> None:
@@ -267,7 +267,7 @@ async def _progress_names_its_call(subject: Subject) -> None:
     "content that stays on the far side is saved and released",
     "transports.base.Transport.save; transports.base.Transport.release",
 )
-async def _content_is_saved(subject: Subject) -> None:
+async def _check_content_is_saved(subject: Subject) -> None:
     async with initialized(subject) as transport:
         reply = await transport.request(call("file.generate", "1", bytes=600_000), timeout=subject.answer_timeout)
         (content,) = find(value(reply.payload, "data"))
@@ -284,20 +284,20 @@ async def _content_is_saved(subject: Subject) -> None:
 
 
 @MESSAGES("saving unknown content is an error", "transports.base.Transport.save")
-async def _unknown_content(subject: Subject) -> None:
+async def _check_unknown_content(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with pytest.raises(ABPError):
             await transport.save(Handle("no-such-content", 10), subject.folder / "nothing", timeout=2)
 
 
 @MESSAGES("cookies are a mapping", "transports.base.Transport.cookies")
-async def _cookies(subject: Subject) -> None:
+async def _check_cookies(subject: Subject) -> None:
     async with initialized(subject) as transport:
         assert isinstance(await transport.cookies("http://127.0.0.1:9/"), Mapping)
 
 
 @MESSAGES.in_session("an answer that is nested too deeply fails alone", "docs/protocol.md 1.3; docs/faults.md 21")
-async def _too_deep(session: Session) -> None:
+async def _check_too_deep(session: Session) -> None:
     with pytest.raises(ProtocolError):
         await session.call("fault.deep", {"depth": 100})
     result = await session.call("fault.deep", {"depth": 50})
