@@ -54,7 +54,8 @@ def decode_with_runs(
     """
     if len(data) <= _SHORTEST_RUN:
         return decode_json(data, at_most=at_most, levels=levels)
-    marker = secrets.token_hex(16)  # unguessable, so that an app cannot forge one
+    # Unguessable, so that an app cannot forge one.
+    marker = secrets.token_hex(16)
     text, runs = _take_runs_out(data, key, marker)
     tree = decode_json(text, at_most=at_most, levels=levels)
     if runs:
@@ -80,18 +81,22 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
     """
     runs: list[memoryview] = []
     parts: list[bytes] = []
-    copied = start = 0
+    copied = 0
+    start = 0
     while start + _SHORTEST_RUN < len(data):
+        # A run is longer than this window, so it cannot begin before a quotation mark in the window.
         quote = data.rfind(b'"', start, start + _SHORTEST_RUN)
-        if quote >= 0:  # a run is longer than the window, so it cannot begin before this mark
+        if quote >= 0:
             start = quote + 1
             continue
         end = data.find(b'"', start)
         if end < 0:
             break
+
         has_escapes = data.find(b"\\", start, end) >= 0
-        # 40 bytes are enough for the key, and bound the search
-        if (end - start) % 4 == 0 and not has_escapes and key.search(data, max(start - 40, 0), start):
+        is_base64_length = (end - start) % 4 == 0
+        # 40 bytes are enough for the key, and bound the search.
+        if is_base64_length and not has_escapes and key.search(data, max(start - 40, 0), start):
             parts += [data[copied:start], f"{marker}{len(runs)}".encode()]
             runs.append(memoryview(data)[start:end])
             copied = end
@@ -107,7 +112,8 @@ def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: Ru
             if isinstance(node, dict):
                 for key, value in node.items():
                     if isinstance(value, str) and value.startswith(marker):
-                        node[key] = on_run(node, key, runs[int(value[len(marker) :])])
+                        number = int(value.removeprefix(marker))
+                        node[key] = on_run(node, key, runs[number])
         level = inner_values(level)
 
 
@@ -131,8 +137,10 @@ def encode_envelope(message: Message) -> bytes:
 
 
 def to_descriptor(binary: object) -> dict[str, object]:
-    """Return the content of a parameter as a descriptor ``{content, mimeType, encoding: "base64", size?, filename?}``
-    (docs/protocol.md 9.2). Reads the file of the content."""
+    """Return the content of a parameter as a descriptor (docs/protocol.md 9.2). Reads the file of the content.
+
+    A descriptor is ``{content, mimeType, encoding: "base64", size?, filename?}``.
+    """
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
         content = binary.content.text
@@ -161,16 +169,18 @@ def decode_envelope(data: bytes) -> Message:
     at_most = MAX_VALUES
     if len(data) > at_most and (_LISTING.search(data[:256]) or _LISTING.search(data[-256:])):
         at_most = MAX_LISTED
+
     envelope = decode_with_runs(data, _KEY, _content_of_run, at_most=at_most, levels=_MAX_LEVELS)
     kind = envelope.get("type") if isinstance(envelope, dict) else None
     if not isinstance(envelope, dict) or not isinstance(kind, str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
-    identity = envelope.get("id")
+
+    message_id = envelope.get("id")
     timestamp = envelope.get("timestamp")
     return Message(
         kind,
         envelope.get("payload"),
-        id=str(identity) if isinstance(identity, str | int) else None,
+        id=str(message_id) if isinstance(message_id, str | int) else None,
         timestamp=int(timestamp) if isinstance(timestamp, int | float) else 0,
     )
 

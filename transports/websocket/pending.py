@@ -65,7 +65,8 @@ class PendingReplies:
         of ``send``, the error of :meth:`fail` or :meth:`fail_all`, and :class:`~transports.errors.CallTimeout` after
         ``timeout`` seconds of sending and waiting together.
         """
-        message.id = identity = message.id or new_id()
+        message_id = message.id or new_id()
+        message.id = message_id
         future = self.register(message)
         try:
             async with asyncio.timeout(timeout):
@@ -76,7 +77,7 @@ class PendingReplies:
         except TimeoutError:
             raise no_answer(message.type, timeout) from None
         finally:
-            self.forget(identity)
+            self.forget(message_id)
             future.cancel()
 
     def deliver(self, message: Message) -> Outcome:
@@ -89,19 +90,21 @@ class PendingReplies:
         return outcome
 
     def _match(self, message: Message) -> Outcome:
+        """Give a reply to its pending request, if there is one, and return the outcome."""
         request_type = _REQUEST_OF_REPLY.get(message.type)
         if request_type is None:
             return "event"
-        identity = message.id
-        if identity is None:
+        message_id = message.id
+        if message_id is None:
             return "unknown"
-        if identity not in self._waiting:
-            return self._ended.get(identity, "unknown")
-        waiting_type, future = self._waiting[identity]
+        if message_id not in self._waiting:
+            return self._ended.get(message_id, "unknown")
+        waiting_type, future = self._waiting[message_id]
         if waiting_type != request_type:
             return "unknown"
-        del self._waiting[identity]
-        self._end(identity, "duplicate")
+
+        del self._waiting[message_id]
+        self._end(message_id, "duplicate")
         if not future.done():
             future.set_result(message)
         return "delivered"
