@@ -80,6 +80,7 @@ class PostMessageTransport(PageTransport):
             if not {"allow-scripts", "allow-same-origin"} <= permissions:
                 raise UsageError("sandbox= must include allow-scripts and allow-same-origin")
         super().__init__(url, source=PageSource(**options), timeout=timeout)
+
         self._sandbox = sandbox
         self._allow = allow
         self._harness = harness
@@ -172,6 +173,7 @@ class PostMessageTransport(PageTransport):
             raise await self._no_app_error(navigation.status, timeout) from None
         finally:
             await cancel_and_wait((requesting, failing))
+
         navigation.close()
         return reply
 

@@ -72,9 +72,14 @@ def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX)
 def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
     if isinstance(value, str):
         return len(value) > max_chars
-    if not isinstance(value, dict | list):
+    if isinstance(value, dict):
+        items: Iterable[JSONValue] = value.values()
+    elif isinstance(value, list):
+        items = value
+    else:
         return False
-    for item in value.values() if isinstance(value, dict) else value:
+
+    for item in items:
         # Most values are texts and numbers, and a call for each would take long.
         kind = type(item)
         if kind is str:

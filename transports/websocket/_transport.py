@@ -174,6 +174,7 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
     close = closed.rcvd or closed.sent
     code = close.code if close else 1006
     is_ours = closed.sent is not None and not closed.rcvd_then_sent
+
     if code == 1009 and is_ours:
         return TooLarge(
             f"the app sent a message over the limit of {max_bytes:,} bytes; "
@@ -264,6 +265,7 @@ class WebSocketTransport(Transport):
         self._headers = dict(headers or {})
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+
         # Base64 is a third longer than the content; 1 MiB is for the rest of the message.
         max_size = max_bytes * 4 // 3 + (1 << 20)
         self._options: dict[str, Any] = {
@@ -279,6 +281,7 @@ class WebSocketTransport(Transport):
         }
         if ssl is not None:
             self._options["ssl"] = ssl
+
         self._connection: Connection | None = None
         self._read_task: asyncio.Task[None] | None = None
         self._pending = PendingReplies()
@@ -383,6 +386,7 @@ class WebSocketTransport(Transport):
             await asyncio.sleep(backoff_delay(attempt, max_delay))
             if self._state == "closed":
                 break
+
             try:
                 return await self._connect()
             except ConnectFailed:
@@ -496,6 +500,7 @@ class WebSocketTransport(Transport):
             address = _http_address(connection)
             if origin_of(address) not in message.origins:
                 raise misdirected(address)
+
         if message.content or self._send_lock.locked() or not connection.can_send_now:
             return self._send_later(connection, message)
         connection.send_now(encode_envelope(message))

@@ -127,6 +127,7 @@ def encode_envelope(message: Message) -> bytes:
     if message.content:
         descriptors: dict[Place, object] = {item.path: to_descriptor(item.binary) for item in message.content}
         payload = {**payload, "params": replace(payload["params"], descriptors)}
+
     envelope: dict[str, object] = {"type": message.type, "timestamp": message.timestamp, "payload": payload}
     if message.id is not None:
         envelope["id"] = message.id
@@ -146,6 +147,7 @@ def to_descriptor(binary: object) -> dict[str, object]:
         content = binary.content.text
     else:
         content = pybase64.b64encode(b"".join(binary.chunks())).decode()
+
     descriptor: dict[str, object] = {
         **binary.extra,
         "content": content,

@@ -298,6 +298,7 @@ class Transfer:
             headers["Authorization"] = target.authorization
         for name, value in self.request.reference.headers.items():
             headers[name] = value
+
         if self.request.cookies is not None and target.origin == self.own_origin:
             cookies = await self.request.cookies(str(target.url))
             self.secrets |= secret_forms(*cookies.values())
@@ -454,14 +455,7 @@ class Transfer:
             else:
                 await self._write_decoded(decoder, chunk, answer.display_url, expected)
 
-        if decoder is not None and not decoder.finished:
-            raise RetryRequest(self._truncated(answer.display_url, "the compressed body ended early"))
-        if expected is not None and self.staged.size < expected:
-            ended_as_marked = (representation.framed or decoder is not None) and representation.total is None
-            if ended_as_marked and self.request.size is not None:
-                raise self._mismatch(answer.display_url, self.staged.size, f"{self.staged.size} came")
-            raise RetryRequest(self._truncated(answer.display_url, "the body ended early"))
-
+        self._check_end(answer.display_url, expected, decoder)
         if not self.staged.size:
             # Creates the file of an empty download.
             await self.staged.write(b"")
@@ -473,6 +467,19 @@ class Transfer:
             left_origin=self.left_origin,
             warnings=self.warnings,
         )
+
+    def _check_end(self, display_url: str, expected: int | None, decoder: BodyDecoder | None) -> None:
+        """Raise the error for a body that ended early, if it did."""
+        if decoder is not None and not decoder.finished:
+            raise RetryRequest(self._truncated(display_url, "the compressed body ended early"))
+        if expected is None or self.staged.size >= expected:
+            return
+
+        assert self.representation is not None
+        is_end_certain = (self.representation.framed or decoder is not None) and self.representation.total is None
+        if is_end_certain and self.request.size is not None:
+            raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
+        raise RetryRequest(self._truncated(display_url, "the body ended early"))
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
         """Decode a piece of the body, in threads, since a step may take longer than the event loop can wait."""

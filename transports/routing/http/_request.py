@@ -47,8 +47,7 @@ _MEANINGS = {
 
 
 def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
-    """Return the source of cookies for downloads from ``app`` on behalf of ``sender``, or ``None`` if ``app`` has
-    none."""
+    """Return the source of cookies for downloads on behalf of ``sender``, or ``None`` if ``app`` has no cookies."""
     if app is None or not app.features.cookies:
         return None
     if sender is None:
@@ -120,18 +119,19 @@ class DownloadRequest:
 
 
 def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
-    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is the server's answer, if there was a
-    request."""
-    since = "" if late is None else f" {late:.1f} s ago"
-    answered = "" if status is None else f" (the server answers {status})"
+    """Return the error for a URL that expired ``late`` seconds ago.
+
+    ``status`` is the server's answer, if there was a request.
+    """
+    message = f"{display_url} expired"
     details: dict[str, object] = {"url": display_url}
     if late is not None:
+        message += f" {late:.1f} s ago"
         details["expired_seconds_ago"] = round(late, 3)
     if status is not None:
+        message += f" (the server answers {status})"
         details["status"] = status
-    return UrlExpired(
-        f"{display_url} expired{since}{answered}; call the capability again for a new URL", details=details
-    )
+    return UrlExpired(f"{message}; call the capability again for a new URL", details=details)
 
 
 def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
@@ -202,6 +202,7 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
 def _no_answer_error(
     failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float
 ) -> RetryRequest | DownloadFailed:
+    """Return the error for a request that got no answer."""
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         return AddressBlocked(
