@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
     ],
 )
 async def test_what_the_policy_refuses_is_told_although_the_view_catches_it(
-    tmp_path: Path, code: str, refused: str
+    tmp_path: Path, browser: Browser, code: str, refused: str
 ) -> None:
     body = f"start().then(async () => {{ try {{ {code}; }} catch (error) {{ show('out', error.name); }} }});"
-    async with connect(viewing(tmp_path, body), store="memory:") as app, app.open_view("go") as view:
+    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
         await eventually(lambda: len(view.violations) > 0)
         assert refused in view.violations[0] and "script-src" in view.violations[0]
 
@@ -46,22 +46,24 @@ start().then(() => {
 
 
 @pytest.mark.parametrize("moment", ["while it loads", "once it has loaded"])
-async def test_view_that_reloads_itself_gets_its_handshake_and_result_again(tmp_path: Path, moment: str) -> None:
+async def test_view_that_reloads_itself_gets_its_handshake_and_result_again(
+    tmp_path: Path, browser: Browser, moment: str
+) -> None:
     body = _RELOADING.replace("TIMES", "2")
     if "once" in moment:
         body = body.replace(
             "start()", "new Promise((done) => addEventListener('load', () => setTimeout(done, 50))).then(start)"
         )
-    async with connect(viewing(tmp_path, body), store="memory:") as app, app.open_view("go") as view:
+    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
         await view.frame.get_by_text("document 2").wait_for()
         await view.frame.locator("#result").get_by_text("answer").wait_for()
         await view.update(theme="dark")
         assert view.warnings.count("the view reloaded itself; its handshake was answered again") == 2
 
 
-async def test_call_that_a_reload_interrupts_fails_with_the_reason(tmp_path: Path) -> None:
+async def test_call_that_a_reload_interrupts_fails_with_the_reason(tmp_path: Path, browser: Browser) -> None:
     body = "window.called = () => location.reload(); start();"
-    async with connect(viewing(tmp_path, body), store="memory:") as app, app.open_view("go") as view:
+    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
         with pytest.raises(ABPError, match="reloaded or navigated"):
             await view.call("slow", timeout=30)
 
@@ -69,10 +71,13 @@ async def test_call_that_a_reload_interrupts_fails_with_the_reason(tmp_path: Pat
 @pytest.mark.parametrize(
     "away", ["location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()"]
 )
-async def test_view_that_leaves_for_good_is_an_error_of_the_kit(tmp_path: Path, away: str) -> None:
+async def test_view_that_leaves_for_good_is_an_error_of_the_kit(tmp_path: Path, browser: Browser, away: str) -> None:
     leave = f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}"
     body = "if (!window.name) start();"
-    async with connect(viewing(tmp_path, body), store="memory:") as app, app.open_view("go", timeout=6) as view:
+    async with (
+        connect(viewing(tmp_path, body), store="memory:", browser=browser) as app,
+        app.open_view("go", timeout=6) as view,
+    ):
         await view.frame.evaluate(leave)
         async with asyncio.timeout(60):
             while True:
@@ -92,7 +97,9 @@ async def _is_refused(view: View) -> bool:
     return False
 
 
-async def test_host_that_is_not_reached_is_named_and_not_the_fault_of_the_view(tmp_path: Path) -> None:
+async def test_host_that_is_not_reached_is_named_and_not_the_fault_of_the_view(
+    tmp_path: Path, browser: Browser
+) -> None:
     body = """
       const script = document.createElement("script");
       script.src = "https://cdn.invalid/app.js?key=secret";
@@ -100,12 +107,12 @@ async def test_host_that_is_not_reached_is_named_and_not_the_fault_of_the_view(t
       document.head.append(script);
     """
     target = viewing(tmp_path, body, {"resourceDomains": ["https://cdn.invalid"]})
-    async with connect(target, store="memory:") as app:
+    async with connect(target, store="memory:", browser=browser) as app:
         with pytest.raises(NotAbpApp, match=r"script https://cdn\.invalid/app\.js\?… did not load: ") as raised:
             async with app.open_view("go", timeout=6):
                 pass
     assert "secret" not in str(raised.value)
-    report = await check_app(target, Plan(timeout=3))
+    report = await check_app(target, Plan(timeout=3), browser=browser)
     (judged,) = [outcome for outcome in report.outcomes if outcome.check.id == "APP-100"]
     assert judged.status == "not-applicable" and "did not load" in str(judged)
 
@@ -193,17 +200,17 @@ _FRAMES = "start().then(() => { document.body.innerHTML = '<iframe src=https://m
     ],
 )
 async def test_blank_view_names_its_cause_and_the_next_step(
-    tmp_path: Path, head: str, body: str, reason: str, remedy: str
+    tmp_path: Path, browser: Browser, head: str, body: str, reason: str, remedy: str
 ) -> None:
     target = viewing(tmp_path, body, {"resourceDomains": ["https://declared.invalid"]}, head=head)
-    async with connect(target, store="memory:") as app:
+    async with connect(target, store="memory:", browser=browser) as app:
         with pytest.raises(NotAbpApp) as raised:
             async with app.open_view("go", timeout=3):
                 pass
     message = raised.value.message
     assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
     assert message.endswith(f"; {remedy}") and "blocked." not in message, message
-    report = await check_app(target, Plan(timeout=1.5))
+    report = await check_app(target, Plan(timeout=1.5), browser=browser)
     (failed, *_) = [
         outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
     ]
@@ -212,16 +219,20 @@ async def test_blank_view_names_its_cause_and_the_next_step(
     assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
 
 
-async def test_view_that_begins_and_shows_a_forbidden_frame_alone_names_the_domain(tmp_path: Path) -> None:
-    report = await check_app(viewing(tmp_path, _FRAMES), Plan(timeout=1.5))
+async def test_view_that_begins_and_shows_a_forbidden_frame_alone_names_the_domain(
+    tmp_path: Path, browser: Browser
+) -> None:
+    report = await check_app(viewing(tmp_path, _FRAMES), Plan(timeout=1.5), browser=browser)
     (policy,) = [outcome for outcome in report.outcomes if outcome.check.id == "view.policy"]
     assert policy.fixes == ("declare https://maps.example in _meta.ui.csp.frameDomains of the resource",)
 
 
-async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_forbidden(tmp_path: Path) -> None:
+async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_forbidden(
+    tmp_path: Path, browser: Browser
+) -> None:
     head = '<script src="https://cdn.example/lib.js"></script>'
     target = viewing(tmp_path, "", {"resourceDomains": ["https://cdn.example"]}, head=head)
-    async with connect(target, store="memory:") as app:
+    async with connect(target, store="memory:", browser=browser) as app:
         with pytest.raises(NotAbpApp, match='; this policy is for views that declare nothing; csp="declared" grants'):
             async with app.open_view("go", timeout=3, csp="spec"):
                 pass
@@ -248,7 +259,7 @@ async def test_script_that_is_answered_with_something_else_is_named(
         await context.close()
 
 
-async def test_flood_of_one_kind_of_requests_keeps_the_others(tmp_path: Path) -> None:
+async def test_flood_of_one_kind_of_requests_keeps_the_others(tmp_path: Path, browser: Browser) -> None:
     body = """
       start().then(async () => {
         await request("ui/message", { role: "user", content: [{ type: "text", text: "first" }] });
@@ -257,7 +268,7 @@ async def test_flood_of_one_kind_of_requests_keeps_the_others(tmp_path: Path) ->
         show("out", "done");
       });
     """
-    async with connect(viewing(tmp_path, body), store="memory:") as app, app.open_view("go") as view:
+    async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
         await view.frame.get_by_text("done").wait_for()
         kinds = [request.kind for request in view.requests]
         messages: list[Any] = [request.params for request in view.requests if request.kind == "message"]
