@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 import pytest_asyncio
+from websockets.asyncio.server import ServerConnection, serve as serve_websocket
 
 from transports import CallTimeout, Disconnected, ProtocolError, Session, WebSocketTransport, connect
 from transports.errors import ConnectFailed, TooLarge
@@ -148,6 +150,25 @@ async def test_unknown_types_and_extra_fields_are_ignored_with_one_warning(
         for n in range(3):
             assert (await app.call("wire.unknown_type", {"value": n})).data == {"fault": "unknown_type", "value": n}
     assert caplog.text.count("unknown type") == 1
+
+
+async def test_many_long_unknown_types_are_one_short_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def flood(socket: ServerConnection) -> None:
+        async for text in socket:
+            request = json.loads(text)
+            for n in range(100):
+                await socket.send(json.dumps({"type": f"{n}" + "x" * 10_000, "timestamp": 0, "payload": None}))
+            if "id" in request:
+                answer = {"sessionId": "s", "app": {"name": "X"}, "capabilities": [], "success": True, "data": {}}
+                kind = f"{request['type']}-result"
+                await socket.send(json.dumps({"type": kind, "id": request["id"], "timestamp": 0, "payload": answer}))
+
+    async with serve_websocket(flood, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with connect(f"ws://127.0.0.1:{port}/", store="none:"):
+            pass
+    (warning,) = [record for record in caplog.records if "unknown type" in record.getMessage()]
+    assert len(warning.getMessage()) < 200
 
 
 async def test_a_slow_peer_is_waited_for(fixture: Fixture) -> None:

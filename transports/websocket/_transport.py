@@ -287,7 +287,7 @@ class WebSocketTransport(Transport):
         self._pending = PendingReplies()
         #: Events of the app and changes of the connection. ``None`` is the end.
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._unknown_types: set[str] = set()
+        self._has_unknown_types = False
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
 
@@ -455,9 +455,11 @@ class WebSocketTransport(Transport):
             logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
         elif message.type in ("notification", "progress", "elicitation/request"):
             self._events.put_nowait(message)
-        elif message.type not in self._unknown_types:
-            self._unknown_types.add(message.type)
-            logger.warning("ignored a message of the unknown type %r; more of them are ignored quietly", message.type)
+        elif not self._has_unknown_types:
+            self._has_unknown_types = True
+            logger.warning(
+                "ignored a message of the unknown type %r; more of them are ignored quietly", message.type[:80]
+            )
 
     def _refuse(self, data: bytes, reason: Exception) -> None:
         """Reject an unreadable message. The request that it answers fails now, not at its timeout."""
