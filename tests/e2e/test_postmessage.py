@@ -76,6 +76,17 @@ async def test_binary_input_arrives_as_a_buffer_of_any_size(embedded: Embedded, 
         assert received["sha256"] == hashlib.sha256(b"\x07" * (6 * MB)).hexdigest()
 
 
+async def test_messages_of_unknown_types_are_one_short_warning(
+    embedded: Embedded, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with embedded() as app:
+        script = "() => { for (let n = 0; n < 20; n += 1) parent.postMessage({ type: n + 'x'.repeat(10000) }, '*'); }"
+        await page_of(app).frames[-1].evaluate(script)
+        await app.call("file.list")
+    (warning,) = [record for record in caplog.records if "unknown type" in record.getMessage()]
+    assert len(warning.getMessage()) < 200
+
+
 @pytest.mark.parametrize("way", ["buffer", "blob"])
 async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
     fixture: Fixture, embedded: Embedded, way: str

@@ -87,6 +87,7 @@ class PostMessageTransport(PageTransport):
         self._harness_origin = ""
         self._origin = ""
         self._counts: Counter[str] = Counter()
+        self._has_unknown_types = False
         self._frame: Frame | None = None
         self._navigation: NavigationWatcher | None = None
         self._server_address = ServerAddress()
@@ -208,7 +209,11 @@ class PostMessageTransport(PageTransport):
         elif kind == "emitted":
             self._effects.on_emitted(payload)
         elif kind == "unknown":
-            logger.warning("ignored a message of the unknown type %r", str(payload)[:100])
+            if not self._has_unknown_types:
+                self._has_unknown_types = True
+                logger.warning(
+                    "ignored a message of the unknown type %r; more of them are ignored quietly", str(payload)[:80]
+                )
         else:
             super()._on_event(kind, payload)
 
