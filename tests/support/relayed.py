@@ -13,7 +13,9 @@ from typing import Any
 
 from transports.artifacts import ArtifactStore, open_store
 from transports.mcp._servers import Server
-from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
+from transports.surfaces.mcp.proxy._exchange import Shared
+from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
+from transports.surfaces.mcp.proxy._running import relay
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstream import open_upstream, server_of
 
@@ -106,7 +108,7 @@ async def relayed_to(server: Server, folder: Path, log: Path | None = None, **op
     async with open_store(folder / "store") as store, aclosing(await open_upstream(server)) as upstream:
         stats = Stats("large", log)
         client = Client(store, stats)
-        shared = shared_by(store, ProxyOptions(**options), stats)
+        shared = Shared(store, ProxyOptions(**options), stats, roots=None)
 
         async def chunks() -> AsyncIterator[bytes]:
             while chunk := await client.chunks.get():

@@ -12,9 +12,10 @@ from transports.artifacts import open_store
 from transports.errors import ProtocolError
 from transports.mcp._stdio import Ends, LineReader
 from transports.protocol._strict_json import MAX_JSON_DEPTH
-from transports.surfaces.mcp.proxy._exchange import Passed
+from transports.surfaces.mcp.proxy._exchange import Passed, Shared
 from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of
-from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
+from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
+from transports.surfaces.mcp.proxy._running import relay
 from transports.surfaces.mcp.proxy._stats import Stats
 
 _Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
@@ -190,7 +191,7 @@ def conversation(data: bytes) -> None:
 async def _converse(data: bytes) -> None:
     talk = _Talk(data)
     async with open_store("memory:") as store:
-        shared = shared_by(store, ProxyOptions(max_inline=200), Stats("fuzz"))
+        shared = Shared(store, ProxyOptions(max_inline=200), Stats("fuzz"), roots=None)
         try:
             async with asyncio.timeout(30):
                 await relay(talk, shared, talk.chunks(), talk.write)

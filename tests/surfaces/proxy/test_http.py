@@ -8,7 +8,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,9 @@ from tests.support.slow import slow_but
 from tests.surfaces.proxy.test_stdio import alive
 from transports.artifacts import open_store
 from transports.mcp._servers import HttpServer, Server
-from transports.surfaces.mcp.proxy._running import ProxyOptions, run_http
+from transports.surfaces.mcp.proxy._exchange import Shared
+from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
+from transports.surfaces.mcp.proxy._serving import serve_proxy
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstream import server_of
 
@@ -39,13 +41,12 @@ SDK = server_of([sys.executable, str(FOLDER / "both.py")])
 
 
 @asynccontextmanager
-async def served(folder: Path, server: Server, **options: Any) -> AsyncIterator[str]:
+async def served(folder: Path, server: Server, *, roots: Sequence[Path] = (), **options: Any) -> AsyncIterator[str]:
     """The address of a proxy for Ann and Bob."""
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with open_store(folder) as store:
-        running = asyncio.ensure_future(
-            run_http(server, store, ProxyOptions(**options), Stats("test"), ("127.0.0.1", 0), USERS, started.set_result)
-        )
+        shared = Shared(store, ProxyOptions(**options), Stats("test"), roots)
+        running = asyncio.ensure_future(serve_proxy(server, shared, ("127.0.0.1", 0), USERS, started.set_result))
         try:
             yield await started
         finally:

@@ -86,20 +86,25 @@ async def proxy(
             upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
         from ...artifacts._opening import sweeping  # late: all of this is imported while the server starts
         from ...routing._policy import ABP, named_preset
-        from ..mcp.proxy._running import ProxyOptions, run_http, run_stdio
+        from ..mcp.proxy._exchange import Shared
+        from ..mcp.proxy._rewriting import ProxyOptions
+        from ..mcp.proxy._running import run_stdio
         from ..mcp.proxy._stats import Stats, log_file
 
-        options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
+        options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews)
         counted = Stats(str(server), log_file())
         store = open_limited_store(output, ttl, limits, config=None)
         await stack.enter_async_context(store)
         await stack.enter_async_context(sweeping(store))
         try:
             if upstream is not None:
-                return await run_stdio(upstream, store, options, counted)
+                return await run_stdio(upstream, Shared(store, options, counted, roots=None))
             assert http is not None
             address, users = _address_and_users(http, token)
-            await run_http(server, store, options, counted, address, users, _print_address)
+            from ..mcp.proxy._serving import serve_proxy  # late: it needs the SDK
+
+            shared = Shared(store, options, counted, roots=roots or ())
+            await serve_proxy(server, shared, address, users, _print_address)
             return 0
         finally:
             if stats:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from ._messages import (
     read_message,
     result_message,
 )
-from ._rewriting import FIELDS, Caller, Rewriter, Rewritten
+from ._rewriting import FIELDS, Caller, ProxyOptions, Rewriter, Rewritten
 from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
@@ -106,14 +106,13 @@ class Facts:
 
 @dataclass(slots=True)
 class Shared:
-    """Common parts of all exchanges of a proxy. ``rewriter`` returns the one for a store, ``roots`` are the folders
-    from which files of clients may be read (``None``: all that a client shares), and ``reading`` bounds the artifacts
-    that are in memory."""
+    """Common parts of all exchanges of a proxy. ``roots`` are the folders from which files of clients may be read
+    (``None``: all that a client shares), and ``reading`` bounds the artifacts that are in memory."""
 
     store: ArtifactStore
-    rewriter: Callable[[ArtifactStore], Rewriter]
+    options: ProxyOptions
     stats: Stats
-    roots: Sequence[Path] | None = None
+    roots: Sequence[Path] | None
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     def exchange(self, scope: Scope | None = None, facts: Facts | None = None) -> Exchange:
@@ -125,7 +124,7 @@ class Shared:
         if scope is not None:
             readable = self.store.scoped(scope)
         owner = scope or Scope(session=secrets.token_urlsafe(12))
-        rewriter = self.rewriter(self.store.scoped(owner))
+        rewriter = Rewriter(self.store.scoped(owner), self.options)
         return Exchange(facts or Facts(), rewriter, readable, self)
 
 

@@ -19,7 +19,7 @@ from ....protocol.binary import BinaryData, Encoded
 from ....protocol.schema import fits_at
 from ....routing._guard import MIN_BYTES, clamp
 from ....routing._layers import match_fields
-from ....routing._policy import RoutingPolicy
+from ....routing._policy import ABP, RoutingPolicy
 from .._artifacts import ArtifactView
 from ._messages import LINKS_SINCE
 
@@ -80,32 +80,33 @@ class Caller:
         return not self.version or self.version >= LINKS_SINCE
 
 
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """Options of a proxy.
+
+    ``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has rules for files in undeclared
+    fields. With ``json_previews`` the preview of a long JSON text is JSON, too."""
+
+    max_inline: int = 64 * 1024
+    policy: RoutingPolicy = ABP
+    json_previews: bool = False
+
+
 class Rewriter:
-    """Replacement of values larger than ``max_inline`` bytes by links to artifacts of ``store``.
+    """Replacement of large values by links to artifacts of ``store``. Values are measured as they came, base64 as
+    base64."""
 
-    ``policy`` has rules for files in undeclared fields. With ``json_previews``, the preview of a JSON text is JSON and
-    nothing else. Values are measured as they came, base64 as base64."""
-
-    def __init__(
-        self,
-        store: ArtifactStore,
-        *,
-        max_inline: int,
-        policy: RoutingPolicy,
-        json_previews: bool = False,
-    ) -> None:
+    def __init__(self, store: ArtifactStore, options: ProxyOptions) -> None:
         self.store = store
+        self.options = options
         self.view = ArtifactView()
-        self.max_inline = max_inline
-        self.policy = policy
-        self.json_previews = json_previews
 
     async def rewrite(self, result: msgspec.Raw, caller: Caller) -> Rewritten | None:
         """Return the result of a tool, a prompt or ``resources/read`` with links in the place of large content;
         ``None`` if nothing is large. A value that cannot be stored stays as it is, with a warning.
 
         Raises ``ValueError`` for a result of another form."""
-        if len(result) <= self.max_inline:
+        if len(result) <= self.options.max_inline:
             return None
 
         rewriting = _Rewriting(self, caller)
@@ -121,7 +122,7 @@ class Rewriter:
             if "content" in fields:
                 fields["content"] = await rewriting.rewrite_blocks(fields["content"])
             structured = fields.get("structuredContent")
-            if structured is not None and len(structured) > self.max_inline:
+            if structured is not None and len(structured) > self.options.max_inline:
                 fields["structuredContent"], links = await rewriting.rewrite_structured(structured)
                 blocks = _ITEMS.decode(fields.get("content", b"[]"))
                 fields["content"] = _to_raw([*blocks, *links])
@@ -134,7 +135,7 @@ class _Rewriting:
 
     def __init__(self, rewriter: Rewriter, caller: Caller) -> None:
         self._rewriter = rewriter
-        self._limit = rewriter.max_inline
+        self._limit = rewriter.options.max_inline
         self._caller = caller
         self._refs: dict[str, ArtifactRef] = {}
         self._linked: set[str] = set()
@@ -366,7 +367,7 @@ class _Rewriting:
         refs.append(ref)
         clamped = await in_thread(clamp, cast("JSONValue", tree), self._preview_bytes())
         shown = encode_json(clamped).decode()
-        if self._rewriter.json_previews:
+        if self._rewriter.options.json_previews:
             return shown, refs
         return _preview(shown, _describe_shape(tree), ref), refs
 
@@ -397,7 +398,7 @@ class _Rewriting:
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
         """Return the files in a JSON tree by their places: those that the policy declares, and those it recognises."""
-        policy = self._rewriter.policy
+        policy = self._rewriter.options.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._caller.name))}
         for content in find(tree, heuristics=policy.search):
             if isinstance(content.binary, BinaryData) and isinstance(content.binary.content, bytes | Encoded):
@@ -405,7 +406,7 @@ class _Rewriting:
         return dict(islice(files.items(), _MAX_FILES))
 
     def _recognise_file(self, text: str) -> BinaryData | None:
-        search = self._rewriter.policy.search
+        search = self._rewriter.options.policy.search
         if search is None:
             return None
         return search.recognise(text)

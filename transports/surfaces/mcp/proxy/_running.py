@@ -1,90 +1,31 @@
-"""The proxy as a whole: its options, and the proxy over stdio for a client that starts it, or over HTTP."""
+"""The proxy over stdio, for a client that starts it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import select
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterable, Awaitable, Callable
 
 from ...._internal.tasks import cancel_and_wait
-from ....artifacts._base import ArtifactStore
 from ....artifacts._files import write_all
-from ....mcp._servers import Server
 from ....mcp._stdio import LineReader
-from ....routing._policy import ABP, RoutingPolicy
 from .._stdin import Stdin, exit_soon
 from ._duplex import Duplex
 from ._exchange import Passed, Shared
 from ._messages import MAX_BYTES
-from ._rewriting import Rewriter
-from ._stats import Stats
 from ._upstream import Upstream
 
-#: Default of the largest value in bytes that stays in an answer.
-MAX_INLINE = 64 * 1024
 
-
-@dataclass(frozen=True, slots=True)
-class ProxyOptions:
-    """Options of a proxy.
-
-    ``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has rules for files in undeclared
-    fields. With ``json_previews`` the preview of a long JSON text is JSON, too. ``roots`` are the folders from which
-    files of clients over HTTP may be read, if the client shares them."""
-
-    max_inline: int = MAX_INLINE
-    policy: RoutingPolicy = ABP
-    json_previews: bool = False
-    roots: Sequence[Path] = ()
-
-
-def shared_by(
-    store: ArtifactStore, options: ProxyOptions, stats: Stats, *, roots: Sequence[Path] | None = None
-) -> Shared:
-
-    def rewriter(scoped: ArtifactStore) -> Rewriter:
-        return Rewriter(
-            scoped,
-            max_inline=options.max_inline,
-            policy=options.policy,
-            json_previews=options.json_previews,
-        )
-
-    return Shared(store, rewriter, stats, roots)
-
-
-async def run_stdio(upstream: Upstream, store: ArtifactStore, options: ProxyOptions, stats: Stats) -> int:
+async def run_stdio(upstream: Upstream, shared: Shared) -> int:
     """Proxy for the client on stdin and stdout. Return the exit status of a server that has ended, otherwise 0."""
     stdout = _Stdout()
     try:
-        return await relay(upstream, shared_by(store, options, stats), Stdin(), stdout.write)
+        return await relay(upstream, shared, Stdin(), stdout.write)
     except BrokenPipeError:
         return 0  # the client has ended
     finally:
         exit_soon()
-
-
-async def run_http(
-    server: Server,
-    store: ArtifactStore,
-    options: ProxyOptions,
-    stats: Stats,
-    address: tuple[str, int],
-    users: Mapping[str, str],
-    on_started: Callable[[str], object] = lambda _: None,
-) -> None:
-    """Proxy for clients over HTTP until cancelled. The proxy listens on ``address``; ``users`` maps tokens to users.
-
-    Raises :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
-    from ._serving import serve_proxy  # late: it needs the SDK
-
-    try:
-        await serve_proxy(server, shared_by(store, options, stats, roots=options.roots), address, users, on_started)
-    finally:
-        stats.flush()
 
 
 async def relay(

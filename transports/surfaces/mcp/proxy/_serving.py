@@ -74,7 +74,7 @@ async def serve_proxy(
     on_started: Callable[[str], object],
 ) -> None:
     """Serve clients over HTTP until cancelled. Each needs a bearer token of ``users`` (token to user), and a ``Host``
-    and ``Origin`` of this machine or of ``address``.
+    and ``Origin`` of this machine or of ``address``. ``on_started`` is called with the URL.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     proxy: Endpoint
@@ -103,7 +103,10 @@ async def serve_proxy(
         )
 
     # Few sessions, since each has a process.
-    await serve_app(app, *address, on_started, proxy.running(), max_sessions=20)
+    try:
+        await serve_app(app, *address, on_started, proxy.running(), max_sessions=20)
+    finally:
+        shared.stats.flush()
 
 
 class _Sessions:
