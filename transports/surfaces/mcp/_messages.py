@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -51,8 +52,7 @@ class MessageCheck:
     """ASGI middleware that reads the body of a user's request, and refuses it with a JSON-RPC error: status 413 above
     ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message.
 
-    A body that is too large is read and dropped up to eight times its limit, since a client reads no response before it
-    has sent its request."""
+    A body that is too large is read and dropped up to eight times its limit."""
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, max_file_bytes: int) -> None:
         self._app = app
@@ -89,32 +89,44 @@ class MessageCheck:
         await self._app(scope, replay, send)
 
     async def _read_body(self, request: Request) -> bytes | Response:
-        """Return the body of a request, or the response to one that is too large or too slow."""
-        chunks: list[bytes] = []
-        size = 0
         counter = ValueCounter()
-        refusal: Response | None = None
-        try:
-            async for chunk in in_time(request.stream()):
-                size += len(chunk)
-                if refusal is not None:
-                    # Read on and drop the rest, so that the client can read the refusal.
-                    if size > 8 * self._max_bytes:
-                        break
-                elif size > self._max_bytes:
-                    refusal = JSONResponse(self._too_large, 413)
-                    chunks.clear()
-                elif counter.add(chunk) > MAX_REQUESTED:
-                    refusal = JSONResponse(_TOO_MANY, 413)
-                    chunks.clear()
-                else:
-                    chunks.append(chunk)
-        except TimeoutError:
-            return slow_response()
 
-        if refusal is not None:
-            return refusal
-        return b"".join(chunks)
+        def refuse(chunk: bytes, size: int) -> Response | None:
+            if size > self._max_bytes:
+                return JSONResponse(self._too_large, 413)
+            if counter.add(chunk) > MAX_REQUESTED:
+                return JSONResponse(_TOO_MANY, 413)
+            return None
+
+        return await read_request_body(request, refuse, max_dropped=8 * self._max_bytes)
+
+
+async def read_request_body(
+    request: Request, refuse: Callable[[bytes, int], Response | None], *, max_dropped: int
+) -> bytes | Response:
+    """Return the body of a request, or the response to one that is refused or too slow.
+
+    ``refuse`` is called with each chunk and the size of the body so far. A refused body is read and dropped up to the
+    size ``max_dropped``, since a client reads no response before it has sent its request."""
+    chunks: list[bytes] = []
+    size = 0
+    refusal: Response | None = None
+    try:
+        async for chunk in in_time(request.stream()):
+            size += len(chunk)
+            if refusal is None:
+                chunks.append(chunk)
+                refusal = refuse(chunk, size)
+                if refusal is not None:
+                    chunks.clear()
+            elif size > max_dropped:
+                break
+    except TimeoutError:
+        return slow_response()
+
+    if refusal is not None:
+        return refusal
+    return b"".join(chunks)
 
 
 def slow_response() -> Response:

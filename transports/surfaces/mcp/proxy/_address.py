@@ -16,7 +16,7 @@ from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._servers import HttpServer
 from ._duplex import Deliver
-from ._exchange import failure_message, failure_of
+from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
     MAX_BYTES,
     PROTOCOL_VERSION,
@@ -42,17 +42,7 @@ class _Described(msgspec.Struct):
 
 
 class _Call(msgspec.Struct):
-    name: str = ""
     arguments: dict[str, object] = {}
-
-
-class _Listed(msgspec.Struct):
-    name: str = ""
-    input_schema: dict[str, object] = msgspec.field(name="inputSchema", default_factory=dict)
-
-
-class _Tools(msgspec.Struct):
-    tools: list[_Listed] = []
 
 
 def http_client(server: HttpServer) -> httpx2.AsyncClient:
@@ -385,7 +375,7 @@ class AddressServer:
                 version = msgspec.json.decode(result, type=_Described).protocol_version
                 self._session[VERSION] = encode_header_value(version)
             elif method == "tools/list" and result:
-                for tool in msgspec.json.decode(result, type=_Tools).tools:
+                for tool in listed_tools(result):
                     places = x_mcp_header_map(tool.input_schema)
                     if places:
                         self._parameter_headers[tool.name] = places

@@ -36,9 +36,7 @@ ToClient: TypeAlias = Callable[[Passed], Awaitable[None]]
 
 
 class Duplex:
-    """Messages between a client and a server, each passed on as it came except for what ``exchange`` changes.
-
-    ``failed`` gets the error of a write to the client that no other task waits for."""
+    """Messages between a client and a server, each passed on as it came except for what ``exchange`` changes."""
 
     def __init__(self, exchange: Exchange, to_server: ToServer, to_client: ToClient) -> None:
         self._exchange = exchange
@@ -48,7 +46,8 @@ class Duplex:
         self._working: dict[Key, asyncio.Task[None]] = {}
         exchange.unsent = self._working.keys()
         self._last_message = asyncio.get_running_loop().time()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Gets the error of a write to the client that no other task waits for.
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def is_busy(self) -> bool:
@@ -94,9 +93,21 @@ class Duplex:
             if message.method != "notifications/cancelled" or not await self._cancel(message):
                 await self._to_server(message.raw)
 
-    async def from_server(self, line: bytes | Ends) -> None:
-        """Pass on a message of the server. Raises :class:`~transports.errors.ProtocolError` for an answer that cannot
-        be read, if its request is unknown."""
+    async def read_server(self, run: Callable[[Deliver], Awaitable[None]]) -> None:
+        """Pass on the messages of the server that ``run`` delivers, until it ends.
+
+        Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is unknown,
+        and the error of a client that cannot be written to."""
+        reading = asyncio.ensure_future(run(self._from_server))
+        try:
+            await asyncio.wait((reading, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            for ended in (reading, self._failed):
+                if ended.done():
+                    ended.result()
+        finally:
+            await cancel_and_wait((reading,))
+
+    async def _from_server(self, line: bytes | Ends) -> None:
         self._last_message = asyncio.get_running_loop().time()
         passed = await self._exchange.to_client(line)
         if passed is not None:
@@ -137,8 +148,8 @@ class Duplex:
 
     def _fail(self, error: BaseException) -> None:
         """End the connection, since a request cannot get its answer."""
-        if not self.failed.done():
-            self.failed.set_exception(failure_of(error))
+        if not self._failed.done():
+            self._failed.set_exception(failure_of(error))
 
     async def _answer_request(self, message: Message) -> None:
         answer = await self._exchange.answer(message)

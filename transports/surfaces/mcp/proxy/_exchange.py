@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,13 @@ _MAX_OPEN = 10_000
 _COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
 
 
-class _Tool(msgspec.Struct):
+class _ListedTool(msgspec.Struct):
     name: str
     input_schema: dict[str, object] = msgspec.field(name="inputSchema", default_factory=dict)
     output_schema: dict[str, object] | None = msgspec.field(name="outputSchema", default=None)
 
 
-class _Tools(msgspec.Struct):
+class _ToolList(msgspec.Struct):
     tools: list[msgspec.Raw] = []
 
 
@@ -85,7 +86,7 @@ class _Created(msgspec.Struct):
     task: _Task = msgspec.field(default_factory=_Task)
 
 
-_TOOL = msgspec.json.Decoder(_Tool)
+_TOOL = msgspec.json.Decoder(_ListedTool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,19 +374,17 @@ class Exchange:
             except Exception:  # the client must get the answer in any case
                 logger.exception("an answer to %s passes as it came", request.method)
 
-        is_counted = request.method in _COUNTED
-        tool = request.tool or request.method
-        if rewritten is None:
-            if is_counted:
-                size = await measure_answer(message.raw, message.envelope.result)
-                self._shared.stats.count(tool, size, size, 0)
-            return message.raw
+        raw = message.raw
+        files = 0
+        if rewritten is not None:
+            raw = result_message(bytes(message.envelope.id), rewritten.result)
+            files = rewritten.files
 
-        raw = result_message(bytes(message.envelope.id), rewritten.result)
-        if is_counted:
-            received = await measure_answer(message.raw, message.envelope.result)
-            sent = await measure_answer(raw, rewritten.result)
-            self._shared.stats.count(tool, received, sent, rewritten.files)
+        if request.method in _COUNTED:
+            received = sent = await measure_answer(message.raw, message.envelope.result)
+            if rewritten is not None:
+                sent = await measure_answer(raw, rewritten.result)
+            self._shared.stats.count(request.tool or request.method, received, sent, files)
         return raw
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
@@ -400,14 +399,19 @@ class Exchange:
                 self._learn_task(result, request)
                 return await self._rewriter.rewrite(result, self._caller_of(request))
             case "tasks/get":
-                # Since protocol 2026-07-28 it holds the result of the task.
-                fields = FIELDS.decode(result)
-                if "result" in fields:
-                    inner = await self._rewriter.rewrite(fields["result"], self._caller_of(request))
-                    if inner is not None:
-                        fields["result"] = msgspec.Raw(inner.result)
-                        return Rewritten(encode_json(fields), inner.files)
+                return await self._rewrite_task(result, self._caller_of(request))
         return None
+
+    async def _rewrite_task(self, task: msgspec.Raw, caller: Caller) -> Rewritten | None:
+        """Rewrite the result in a task, which it holds since protocol 2026-07-28 once it is completed."""
+        fields = FIELDS.decode(task)
+        if "result" not in fields:
+            return None
+        rewritten = await self._rewriter.rewrite(fields["result"], caller)
+        if rewritten is None:
+            return None
+        fields["result"] = msgspec.Raw(rewritten.result)
+        return Rewritten(encode_json(fields), rewritten.files)
 
     def _caller_of(self, request: _Request) -> Caller:
         tool = self.facts.tools.get(request.tool)
@@ -439,7 +443,7 @@ class Exchange:
         return Rewritten(encode_json(fields), 0)
 
     async def _learn_tools(self, result: msgspec.Raw) -> None:
-        for name, tool in (await in_thread(_tools_of, result)).items():
+        for name, tool in (await in_thread(_facts_about_tools, result)).items():
             if len(self.facts.tools) < MAX_CAPABILITIES or name in self.facts.tools:
                 self.facts.tools[name] = tool
 
@@ -461,16 +465,20 @@ def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
         entries.popitem(last=False)
 
 
-def _tools_of(result: msgspec.Raw) -> dict[str, _ToolFacts]:
-    """Return the facts about the tools that a result lists; tools of another form are left out."""
-    tools: dict[str, _ToolFacts] = {}
-    for raw in msgspec.json.decode(result, type=_Tools).tools:
-        try:
-            tool = _TOOL.decode(raw)
-        except ValueError:
-            continue
-        tools[tool.name] = _ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
+def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
+    """Return the tools that a result lists; tools of another form are left out. Raises ``ValueError`` for a result of
+    another form."""
+    tools: list[_ListedTool] = []
+    for raw in msgspec.json.decode(result, type=_ToolList).tools:
+        with suppress(ValueError):
+            tools.append(_TOOL.decode(raw))
     return tools
+
+
+def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
+    return {
+        tool.name: _ToolFacts(tool.output_schema, FileParams.of(tool.input_schema)) for tool in listed_tools(result)
+    }
 
 
 def failure_of(error: BaseException) -> ABPError | OSError:

@@ -9,6 +9,7 @@ import logging
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
 
 import httpx2
@@ -20,8 +21,7 @@ from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
-from ...shared._listening import in_time
-from .._messages import slow_response
+from .._messages import read_request_body
 from ._address import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
@@ -47,6 +47,35 @@ _NOT_RETURNED = frozenset(
         *("content-encoding", "set-cookie", "www-authenticate", "proxy-authenticate", "cache-control"),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """A request of a client. ``message`` is ``None`` if the body is empty, a batch, or something that the server
+    refuses."""
+
+    request: Request
+    user: str
+    exchange: Exchange
+    body: bytes
+    message: Message | None
+
+    @property
+    def session(self) -> str:
+        """Id of the session in the header; empty without one."""
+        return self.request.headers.get(SESSION, "")
+
+    @property
+    def raw_id(self) -> bytes:
+        """Id of the message in JSON; empty without one."""
+        if self.message is None:
+            return b""
+        return bytes(self.message.envelope.id)
+
+    def forget(self) -> None:
+        """Forget the message, to which the server has no answer."""
+        if self.message is not None and self.message.key is not None:
+            self.exchange.forget_request(self.message.key)
 
 
 class ReverseProxy:
@@ -82,41 +111,35 @@ class ReverseProxy:
             return refusal(404, "this session has ended; initialize again")
 
         exchange = self._exchange_of(request, user)
-        message: Message | None = None
         try:
             message = await read_message(body)
         except TooLarge as error:
             return refusal(413, error.message, code=error.code)
         except ProtocolError:
-            # No body, a batch, or something that the server refuses.
             if body[:1] == b"[":
                 await exchange.add_batch(body)
+            return await self._forward_while_connected(_Received(request, user, exchange, body, None))
 
-        if message is not None:
-            if message.is_answer and exchange.roots.take_answer(message):
-                return Response(status_code=202)
-            if message.method == "notifications/roots/list_changed":
-                exchange.roots.forget()
-
-        if message is not None and message.is_request:
+        if message.is_answer and exchange.roots.take_answer(message):
+            return Response(status_code=202)
+        if message.method == "notifications/roots/list_changed":
+            exchange.roots.forget()
+        if message.is_request:
             if exchange.is_for_proxy(message):
                 return stream_response(_answer_event(exchange, message))
             files = exchange.files_in(message)
             if files:
                 return stream_response(self._call_with_files(request, exchange, message, files))
             exchange.add_request(message)
+        return await self._forward_while_connected(_Received(request, user, exchange, body, message))
 
-        return await self._forward_while_connected(request, body, user, exchange, message)
-
-    async def _forward_while_connected(
-        self, request: Request, body: bytes, user: str, exchange: Exchange, message: Message | None
-    ) -> Response:
+    async def _forward_while_connected(self, received: _Received) -> Response:
         """Forward a request. If the client disconnects while it waits for an answer, cancel the request."""
-        forwarding = asyncio.ensure_future(self._forward(request, body, user, exchange, message))
-        disconnection = asyncio.ensure_future(_wait_for_disconnection(request))
-        expects_answer = request.method == "GET" or (message is not None and message.is_request)
+        forwarding = asyncio.ensure_future(self._forward(received))
+        disconnection = asyncio.ensure_future(_wait_for_disconnection(received.request))
+        has_request = received.message is not None and received.message.is_request
         try:
-            if expects_answer:
+            if has_request or received.request.method == "GET":
                 await asyncio.wait((forwarding, disconnection), return_when=asyncio.FIRST_COMPLETED)
                 if not forwarding.done():
                     return Response(status_code=408)
@@ -124,26 +147,23 @@ class ReverseProxy:
         finally:
             await cancel_and_wait((forwarding, disconnection))
 
-    async def _forward(
-        self, request: Request, body: bytes, user: str, exchange: Exchange, message: Message | None
-    ) -> Response:
+    async def _forward(self, received: _Received) -> Response:
         """Send a request to the server and return its response; 502 if the server cannot be reached."""
         try:
-            response = await self._send_upstream(request, body)
-            return await self._pass_response(response, request, user, exchange, message)
+            response = await self._send_upstream(received.request, received.body)
+            return await self._pass_response(response, received)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            if message is not None and message.key is not None:
-                exchange.forget_request(message.key)
+            received.forget()
             reason = unreachable(self._server, error).message
-            return _json_response(error_message(_raw_id_of(message), UNAVAILABLE, reason), 502)
+            return _json_response(error_message(received.raw_id, UNAVAILABLE, reason), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
         """Return the exchange of a request's session, or a new one for a request without a session."""
-        session = request.headers.get(SESSION, "")
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             # These clients have no sessions, and several of them may use the same ids at the same time.
             return self._shared.exchange(Scope(user=user), self._facts.setdefault(user, Facts()))
 
+        session = request.headers.get(SESSION, "")
         exchange = self._exchanges[user].get(session)
         if exchange is None:
             exchange = self._shared.exchange(Scope(user=user, session=session or None))
@@ -163,52 +183,54 @@ class ReverseProxy:
         upstream = self._client.build_request(request.method, self._server.url, headers=headers, content=body or None)
         return await self._client.send(upstream, stream=True)
 
-    async def _pass_response(
-        self, response: httpx2.Response, request: Request, user: str, exchange: Exchange, message: Message | None
-    ) -> Response:
+    async def _pass_response(self, response: httpx2.Response, received: _Received) -> Response:
         """Return the server's response as it goes to the client: its messages rewritten, without the headers that are
         for the proxy."""
-        self._track_session(response, request, user, exchange, message)
+        self._track_session(response, received)
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
 
         if response.status_code < 300 and is_event_stream(response):
             # The type may name another encoding, but events are UTF-8. The stream's response sets its own.
             headers.pop("content-type")
-            return stream_response(_rewrite_events(response, exchange, message), headers, response.status_code)
+            events = _rewrite_events(response, received.exchange, received.message)
+            return stream_response(events, headers, response.status_code)
 
-        raw_id = _raw_id_of(message)
         async with aclosing(response):
-            status = response.status_code
-            if status >= 300:
-                if message is not None and message.key is not None:
-                    exchange.forget_request(message.key)
-                is_about_client = 400 <= status < 600 and status not in (401, 407)
-                if not is_about_client:
-                    status = 502
-                return _json_response(await refusal_of(self._server, response, raw_id), status)
+            if response.status_code >= 300:
+                received.forget()
+                return await self._pass_refusal(response, received.raw_id)
             try:
                 body = await read_body(response)
             except TooLarge as error:
-                return _json_response(error_message(raw_id, UNAVAILABLE, error.message, {"code": error.code}))
+                answer = error_message(received.raw_id, UNAVAILABLE, error.message, {"code": error.code})
+                return _json_response(answer)
 
         if body.strip():
-            body = await _rewrite_message(body, exchange, message)
+            body = await _rewrite_message(body, received.exchange, received.raw_id)
         return Response(body, response.status_code, headers)
 
-    def _track_session(
-        self, response: httpx2.Response, request: Request, user: str, exchange: Exchange, message: Message | None
-    ) -> None:
+    async def _pass_refusal(self, response: httpx2.Response, raw_id: bytes) -> Response:
+        """Return the server's refusal. It has the status 502 if it is not about the client: a redirection, or a
+        refusal of the proxy's own credentials."""
+        status = response.status_code
+        is_about_client = 400 <= status < 600 and status not in (401, 407)
+        if not is_about_client:
+            status = 502
+        return _json_response(await refusal_of(self._server, response, raw_id), status)
+
+    def _track_session(self, response: httpx2.Response, received: _Received) -> None:
         """Remember the session that a handshake has opened, and its owner; forget one that the client ends."""
-        session = request.headers.get(SESSION, "")
+        user = received.user
         opened = response.headers.get(SESSION)
-        if message is not None and message.method == "initialize" and opened:
-            self._exchanges[user].pop(session, None)
-            self._remember_exchange(user, opened, exchange)
+        is_handshake = received.message is not None and received.message.method == "initialize"
+        if is_handshake and opened:
+            self._exchanges[user].pop(received.session, None)
+            self._remember_exchange(user, opened, received.exchange)
             self._owners[opened] = user
             while len(self._owners) > _MAX_SESSIONS:
                 self._owners.popitem(last=False)
-        if request.method == "DELETE":
-            self._exchanges[user].pop(session, None)
+        if received.request.method == "DELETE":
+            self._exchanges[user].pop(received.session, None)
 
     async def _call_with_files(
         self, request: Request, exchange: Exchange, message: Message, files: Mapping[Place, str]
@@ -241,7 +263,7 @@ class ReverseProxy:
                             yield chunk
                 else:
                     body = await read_body(response)
-                    yield event(await _rewrite_message(body, exchange, filled))
+                    yield event(await _rewrite_message(body, exchange, raw_id))
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             yield event(request_refusal(raw_id, unreachable(self._server, error)))
         except Exception as error:  # noqa: BLE001 - a request has one answer
@@ -268,32 +290,29 @@ async def _rewrite_events(
     response: httpx2.Response, exchange: Exchange, message: Message | None
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of a response, with their messages as they go to the client."""
+    raw_id = b"" if message is None else bytes(message.envelope.id)
     try:
         async with aclosing(response), aclosing(events_of(response)) as events:
             async for item in events:
                 raw = b""
                 if item.event == "message" and item.data:
-                    raw = await _rewrite_message(item.data.encode().replace(b"\n", b" "), exchange, message)
+                    raw = await _rewrite_message(item.data.encode().replace(b"\n", b" "), exchange, raw_id)
                 yield event(raw, event_id=item.id, retry=item.retry)
     except httpx2.SSEError as error:
         if message is not None and message.key is not None:
-            yield event(error_message(bytes(message.envelope.id), UNAVAILABLE, str(error)))
+            yield event(error_message(raw_id, UNAVAILABLE, str(error)))
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         # The client sees the end of the stream, and may resume it.
         logger.info("a stream broke: %s", type(error).__name__)
 
 
-async def _rewrite_message(raw: bytes, exchange: Exchange, message: Message | None) -> bytes:
-    """Return a message of the server, in the response to ``message``, as it goes to the client."""
+async def _rewrite_message(raw: bytes, exchange: Exchange, raw_id: bytes) -> bytes:
+    """Return a message of the server as it goes to the client, in the response to the request ``raw_id``."""
     try:
         passed = await exchange.to_client(raw)
     except ABPError as error:
-        return error_message(_raw_id_of(message), UNAVAILABLE, error.message, {"code": error.code})
+        return error_message(raw_id, UNAVAILABLE, error.message, {"code": error.code})
     return raw if passed is None else passed.raw
-
-
-def _raw_id_of(message: Message | None) -> bytes:
-    return b"" if message is None else bytes(message.envelope.id)
 
 
 def _json_response(body: bytes, status: int = 200) -> Response:
@@ -319,34 +338,24 @@ class Bodies:
 
     async def read(self, request: Request, user: str) -> bytes | Response:
         """Return the body of a request as one line, or the response to one that is too large or too slow."""
-        chunks: list[bytes] = []
-        received_bytes = counted_bytes = 0
-        refused: Response | None = None
-        try:
-            async for chunk in in_time(request.stream()):
-                received_bytes += len(chunk)
-                if refused is not None:
-                    # Read on and drop the rest: a client reads no response before it has sent its request.
-                    if received_bytes > 8 * MAX_BYTES:
-                        break
-                    continue
+        counted_bytes = 0
 
-                counted_bytes += len(chunk)
-                self._arriving[user] += len(chunk)
-                chunks.append(chunk)
-                refused = self._refuse_oversized(user, counted_bytes)
-                if refused is not None:
-                    chunks.clear()
-        except TimeoutError:
-            refused = slow_response()
+        def refuse(chunk: bytes, size: int) -> Response | None:
+            nonlocal counted_bytes
+            counted_bytes += len(chunk)
+            self._arriving[user] += len(chunk)
+            return self._refuse_oversized(user, size)
+
+        try:
+            body = await read_request_body(request, refuse, max_dropped=8 * MAX_BYTES)
         finally:
             self._arriving[user] -= counted_bytes
             if not self._arriving[user]:
                 del self._arriving[user]
 
-        if refused is not None:
-            return refused
-        return b"".join(chunks).replace(b"\n", b" ").replace(b"\r", b" ").strip()
+        if isinstance(body, Response):
+            return body
+        return body.replace(b"\n", b" ").replace(b"\r", b" ").strip()
 
     def _refuse_oversized(self, user: str, size: int) -> Response | None:
         """Return the response to a request of so many bytes so far if it is over a limit."""

@@ -37,13 +37,13 @@ async def relay(
     has ended by itself, otherwise 0."""
     duplex = Duplex(shared.exchange(), upstream.send, write)
     client = asyncio.ensure_future(_read_client(chunks, duplex))
-    server = asyncio.ensure_future(upstream.run(duplex.from_server))
+    server = asyncio.ensure_future(duplex.read_server(upstream.run))
     try:
-        await asyncio.wait((client, server, duplex.failed), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((client, server), return_when=asyncio.FIRST_COMPLETED)
         if client.done() and not client.exception():
             await _let_server_finish(duplex, upstream, server)
 
-        for ended in (client, server, duplex.failed):
+        for ended in (client, server):
             if ended.done():
                 ended.result()
         if server.done():
@@ -70,15 +70,14 @@ async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio
     minute."""
 
     async def wait_while(is_expected: Callable[[], bool]) -> None:
-        while is_expected() and not (server.done() or duplex.failed.done()):
-            await asyncio.wait((server, duplex.failed), timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
+        while is_expected() and not server.done():
+            await asyncio.wait((server,), timeout=0.05)
 
     await wait_while(lambda: duplex.is_preparing)
     upstream.close_input()
     max_silence = 60
     await wait_while(lambda: duplex.is_busy and duplex.silence < max_silence)
-    if not duplex.failed.done():
-        await asyncio.wait((server,), timeout=upstream.grace)
+    await asyncio.wait((server,), timeout=upstream.grace)
 
 
 class _Stdout:

@@ -7,11 +7,12 @@ import itertools
 import logging
 import secrets
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Protocol
 
+import anyio
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.transport_security import TransportSecurityMiddleware
@@ -117,9 +118,10 @@ class _Sessions:
         self._server = server
         self._shared = shared
         self._bodies = Bodies()
-        self._sessions: dict[tuple[str, str], Session] = {}
-        #: Sessions for clients without a handshake, by user. They may still be starting.
-        self._by_user: dict[str, asyncio.Task[Session]] = {}
+        #: Sessions by user and name. The name is ``None`` for the session of all clients without a handshake.
+        self._sessions: dict[tuple[str, str | None], Session] = {}
+        #: Held while the session of a user's clients without a handshake is started.
+        self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -129,16 +131,11 @@ class _Sessions:
         try:
             yield
         finally:
-            await cancel_and_wait((ending, *self._by_user.values()))
-            for session in (*self._sessions.values(), *self._user_sessions().values()):
-                spawn(session.aclose(), self._closing)
+            await cancel_and_wait((ending,))
+            for user, name in list(self._sessions):
+                self._end_session(user, name)
             if self._closing:
                 await asyncio.wait(self._closing)
-
-    def _user_sessions(self) -> dict[str, Session]:
-        """Return the started sessions for clients without a handshake, by user."""
-        sessions = {user: _started_session(task) for user, task in self._by_user.items()}
-        return {user: session for user, session in sessions.items() if session is not None}
 
     async def _end_idle(self) -> None:
         """End sessions whose server has ended, or that had no request for half an hour, until cancelled."""
@@ -146,23 +143,26 @@ class _Sessions:
             await asyncio.sleep(60)
             oldest_use = time.monotonic() - 30 * 60
 
-            for key, session in list(self._sessions.items()):
-                if session.is_over(oldest_use):
-                    del self._sessions[key]
-                    spawn(session.aclose(), self._closing)
-            for user, session in self._user_sessions().items():
-                if session.is_over(oldest_use):
-                    del self._by_user[user]
-                    spawn(session.aclose(), self._closing)
+            for (user, name), session in list(self._sessions.items()):
+                if not session.is_alive or (session.is_idle and session.used < oldest_use):
+                    self._end_session(user, name)
+
+    def _live_session(self, user: str, name: str | None) -> Session | None:
+        """Return a session, or ``None`` if there is none or its server has ended."""
+        session = self._sessions.get((user, name))
+        if session is not None and not session.is_alive:
+            self._end_session(user, name)
+            return None
+        return session
+
+    def _end_session(self, user: str, name: str | None) -> None:
+        spawn(self._sessions.pop((user, name)).aclose(), self._closing)
 
     async def serve(self, request: Request, user: str) -> Response:
         """Answer a request: GET listens, DELETE ends a session, and POST sends a message."""
         has_handshake = request.headers.get(VERSION) not in STATELESS_VERSIONS
         name = request.headers.get(SESSION, "")
-        session = self._sessions.get((user, name))
-        if session is not None and not session.is_alive:
-            spawn(self._sessions.pop((user, name)).aclose(), self._closing)
-            session = None
+        session = self._live_session(user, name)
 
         if not has_handshake and request.method != "POST":
             return refusal(405, "only POST")
@@ -171,7 +171,7 @@ class _Sessions:
 
         if request.method == "DELETE":
             if session is not None:
-                spawn(self._sessions.pop((user, name)).aclose(), self._closing)
+                self._end_session(user, name)
             return Response(status_code=200)
 
         if request.method == "GET":
@@ -217,28 +217,13 @@ class _Sessions:
         if not message.is_request:
             return Response(status_code=202)
 
-        task = self._by_user.get(user)
-        if task is not None and task.done():
-            started = _started_session(task)
-            if started is None:
-                task = None
-            elif not started.is_alive:
-                spawn(started.aclose(), self._closing)
-                task = None
-        if task is None:
-            exchange = self._shared.exchange(Scope(user=user))
-            task = asyncio.ensure_future(Session.start(self._server, exchange, is_shared=True))
-            self._by_user[user] = task
-
-        session = await asyncio.shield(task)
+        async with self._starting[user]:
+            session = self._live_session(user, None)
+            if session is None:
+                exchange = self._shared.exchange(Scope(user=user))
+                session = await Session.start(self._server, exchange, is_shared=True)
+                self._sessions[user, None] = session
         return stream_response(_answer_events(session, message))
-
-
-def _started_session(task: asyncio.Task[Session]) -> Session | None:
-    """Return the session that a task has started; ``None`` if it is still starting it, or has failed."""
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return None
-    return task.result()
 
 
 async def _answer_events(session: Session, message: Message) -> AsyncGenerator[bytes, None]:
@@ -261,39 +246,25 @@ class _Stream:
     """Messages for one response. A client that takes none for a minute is cut off."""
 
     def __init__(self) -> None:
-        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._ended = False
+        max_waiting = 4
+        self._sender, self.messages = anyio.create_memory_object_stream[bytes](max_waiting)
 
     async def write(self, raw: bytes) -> None:
         """Wait until there is room for a message, and add it. Do nothing if the client has gone."""
         try:
-            async with asyncio.timeout(60):
-                await self._has_room.wait()
-        except TimeoutError:
+            with anyio.fail_after(60):
+                await self._sender.send(raw)
+        except (TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             self.end()
-        if self._ended:
-            return
-        self._messages.put_nowait(raw)
-        max_messages = 4
-        if self._messages.qsize() >= max_messages:
-            self._has_room.clear()
 
     def end(self) -> None:
         """End the response after the messages that were added."""
-        self._ended = True
-        self._has_room.set()
-        self._messages.put_nowait(None)
+        self._sender.close()
 
-    async def messages(self) -> AsyncGenerator[bytes, None]:
-        try:
-            while (raw := await self._messages.get()) is not None:
-                self._has_room.set()
-                yield raw
-        finally:
-            self._ended = True
-            self._has_room.set()
+    def close(self) -> None:
+        """Drop the messages that were not taken, since the client has gone."""
+        self._sender.close()
+        self.messages.close()
 
 
 class Session:
@@ -326,10 +297,6 @@ class Session:
     def is_idle(self) -> bool:
         return not self._streams and self._listener is None
 
-    def is_over(self, oldest_use: float) -> bool:
-        """Return whether the server has ended, or the session is idle and was last used before ``oldest_use``."""
-        return not self.is_alive or (self.is_idle and self.used < oldest_use)
-
     async def send(self, message: Message) -> None:
         self.used = time.monotonic()
         await self._duplex.pass_on(message)
@@ -353,18 +320,18 @@ class Session:
             if not self.is_alive:
                 stream.end()
             await self._duplex.pass_on(message)
-            async with aclosing(stream.messages()) as messages:
-                async for raw in messages:
-                    answered = message.key not in self._streams
-                    if client_ids:
-                        raw = _with_client_ids(raw, client_ids)
-                    yield raw
+            async for raw in stream.messages:
+                answered = message.key not in self._streams
+                if client_ids:
+                    raw = _with_client_ids(raw, client_ids)
+                yield raw
 
             if not answered and not self.is_alive:
                 raw_id = client_ids.get(message.key, message.envelope.id)
                 yield error_message(bytes(raw_id), UNAVAILABLE, self._process.reason())
                 answered = True
         finally:
+            stream.close()
             if self._streams.get(message.key) is stream:
                 del self._streams[message.key]
                 if self._is_shared and not answered:
@@ -387,10 +354,10 @@ class Session:
         try:
             while self._unheard:
                 yield self._unheard.popleft()
-            async with aclosing(stream.messages()) as messages:
-                async for raw in messages:
-                    yield raw
+            async for raw in stream.messages:
+                yield raw
         finally:
+            stream.close()
             if self._listener is stream:
                 self._listener = None
             self.used = time.monotonic()
@@ -403,18 +370,13 @@ class Session:
     async def _relay(self) -> None:
         """Pass on the messages of the server until it ends or the client cannot be written to; then end all
         responses."""
-        reading = asyncio.ensure_future(self._process.run(self._duplex.from_server))
         try:
-            await asyncio.wait((reading, self._duplex.failed), return_when=asyncio.FIRST_COMPLETED)
-            for ended in (reading, self._duplex.failed):
-                if ended.done():
-                    ended.result()
+            await self._duplex.read_server(self._process.run)
         except ProtocolError as error:
             logger.warning("%s", error.message)
         except Exception:
             logger.exception("a session has ended")
         finally:
-            await cancel_and_wait((reading,))
             # After the end of this task, when `is_alive` is false.
             asyncio.get_running_loop().call_soon(self._end_streams)
 
