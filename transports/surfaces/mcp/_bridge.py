@@ -233,22 +233,14 @@ class Bridge:
         user = self._registered(ctx)
         connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
+        tool = self._find_tool(user, params.name)
         tools = Tools(user, self.options, ctx, params, self._view, reporter)
-
-        fixed_tool = self._fixed_tools.get(params.name)
-        by_name: dict[str, CapabilityTool] = {}
-        if fixed_tool is None:
-            by_name = capability_tools(user.apps, files=self.options.enable_file_tools)
-            if params.name not in by_name or not self.options.shows(*by_name[params.name].names):
-                raise self._unknown_tool(params.name, by_name)
-        elif not self.options.shows(params.name):
-            raise self._unknown_tool(params.name, by_name)
 
         try:
             require_scopes(user, self.options, params.name, arguments)
-            if fixed_tool is None:
-                return await tools.capability(by_name[params.name], arguments)
-            arguments = tool_arguments(params.name, fixed_tool.input_schema, arguments)
+            if isinstance(tool, CapabilityTool):
+                return await tools.capability(tool, arguments)
+            arguments = tool_arguments(params.name, tool.input_schema, arguments)
             if connect_problem and not user.apps and params.name in ("abp_call", "abp_status"):
                 raise UsageError(connect_problem, code="NOT_INITIALIZED")
             return await tools.fixed(params.name, arguments)
@@ -262,6 +254,20 @@ class Bridge:
             return error_result(unexpected, self.options.max_answer_bytes, self._view)
         finally:
             user.touch()
+
+    def _find_tool(self, user: User, name: str) -> Tool | CapabilityTool:
+        """Return a visible tool. Raises :class:`MCPError` for one that is unknown or hidden."""
+        fixed_tool = self._fixed_tools.get(name)
+        if fixed_tool is not None:
+            if self.options.shows(name):
+                return fixed_tool
+            raise self._unknown_tool(name, {})
+
+        by_name = capability_tools(user.apps, files=self.options.enable_file_tools)
+        tool = by_name.get(name)
+        if tool is None or not self.options.shows(*tool.names):
+            raise self._unknown_tool(name, by_name)
+        return tool
 
     def _unknown_tool(self, name: str, by_name: Mapping[str, CapabilityTool]) -> MCPError:
         """Return the error for a tool that is unknown or hidden, with the visible tools of similar names."""
@@ -526,16 +532,13 @@ def _observe(server: Server[None]) -> None:
 
     async def measure(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Add attributes to the SDK's span, and record the duration of the request."""
-        attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
-        labels = {**attributes, "mcp.method.name": OTHER}
-        # The name of an unknown method may be any text, and is not recorded.
-        get_handler = server.get_notification_handler if ctx.request_id is None else server.get_request_handler
-        if ctx.method in ("initialize", "notifications/initialized") or get_handler(ctx.method) is not None:
-            labels["mcp.method.name"] = ctx.method
+        transport = {"network.transport": "pipe" if ctx.request is None else "tcp"}
+        labels = {**transport, "mcp.method.name": _recorded_method(server, ctx)}
         session = connection_key(ctx)
         if session:
-            attributes["mcp.session.id"] = session
-        annotate(attributes)
+            annotate({**transport, "mcp.session.id": session})
+        else:
+            annotate(transport)
 
         started = time.perf_counter()
         result: HandlerResult = None
@@ -549,7 +552,9 @@ def _observe(server: Server[None]) -> None:
             labels["error.type"] = error_type(error)
             raise
         except Exception as error:
-            kind = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
+            kind = error_type(error)
+            if isinstance(error, MCPError):
+                kind = str(error.error.code)
             labels["error.type"] = kind
             if not is_tracing():
                 raise
@@ -557,13 +562,32 @@ def _observe(server: Server[None]) -> None:
             return _Failed(error)
         finally:
             if ctx.method == "tools/call":
-                # An unknown tool's name may be any text, and is not recorded. It raises, so there is no result.
-                labels["gen_ai.tool.name"] = OTHER
-                if result is not None and ctx.params and isinstance(ctx.params.get("name"), str):
-                    labels["gen_ai.tool.name"] = ctx.params["name"]
+                labels["gen_ai.tool.name"] = _recorded_tool(ctx, result)
             record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
 
     use_global_providers()
     # The SDK's span is between them, at 1.
     server.middleware.insert(0, continue_client_trace)
     server.middleware.insert(2, measure)
+
+
+def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> str:
+    """Return the method of a request or notification. The name of an unknown method may be any text, and is not
+    recorded."""
+    if ctx.request_id is None:
+        handler = server.get_notification_handler(ctx.method)
+    else:
+        handler = server.get_request_handler(ctx.method)
+    is_handled_by_sdk = ctx.method in ("initialize", "notifications/initialized")
+    if handler is None and not is_handled_by_sdk:
+        return OTHER
+    return ctx.method
+
+
+def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> str:
+    """Return the tool of a call. An unknown tool's name may be any text, and is not recorded: its call raises, so there
+    is no result."""
+    name = (ctx.params or {}).get("name")
+    if result is None or not isinstance(name, str):
+        return OTHER
+    return name

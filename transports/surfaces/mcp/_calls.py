@@ -286,18 +286,7 @@ class ToolCall:
                 if self.question is not None and self._asking is None:
                     self._asking = begin(self._ask_client(ctx, self.question))
 
-                next_question = asyncio.ensure_future(self._asked.wait())
-                event = self._asking or next_question
-                seconds_left = None
-                if not self._asking and deadline < math.inf:
-                    seconds_left = max(deadline - time.monotonic(), 0)
-                try:
-                    await asyncio.wait((self.task, event), return_when=asyncio.FIRST_COMPLETED, timeout=seconds_left)
-                finally:
-                    next_question.cancel()
-
-                is_timed_out = not event.done() and not self.task.done()
-                if is_timed_out:
+                if not await self._wait_for_event(deadline):
                     break
             return None
         except asyncio.CancelledError:
@@ -310,6 +299,24 @@ class ToolCall:
             if self._reporter is reporter:
                 self._reporter = None
                 self.ctx = None if self.detached else ctx
+
+    async def _wait_for_event(self, deadline: float) -> bool:
+        """Wait until the call ends, the app asks a question, or the user has answered one. Return ``False`` at the
+        deadline, which does not count while the user is being asked."""
+        if self._asking is not None:
+            await asyncio.wait((self.task, self._asking), return_when=asyncio.FIRST_COMPLETED)
+            return True
+
+        seconds_left = None
+        if deadline < math.inf:
+            seconds_left = max(deadline - time.monotonic(), 0)
+        next_question = asyncio.ensure_future(self._asked.wait())
+        try:
+            events = (self.task, next_question)
+            ended, _ = await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED, timeout=seconds_left)
+        finally:
+            next_question.cancel()
+        return bool(ended)
 
     async def _ask_client(self, ctx: Context, question: Question) -> None:
         """Ask a client with a handshake, and answer the question with its response. An error selects the default

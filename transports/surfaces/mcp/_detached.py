@@ -35,7 +35,7 @@ from ..shared._activity import CallRecord, call_record
 from ..shared._apps import App, listed_in
 from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ._artifacts import ArtifactView
-from ._calls import TASKS, Context, ProgressReporter, Question, ToolCall, is_modern
+from ._calls import TASKS, Context, ProgressReporter, ToolCall, is_modern
 from ._options import Options
 from ._results import error_result, text_result
 from ._users import User
@@ -108,20 +108,19 @@ class DetachedTools:
         """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
         call = str(arguments["call"])
         wait = float(arguments.get("wait", 20))
-        live = self._user.calls.live(call, self._scope)
         latest_progress = None
-        if live is not None and isinstance(live.pending, ToolCall):
-            pending = live.pending
+        running = _running_call(self._user, call)
+        if running is not None:
             if params.request_state is not None:
-                pending.answer_with(params.input_responses)
-            question = await pending.wait(ctx, reporter, wait)
-            if isinstance(question, Question):
+                running.answer_with(params.input_responses)
+            question = await running.wait(ctx, reporter, wait)
+            if question is not None:
                 return InputRequiredResult(
                     input_requests={question.key: question.client_request.request()}, request_state=f"call {call}"
                 )
-            latest_progress = pending.latest
+            latest_progress = running.latest
             # A call that has ended has its result soon, once that is written.
-            wait = 10.0 if pending.task.done() else 0.0
+            wait = 10.0 if running.task.done() else 0.0
 
         kept_call = await self._user.calls.get(call, self._scope, wait=wait)
         if latest_progress is not None:
@@ -138,6 +137,14 @@ class DetachedTools:
         """Return the newest calls, newest first, for `abp_status`."""
         records = await self._user.calls.calls(self._scope, 20)
         return [_call_document(record) for record in reversed(records)]
+
+
+def _running_call(user: User, call: str) -> ToolCall | None:
+    """Return a call of a user that runs in this bridge; ``None`` for any other, such as one that the gallery runs."""
+    live = user.calls.live(call, user.store.scope)
+    if live is None or not isinstance(live.pending, ToolCall):
+        return None
+    return live.pending
 
 
 def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
@@ -218,14 +225,14 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     async def get(ctx: Context, params: _TaskParams) -> dict[str, Any]:
         """Answer ``tasks/get``: the status of a call, with its question or its result."""
         user = require_user(ctx)
-        live = user.calls.live(params.task_id, user.store.scope)
-        if live is not None and isinstance(live.pending, ToolCall) and live.pending.question is not None:
-            question = live.pending.question
-            request = question.client_request.request().model_dump(by_alias=True, mode="json", exclude_none=True)
-            return {**_task_fields(live.record), "status": "input_required", "inputRequests": {question.key: request}}
-
         call = await _existing_call(user.calls.get(params.task_id, user.store.scope))
         task = _task_fields(call.record)
+        running = _running_call(user, params.task_id)
+        if running is not None and running.question is not None:
+            question = running.question
+            request = question.client_request.request().model_dump(by_alias=True, mode="json", exclude_none=True)
+            return {**task, "status": "input_required", "inputRequests": {question.key: request}}
+
         if not call.record.status.final:
             return {**task, "status": "working"}
         if call.record.status is CallStatus.CANCELLED:
@@ -244,9 +251,9 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     async def update(ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
         user = require_user(ctx)
         await _existing_call(user.calls.get(params.task_id, user.store.scope))
-        live = user.calls.live(params.task_id, user.store.scope)
-        if live is not None and isinstance(live.pending, ToolCall):
-            live.pending.answer_with(params.input_responses)
+        running = _running_call(user, params.task_id)
+        if running is not None:
+            running.answer_with(params.input_responses)
         return {}
 
     async def cancel(ctx: Context, params: _TaskParams) -> dict[str, Any]:

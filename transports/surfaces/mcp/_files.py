@@ -10,6 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -195,21 +196,22 @@ class ArtifactTools:
             text = f"Written: {written} ({ref.size_bytes:,} bytes)"
             return text_result(text, document, self._options.max_answer_bytes)
 
-        async def read_content(offset: int, length: int) -> bytes:
-            return await self._store.get(ref, offset=offset, length=length)
-
-        async def read_pdf_text(offset: int, length: int) -> bytes:
-            return pdf_text[offset:][:length]
-
-        read_range: ReadRange = read_content
+        read_range: ReadRange = partial(self._read_stored, ref)
         if arguments.get("text"):
             pdf_text = (await document_text(ref, self._store)).encode()
             ref = replace(ref, mime_type="text/plain", size_bytes=len(pdf_text))
-            read_range = read_pdf_text
+            read_range = partial(_read_bytes, pdf_text)
 
         offset = arguments.get("offset", 0)
         length = arguments.get("length")
         return await _read_slice(ref, read_range, offset, length, self._options.max_answer_bytes, self._view)
+
+    async def _read_stored(self, ref: ArtifactRef, offset: int, length: int) -> bytes:
+        return await self._store.get(ref, offset=offset, length=length)
+
+
+async def _read_bytes(data: bytes, offset: int, length: int) -> bytes:
+    return data[offset:][:length]
 
 
 async def _read_slice(

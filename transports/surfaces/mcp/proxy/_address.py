@@ -289,19 +289,27 @@ class AddressServer:
                 raise
             logger.info("a stream of %s broke: %s", self._server, unreachable(self._server, error).message)
 
-        failed_attempts = 0
-        while position.last_id and waiting.key is not None and not waiting.answered and failed_attempts < 5:
-            failed_attempts += 1
-            await asyncio.sleep(position.delay(failed_attempts))
+        if waiting.key is not None:
+            await self._resume_stream(position, waiting)
+
+    async def _resume_stream(self, position: _Position, waiting: _Waiting) -> None:
+        """Ask for the events after the last one, until the request is answered. Five attempts in a row without an event
+        are the last."""
+        max_failures = 5
+        failures = 0
+        while position.last_id and not waiting.answered and failures < max_failures:
+            failures += 1
+            await asyncio.sleep(position.delay(failures))
+
             last_id = position.last_id
             headers = self._resume_headers(last_id)
             with suppress(httpx2.HTTPError, httpx2.StreamError):
-                async with self._client.stream("GET", self._server.url, headers=headers) as resumed:
-                    if resumed.status_code >= 300:
+                async with self._client.stream("GET", self._server.url, headers=headers) as response:
+                    if response.status_code >= 300:
                         return
-                    await self._read_events(resumed, position, waiting)
+                    await self._read_events(response, position, waiting)
             if position.last_id != last_id:
-                failed_attempts = 0
+                failures = 0
 
     def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
         """Return the headers of a request for the events after ``last_id``, as bytes, since ids need not be ASCII."""

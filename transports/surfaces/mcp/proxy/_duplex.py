@@ -84,14 +84,14 @@ class Duplex:
         """Pass on a message of the client, or answer it if it is for the proxy."""
         if message.is_request:
             await self._pass_request(message)
-        elif message.is_answer:
-            if not self._exchange.roots.take_answer(message):
-                await self._to_server(message.raw)
-        else:
-            if message.method == "notifications/roots/list_changed":
-                self._exchange.roots.forget()
-            if message.method != "notifications/cancelled" or not await self._cancel(message):
-                await self._to_server(message.raw)
+            return
+        if message.is_answer and self._exchange.roots.take_answer(message):
+            return
+        if message.method == "notifications/roots/list_changed":
+            self._exchange.roots.forget()
+        if message.method == "notifications/cancelled" and await self._cancel(message):
+            return
+        await self._to_server(message.raw)
 
     async def read_server(self, run: Callable[[Deliver], Awaitable[None]]) -> None:
         """Pass on the messages of the server that ``run`` delivers, until it ends.

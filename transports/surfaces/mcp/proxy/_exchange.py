@@ -28,6 +28,7 @@ from ....protocol._strict_json import encode_json
 from .._artifacts import TEMPLATE, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (
+    FIELDS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     MAX_BYTES,
@@ -42,8 +43,9 @@ from ._messages import (
     read_batch,
     read_message,
     result_message,
+    to_raw,
 )
-from ._rewriting import FIELDS, Caller, ProxyOptions, Rewriter, Rewritten
+from ._rewriting import Caller, ProxyOptions, Rewriter, Rewritten
 from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
@@ -334,14 +336,16 @@ class Exchange:
 
         Raises :class:`~transports.errors.ProtocolError` if the request is unknown."""
         key = key_or_none(ends.identity)
-        if key not in self._open and ends.has_method:
-            logger.warning("a message of the server is dropped: %s", error.message)
-            return None
-        if key not in self._open and len(self._open) == 1:
+        if key not in self._open:
+            if ends.has_method:
+                logger.warning("a message of the server is dropped: %s", error.message)
+                return None
+            if len(self._open) != 1:
+                message = f"an answer of the server cannot be read, and its request is unknown: {error.message}"
+                raise ProtocolError(message)
             # The id may be in the part that is lost, but only one request can be meant.
             (key,) = self._open
-        if key is None or key not in self._open:
-            raise ProtocolError(f"an answer of the server cannot be read, and its request is unknown: {error.message}")
+        assert key is not None
 
         self.forget_request(key)
         raw_id = ends.identity
@@ -439,7 +443,7 @@ class Exchange:
         self.facts.has_resources = "resources" in capabilities
         if self.facts.has_resources:
             return None
-        fields["capabilities"] = msgspec.Raw(encode_json({**capabilities, "resources": {}}))
+        fields["capabilities"] = to_raw({**capabilities, "resources": {}})
         return Rewritten(encode_json(fields), 0)
 
     async def _learn_tools(self, result: msgspec.Raw) -> None:

@@ -25,8 +25,7 @@ from ....errors import TooLarge, UsageError
 from ....protocol._find_content import Place, field_of, replace
 from ....protocol._media import OCTET_STREAM
 from ....protocol._strict_json import encode_json
-from ._messages import Key, Message
-from ._rewriting import FIELDS, fields_of
+from ._messages import FIELDS, Key, Message, fields_of, to_raw
 
 #: Most parts of one schema that are looked at, and their depth.
 _MAX_PARTS, _MAX_DEPTH = 1000, 8
@@ -217,8 +216,8 @@ def _with_argument_values(message: Message, values: Mapping[Place, object]) -> b
     fields = fields_of(message.raw)
     params = FIELDS.decode(fields["params"])
     arguments = replace(msgspec.json.decode(params["arguments"]), values)
-    params["arguments"] = msgspec.Raw(encode_json(arguments))
-    fields["params"] = msgspec.Raw(encode_json(params))
+    params["arguments"] = to_raw(arguments)
+    fields["params"] = to_raw(params)
     return encode_json(fields)
 
 

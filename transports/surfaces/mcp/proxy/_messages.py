@@ -153,6 +153,37 @@ def over_limit(limit: int, unit: str) -> TooLarge:
     return TooLarge(f"the message has more than {limit:,} {unit}, which is the limit; ask for less")
 
 
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+#: The fields of a JSON object, each as it is written.
+Fields: TypeAlias = "dict[str, msgspec.Raw]"
+FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def fields_of(raw: bytes | msgspec.Raw) -> Fields:
+    """Return the fields of a JSON object. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but an
+    object."""
+    try:
+        return FIELDS.decode(raw)
+    except ValueError:
+        return FIELDS.decode(without_half_pairs(bytes(raw)))
+
+
+def fields_in(fields: Fields, name: str) -> Fields:
+    """Return the fields of a member that is an object; none for any other member."""
+    try:
+        return FIELDS.decode(fields[name])
+    except (KeyError, ValueError):
+        return {}
+
+
+def to_raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(encode_json(value))
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
 def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
     """Return the key of an id in JSON; ``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
     json_id = bytes(raw_id)

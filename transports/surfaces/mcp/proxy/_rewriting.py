@@ -14,14 +14,14 @@ from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import ArtifactRef
 from ....errors import ABPError, BadEncoding, ProtocolError, StoreError
 from ....protocol._find_content import Place, block_content, field_of, filename_of, find, replace
-from ....protocol._strict_json import JSONValue, decode_json, encode_json, without_half_pairs
+from ....protocol._strict_json import JSONValue, decode_json, encode_json
 from ....protocol.binary import BinaryData, Encoded
 from ....protocol.schema import fits_at
 from ....routing._guard import MIN_BYTES, clamp
 from ....routing._layers import match_fields
 from ....routing._policy import ABP, RoutingPolicy
 from .._artifacts import ArtifactView
-from ._messages import LINKS_SINCE
+from ._messages import FIELDS, LINKS_SINCE, Fields, to_raw
 
 #: Head of the names of the proxy's fields in ``_meta``.
 META = "abp-transports/"
@@ -34,8 +34,6 @@ _MAX_FILES = 100
 #: Placeholder for a link, to check whether a schema allows one.
 _PLACEHOLDER = "artifact://tool_0123456789ab (application/octet-stream, 1,000,000 bytes)"
 
-Fields = dict[str, msgspec.Raw]
-FIELDS = msgspec.json.Decoder(Fields)
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -44,16 +42,6 @@ class _Kind(msgspec.Struct):
 
 
 _KIND = msgspec.json.Decoder(_Kind)
-
-
-def fields_of(raw: bytes | msgspec.Raw) -> Fields:
-    """Return the fields of a JSON object, each value as raw JSON. Lone surrogates become U+FFFD.
-
-    Raises ``ValueError`` for anything but an object."""
-    try:
-        return FIELDS.decode(raw)
-    except ValueError:
-        return FIELDS.decode(without_half_pairs(bytes(raw)))
 
 
 @dataclass(slots=True)
@@ -125,7 +113,7 @@ class Rewriter:
             if structured is not None and len(structured) > self.options.max_inline:
                 fields["structuredContent"], links = await rewriting.rewrite_structured(structured)
                 blocks = _ITEMS.decode(fields.get("content", b"[]"))
-                fields["content"] = _to_raw([*blocks, *links])
+                fields["content"] = to_raw([*blocks, *links])
 
         return rewriting.finish(fields)
 
@@ -148,10 +136,10 @@ class _Rewriting:
 
         meta = FIELDS.decode(fields.get("_meta", b"{}"))
         if self._refs:
-            meta[f"{META}artifacts"] = _to_raw({place: _artifact_facts(ref) for place, ref in self._refs.items()})
+            meta[f"{META}artifacts"] = to_raw({place: _artifact_facts(ref) for place, ref in self._refs.items()})
         if self._warnings:
-            meta[f"{META}warnings"] = _to_raw(self._warnings)
-        fields["_meta"] = _to_raw(meta)
+            meta[f"{META}warnings"] = to_raw(self._warnings)
+        fields["_meta"] = to_raw(meta)
 
         artifact_ids = {ref.id for ref in self._refs.values()}
         return Rewritten(encode_json(fields), len(artifact_ids))
@@ -169,7 +157,7 @@ class _Rewriting:
                 rewritten += await self._replace_or_keep(f"content.{index}", block)
             else:
                 rewritten.append(block)
-        return _to_raw(rewritten)
+        return to_raw(rewritten)
 
     async def rewrite_messages(self, messages: msgspec.Raw) -> msgspec.Raw:
         """Replace the large blocks of a prompt's messages. A message whose block becomes several is repeated for each,
@@ -187,7 +175,7 @@ class _Rewriting:
             self._linked.clear()
             for block in await self._replace_or_keep(f"messages.{index}.content", blocks[index]):
                 rewritten.append({**message, "content": block})
-        return _to_raw(rewritten)
+        return to_raw(rewritten)
 
     def _indexes_to_replace(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
         """Return the indexes of all blocks over the limit, and of the largest texts until the remaining texts together
@@ -302,7 +290,7 @@ class _Rewriting:
                 except (ABPError, ValueError) as error:
                     self._warn(place, error)
             rewritten.append(replacement or item)
-        return _to_raw(rewritten)
+        return to_raw(rewritten)
 
     async def _replace_content(self, place: str, item: object) -> object | None:
         """Store one content of a resource and return what replaces it; ``None`` to keep it, as for a view."""
@@ -523,10 +511,6 @@ class _Rewriting:
             raise StoreError("there is no artifact store")
         self._refs[place] = ref
         return ref
-
-
-def _to_raw(value: object) -> msgspec.Raw:
-    return msgspec.Raw(encode_json(value))
 
 
 def _artifact_facts(ref: ArtifactRef) -> dict[str, object]:

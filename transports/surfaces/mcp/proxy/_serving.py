@@ -9,7 +9,7 @@ import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Protocol
 
 import anyio
@@ -35,6 +35,7 @@ from ._address import SESSION, VERSION
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed, Shared
 from ._messages import (
+    FIELDS,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -44,11 +45,13 @@ from ._messages import (
     Key,
     Message,
     error_message,
+    fields_in,
+    fields_of,
     key_of,
     read_message,
+    to_raw,
 )
 from ._reverse import Bodies, ReverseProxy, event, refusal, stream_response
-from ._rewriting import FIELDS, fields_of
 from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
@@ -414,15 +417,14 @@ class Session:
         client_ids: dict[Key, msgspec.Raw] = {proxy_id: fields["id"]}
         fields["id"] = msgspec.Raw(b"%d" % proxy_id)
 
-        # Most requests have no progress token.
-        with suppress(ValueError, KeyError):
-            params = FIELDS.decode(fields["params"])
-            meta = FIELDS.decode(params["_meta"])
+        params = fields_in(fields, "params")
+        meta = fields_in(params, "_meta")
+        if "progressToken" in meta:
             proxy_token = next(self._proxy_ids)
             client_ids[proxy_token] = meta["progressToken"]
             meta["progressToken"] = msgspec.Raw(b"%d" % proxy_token)
-            params["_meta"] = msgspec.Raw(encode_json(meta))
-            fields["params"] = msgspec.Raw(encode_json(params))
+            params["_meta"] = to_raw(meta)
+            fields["params"] = to_raw(params)
 
         return await read_message(encode_json(fields)), client_ids
 
@@ -448,14 +450,15 @@ def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec
     """Replace the proxy's ids in the parameters or the result of a message."""
     try:
         fields = FIELDS.decode(value)
-        _replace_ids(fields, ("progressToken", "requestId"), client_ids)
-        if "_meta" in fields:
-            meta = FIELDS.decode(fields["_meta"])
-            _replace_ids(meta, (SUBSCRIPTION_ID,), client_ids)
-            fields["_meta"] = msgspec.Raw(encode_json(meta))
-        return msgspec.Raw(encode_json(fields))
     except ValueError:
         return value  # not an object, so it has no ids
+
+    _replace_ids(fields, ("progressToken", "requestId"), client_ids)
+    meta = fields_in(fields, "_meta")
+    if meta:
+        _replace_ids(meta, (SUBSCRIPTION_ID,), client_ids)
+        fields["_meta"] = to_raw(meta)
+    return to_raw(fields)
 
 
 def _replace_ids(fields: dict[str, msgspec.Raw], names: Sequence[str], client_ids: Mapping[Key, msgspec.Raw]) -> None:
