@@ -257,36 +257,45 @@ def _public_key(file: Path) -> Any:
 def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
-    tool_names = {tool}
-    capability = arguments.get("capability")
-    session = arguments.get("session")
     capability_tool = capability_tools(user.apps, files=True).get(tool)
     if capability_tool is not None:
-        tool_names |= {*capability_tool.names}
-        capability = capability_tool.capability
         session = arguments.get(capability_tool.session)
-    elif tool in ("abp_call", "abp_open_view") and isinstance(capability, str):
-        tool_names.add(tool_name(capability))
+        app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
+        return _scopes_of_tools(options, {tool, *capability_tool.names}) | app_scopes
 
-    needed: set[str] = set()
-    for pattern, scopes in options.tool_scopes.items():
-        if any(fnmatchcase(name, pattern) for name in tool_names):
-            needed.update(scopes)
+    tool_names = {tool}
+    capability = arguments.get("capability")
+    if not isinstance(capability, str):
+        capability = None
+    if tool in ("abp_call", "abp_open_view") and capability is not None:
+        tool_names.add(tool_name(capability))
+    needed = _scopes_of_tools(options, tool_names)
 
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
         if entry is not None:
             needed |= set(entry.scopes)
-        return needed
+    elif tool in _APP_TOOLS and "url" not in arguments:
+        needed |= _scopes_of_selected(user, arguments.get("session"), capability)
+    return needed
 
-    acts_on_app = capability_tool is not None or (tool in _APP_TOOLS and "url" not in arguments)
-    if not acts_on_app:
-        return needed
+
+def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
+    """Return the scopes that the options demand for calls of a tool with any of these names."""
+    needed: set[str] = set()
+    for pattern, scopes in options.tool_scopes.items():
+        if any(fnmatchcase(name, pattern) for name in tool_names):
+            needed.update(scopes)
+    return needed
+
+
+def _scopes_of_selected(user: User, session: object, capability: str | None) -> set[str]:
+    """Return the scopes of the app that a call selects; none if it selects no app, which the tool reports."""
     try:
-        app = user.apps.select(session, capability if isinstance(capability, str) else None)
+        app = user.apps.select(session, capability)
     except UsageError:
-        return needed  # the tool itself reports the error
-    return needed | _scopes_of_app(user, app)
+        return set()
+    return _scopes_of_app(user, app)
 
 
 def app_is_in_scope(user: User, app: App) -> bool:

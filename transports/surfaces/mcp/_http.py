@@ -245,6 +245,32 @@ class _Uvicorn(uvicorn.Server):
         yield  # the command line handles signals
 
 
+def _uvicorn_server(app: ASGIApp, host: str, port: int, connections: Connections) -> _Uvicorn:
+    """Return a server of the application whose open connections ``connections`` limits."""
+
+    async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
+        with connections.serving():
+            await app(scope, receive, send)
+
+    def protocol(**options: Any) -> asyncio.Protocol:
+        return connections.protocol_factory(lambda: H11Protocol(**options))()
+
+    config = uvicorn.Config(
+        counted_app,
+        # Uvicorn asks for a class, but only calls it.
+        http=cast("type[asyncio.Protocol]", protocol),
+        ws="none",
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        # X-Forwarded-* of a reverse proxy is not used.
+        proxy_headers=False,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
+    )
+    return _Uvicorn(config)
+
+
 async def serve_http(
     bridge: Bridge,
     host: str,
@@ -309,27 +335,7 @@ async def serve_app(
     # The last middleware, since it needs the authenticated user.
     app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
 
-    async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
-        with connections.serving():
-            await app(scope, receive, send)
-
-    def protocol(**options: Any) -> asyncio.Protocol:
-        return connections.protocol_factory(lambda: H11Protocol(**options))()
-
-    config = uvicorn.Config(
-        counted_app,
-        # Uvicorn asks for a class, but only calls it.
-        http=cast("type[asyncio.Protocol]", protocol),
-        ws="none",
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        # X-Forwarded-* of a reverse proxy is not used.
-        proxy_headers=False,
-        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
-    )
-    server = _Uvicorn(config)
+    server = _uvicorn_server(app, host, port, connections)
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     try:
         async with running:

@@ -230,15 +230,17 @@ class Options(BaseSettings):
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
         from_file: dict[str, Any] = {}
         if file is not None:
+            table = _read_table(file, config_file.table(_TABLE), cls.model_fields)
             from_file = {
                 key: value
-                for key, value in _read_table(file, config_file.table(_TABLE), cls.model_fields).items()
+                for key, value in table.items()
                 if key not in from_arguments and not os.environ.get(_PREFIX + key.upper())
             }
         if not config_file.trusted:
             ignored = [key for key, value in from_file.items() if not _only_narrows(key, value)]
             config_file.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
-            from_file = {key: value for key, value in from_file.items() if key not in ignored}
+            for key in ignored:
+                del from_file[key]
 
         def source_of(key: str) -> str:
             if key in from_file:

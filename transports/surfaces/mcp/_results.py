@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 from mcp_types.version import is_version_at_least
@@ -29,6 +29,13 @@ _MAX_SUMMARY = 4000
 _LISTED_KEYS = frozenset({"uri", "filename", "sha256", "scope"})
 
 
+class OpenedView(NamedTuple):
+    """Description of a view that a call has opened, as text and as JSON."""
+
+    text: str
+    document: Mapping[str, object]
+
+
 async def call_result(
     result: Result,
     *,
@@ -37,19 +44,17 @@ async def call_result(
     max_bytes: int,
     image_limits: ImageLimits,
     view: ArtifactView,
-    opened: tuple[str, Mapping[str, object]] | None = None,
+    opened: OpenedView | None = None,
 ) -> CallToolResult:
     """Return the result of a call as an MCP result: a text with the beginnings of text files, images, and links.
 
     The message has at most ``max_bytes``, apart from its images, which have ``image_limits``. Omitted data is in an
     artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
-    neither images nor beginnings of files. ``opened`` describes the view that the call has opened, as text and as
-    JSON.
+    neither images nor beginnings of files. ``opened`` describes the view that the call has opened.
 
     The JSON document says nothing twice: a file whose reference is in ``data`` is not among the ``artifacts``."""
     result = with_tool_names(result).without_keys(_LISTED_KEYS)
-    opened_text, opened_document = opened or ("", None)
-    document = await _call_document(result, session, opened_document, max_bytes)
+    document = await _call_document(result, session, opened, max_bytes)
     refs = [ref for ref in result.artifacts.values() if ref.stored]
 
     previewed: list[ArtifactRef] = []
@@ -59,7 +64,9 @@ async def call_result(
     pictures = await read_pictures(previewed, store, image_limits)
     images, label_bytes = _image_blocks(pictures.shown)
 
-    lines = [opened_text] if opened_text else []
+    lines = []
+    if opened is not None:
+        lines.append(opened.text)
     lines.append(plain_text(result.summary(max_chars=_MAX_SUMMARY)))
     lines += view.url_lines(refs)
     if pictures.note:
@@ -77,7 +84,7 @@ async def call_result(
 
 
 async def _call_document(
-    result: Result, session: str | None, opened: Mapping[str, object] | None, max_bytes: int
+    result: Result, session: str | None, opened: OpenedView | None, max_bytes: int
 ) -> dict[str, object]:
     """Return the JSON document of a result. ``data`` of more than a quarter of ``max_bytes`` is shortened."""
     document: dict[str, object] = {"success": True, "session": session, "data": result.data}
@@ -95,11 +102,12 @@ async def _call_document(
     if result.warnings:
         document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if opened is not None:
-        document["view"] = opened
+        document["view"] = opened.document
 
     max_data_bytes = max_bytes // 4
+    max_field_chars = result.limits.max_field_chars or max_bytes
     data_bytes = json_size(result.data)
-    if data_bytes > min(max_data_bytes, result.limits.max_field_chars or max_bytes):
+    if data_bytes > min(max_data_bytes, max_field_chars):
         shorten = partial(result.for_agent, max_bytes=max_data_bytes)
         if data_bytes > 128 * 1024:
             # It may have a million values.

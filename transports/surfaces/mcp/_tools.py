@@ -33,7 +33,7 @@ from ._detached import TASK_AFTER, DetachedTools, new_task
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
 from ._options import Options
-from ._results import call_result, text_result
+from ._results import OpenedView, call_result, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
 from ._users import User
 
@@ -358,23 +358,7 @@ class Tools:
         if name is not None:
             return await self._capability_status(key, name)
 
-        closed = [connection.session for connection in await self._user.connections.list_closed()]
-        apps = list(self._user.apps.values())
-        if key:
-            apps = [await self._user.connections.select(key, self._reopen)]
-
-        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
-        if apps:
-            # Only of the first app, to keep the text short.
-            lines.append(f"  {', '.join(_capability_lines(apps[0]))}")
-        lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
-        if not lines:
-            lines.append("No app is connected; call abp_connect with the address of one.")
-
-        sessions: list[dict[str, object]] = [_app_document(app) for app in apps]
-        if not key:
-            sessions += [{"session": session, "connected": False} for session in closed]
-
+        lines, sessions = await self._describe_sessions(key)
         calls = await self._detached.documents()
         lines += [f"call {call['call']}: {call['capability']} {call['status']}" for call in calls]
         document: dict[str, object] = {"sessions": sessions, "calls": calls}
@@ -389,6 +373,27 @@ class Tools:
             lines.append(f"Each artifact is {retention}.")
 
         return self._text_result("\n".join(lines), **document)
+
+    async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
+        """Describe the app with this key, or without a key all apps, also those that are not open, as lines of text and
+        as JSON."""
+        closed = [connection.session for connection in await self._user.connections.list_closed()]
+        apps = list(self._user.apps.values())
+        if key:
+            apps = [await self._user.connections.select(key, self._reopen)]
+
+        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
+        if apps:
+            # Only of the first app, to keep the text short.
+            lines.append(f"  {', '.join(_capability_lines(apps[0]))}")
+        lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
+        if not lines:
+            lines.append("No app is connected; call abp_connect with the address of one.")
+
+        documents: list[dict[str, object]] = [_app_document(app) for app in apps]
+        if not key:
+            documents += [{"session": session, "connected": False} for session in closed]
+        return lines, documents
 
     async def _capability_status(self, key: object, name: str) -> CallToolResult:
         app = await self._user.connections.select(key, self._reopen, name)
@@ -518,8 +523,7 @@ async def _picture_at_rest(view: View) -> ArtifactRef:
     return (await view.screenshot(timeout=10)).artifact()
 
 
-def _describe_opened_view(app: App) -> tuple[str, Mapping[str, object]]:
-    """Describe a new view as text and as JSON."""
+def _describe_opened_view(app: App) -> OpenedView:
     view = app.view
     assert view is not None
     names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]
@@ -538,7 +542,7 @@ def _describe_opened_view(app: App) -> tuple[str, Mapping[str, object]]:
     if len(warnings) > max_warnings:
         lines.append(f"{len(warnings) - max_warnings} more warnings: abp_status with this session")
 
-    return "\n".join(lines), {"session": app.key, "tools": names, **_view_document(app)}
+    return OpenedView("\n".join(lines), {"session": app.key, "tools": names, **_view_document(app)})
 
 
 def _view_document(app: App) -> dict[str, object]:

@@ -168,17 +168,8 @@ def _repair_schema(schema: object, depth: int) -> Schema:
 
 def _copy_keyword(keyword: str, value: object, repaired: Schema, depth: int) -> None:
     """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
-    if keyword in _SUBSCHEMAS:
-        if isinstance(value, Mapping):
-            repaired[keyword] = _repair_schema(value, depth + 1)
-        elif isinstance(value, bool):
-            repaired[keyword] = value
-    elif keyword in _LISTS:
-        if isinstance(value, list) and value:
-            repaired[keyword] = [_repair_schema(part, depth + 1) for part in value]
-    elif keyword in _MAPS:
-        if isinstance(value, Mapping):
-            repaired[keyword] = {str(name): _repair_schema(part, depth + 1) for name, part in value.items()}
+    if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
+        _copy_subschemas(keyword, value, repaired, depth + 1)
     elif keyword == "type":
         kinds = _types_in(value)
         if len(kinds) == 1:
@@ -187,7 +178,7 @@ def _copy_keyword(keyword: str, value: object, repaired: Schema, depth: int) -> 
             repaired["type"] = kinds
     elif keyword == "enum":
         if isinstance(value, list) and value:
-            # JSON Schema requires the values to be unique
+            # JSON Schema requires the values to be unique.
             repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
     elif keyword == "dependentRequired":
         if isinstance(value, Mapping):
@@ -197,6 +188,20 @@ def _copy_keyword(keyword: str, value: object, repaired: Schema, depth: int) -> 
             repaired[keyword] = int(value)
     elif keyword != "required" and _has_valid_form(keyword, value):
         repaired[keyword] = value
+
+
+def _copy_subschemas(keyword: str, value: object, repaired: Schema, depth: int) -> None:
+    """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
+    if keyword in _SUBSCHEMAS:
+        if isinstance(value, Mapping):
+            repaired[keyword] = _repair_schema(value, depth)
+        elif isinstance(value, bool):
+            repaired[keyword] = value
+    elif keyword in _LISTS:
+        if isinstance(value, list) and value:
+            repaired[keyword] = [_repair_schema(part, depth) for part in value]
+    elif isinstance(value, Mapping):
+        repaired[keyword] = {str(name): _repair_schema(part, depth) for name, part in value.items()}
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -305,57 +310,69 @@ def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
 
     Return the schema of an object with the properties of all branches, and the rules that it no longer contains, in
     words."""
-    properties: Schema = {}
-    required: list[str] = []
-    rules: list[str] = []
-    _collect_properties(schema, properties, required, rules, 0)
+    parts = _RootParts()
+    parts.add(schema)
 
     allowed = {key: value for key, value in schema.items() if key not in (*_AT_ROOT, "required")}
-    folded: Schema = {**allowed, "type": "object", "properties": properties}
-    required = [name for name in dict.fromkeys(required) if name in properties]
+    folded: Schema = {**allowed, "type": "object", "properties": parts.properties}
+    required = [name for name in dict.fromkeys(parts.required) if name in parts.properties]
     if required:
         folded["required"] = required
-    return folded, rules
+    return folded, parts.rules
 
 
-def _collect_properties(schema: Schema, properties: Schema, required: list[str], rules: list[str], depth: int) -> None:
-    """Add the properties of ``schema`` and of its branches to ``properties``, the names that are always required to
-    ``required``, and all other conditions to ``rules``, in words."""
-    declared, declared_required = schema.get("properties"), schema.get("required")
-    if isinstance(declared, dict):
-        _merge_properties(declared, properties)
-    if isinstance(declared_required, list):
-        required += declared_required
+@dataclass
+class _RootParts:
+    """The properties of a schema and of its branches, the names that are always required, and all other conditions in
+    words."""
 
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        branches = schema.get(keyword)
-        if not isinstance(branches, list) or depth > _MAX_DEPTH:
-            continue
-        if keyword == "allOf":
-            for branch in branches:
-                _collect_properties(branch, properties, required, rules, depth + 1)
-        else:
-            required_by_branch: list[list[str]] = []
-            for branch in branches:
-                required_in_branch: list[str] = []
-                _collect_properties(branch, properties, required_in_branch, [], depth + 1)
-                required_by_branch.append(required_in_branch)
-            first = required_by_branch[0]
-            required += [name for name in first if all(name in names for names in required_by_branch)]
-            rules.append(_choice_rule(keyword, branches, required_by_branch))
+    properties: Schema = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
 
-    # what a branch of a condition requires is not always required
-    for keyword in ("then", "else"):
-        branch = schema.get(keyword)
-        if isinstance(branch, dict):
-            _collect_properties(branch, properties, [], [], depth + 1)
+    def add(self, schema: Schema, depth: int = 0) -> None:
+        """Add a schema with its branches."""
+        declared, required = schema.get("properties"), schema.get("required")
+        if isinstance(declared, dict):
+            _merge_properties(declared, self.properties)
+        if isinstance(required, list):
+            self.required += required
 
-    condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
-    if "if" in schema:
-        condition_keywords += ["if", "then", "else"]
-    conditions = {key: schema[key] for key in condition_keywords if key in schema}
-    if conditions:
-        rules.append(f"The app checks this rule: {_shortened_json(conditions)}.")
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(keyword)
+            if not isinstance(branches, list) or depth > _MAX_DEPTH:
+                continue
+            if keyword == "allOf":
+                for branch in branches:
+                    self.add(branch, depth + 1)
+            else:
+                self._add_choice(keyword, branches, depth + 1)
+
+        for keyword in ("then", "else"):
+            branch = schema.get(keyword)
+            if isinstance(branch, dict):
+                # What a branch of a condition requires is not always required.
+                self._add_properties(branch, depth + 1)
+
+        condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
+        if "if" in schema:
+            condition_keywords += ["if", "then", "else"]
+        conditions = {key: schema[key] for key in condition_keywords if key in schema}
+        if conditions:
+            self.rules.append(f"The app checks this rule: {_shortened_json(conditions)}.")
+
+    def _add_choice(self, keyword: str, branches: list[Schema], depth: int) -> None:
+        """Add the branches of ``anyOf`` or ``oneOf``. Only a name that all of them require is always required."""
+        required_by_branch = [self._add_properties(branch, depth) for branch in branches]
+        first = required_by_branch[0]
+        self.required += [name for name in first if all(name in names for names in required_by_branch)]
+        self.rules.append(_choice_rule(keyword, branches, required_by_branch))
+
+    def _add_properties(self, branch: Schema, depth: int) -> list[str]:
+        """Add only the properties of a branch. Return the names that the branch requires."""
+        parts = _RootParts(self.properties)
+        parts.add(branch, depth)
+        return parts.required
 
 
 def _merge_properties(added: Schema, properties: Schema) -> None:
@@ -448,12 +465,7 @@ def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
         if isinstance(part, bool):
             continue
         if keyword == "properties" and isinstance(part, dict):
-            renamed[keyword] = properties = {}
-            for name, inner in part.items():
-                property_schema = _rename_parameters(inner, names)
-                if name in names:
-                    property_schema = _mention_app_name(property_schema, name)
-                properties[names.get(name, name)] = property_schema
+            renamed[keyword] = _rename_properties(part, names)
         elif keyword == "dependentSchemas" and isinstance(part, dict):
             renamed[keyword] = {names.get(name, name): _rename_parameters(inner, names) for name, inner in part.items()}
         elif keyword in _MAPS and isinstance(part, dict):
@@ -467,9 +479,20 @@ def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
     if isinstance(required, list):
         renamed["required"] = [names.get(str(name), name) for name in required]
     if isinstance(dependent, dict):
-        renamed["dependentRequired"] = dependencies = {}
-        for name, others in dependent.items():
-            dependencies[names.get(name, name)] = [names.get(other, other) for other in others]
+        renamed["dependentRequired"] = {
+            names.get(name, name): [names.get(other, other) for other in others] for name, others in dependent.items()
+        }
+    return renamed
+
+
+def _rename_properties(properties: Schema, names: Mapping[str, str]) -> Schema:
+    renamed: Schema = {}
+    for name, property_schema in properties.items():
+        renamed_inside = _rename_parameters(property_schema, names)
+        if name in names:
+            renamed[names[name]] = _mention_app_name(renamed_inside, name)
+        else:
+            renamed[name] = renamed_inside
     return renamed
 
 

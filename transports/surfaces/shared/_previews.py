@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import codecs
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ..._internal.readers._reader_process import MAX_SOURCE, run_reader
 from ...artifacts._base import ArtifactStore
@@ -152,10 +152,16 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
     if not smaller_data:
         return Picture(ref, data, f"image/{about['kind'].lower()}", label=unchanged)
 
-    mime_type = "image/png" if smaller_data.startswith(b"\x89PNG") else "image/jpeg"
+    return _smaller_picture(ref, about, smaller_data)
+
+
+def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) -> Picture:
+    """Return an image that was made smaller or converted to ``data``, with its size and the changes as its label.
+    ``about`` has the facts of the reader process."""
+    mime_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
     (width, height), (source_width, source_height) = about["size"], about["source"]
-    is_smaller = (width, height) != (source_width, source_height)
-    if is_smaller:
+    has_fewer_pixels = (width, height) != (source_width, source_height)
+    if has_fewer_pixels:
         change = f"shown as {width} × {height}"
     elif ref.mime_type in _SHOWN:
         change = "with fewer colours or details"
@@ -163,8 +169,10 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
         change = f"{ref.mime_type} as PNG"
     if about["frames"] > 1:
         change += f", the first of {about['frames']}"
+
     label = f" ({source_width} × {source_height} pixels, {change})"
-    return Picture(ref, smaller_data, mime_type, thumbnail=is_smaller or ref.mime_type in _SHOWN, label=label)
+    is_thumbnail = has_fewer_pixels or ref.mime_type in _SHOWN
+    return Picture(ref, data, mime_type, thumbnail=is_thumbnail, label=label)
 
 
 # --- sizes of pictures, for installations without Pillow --------------------------------------------------------------

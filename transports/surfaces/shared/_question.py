@@ -63,20 +63,10 @@ def question_of(request: ElicitationRequest) -> Question | None:
     if is_destructive:
         message += "\nDestructive: the app says that this may delete or overwrite something."
 
-    properties = _mapping(schema.get("properties"))
-    if field == "value" and properties:
-        fields = {str(name): _field_schema(member) for name, member in properties.items()}
-        required = schema.get("required")
-        names = [name for name in required if name in fields] if isinstance(required, Sequence) else []
-        return Question(message, _object_schema(fields, names), field, whole=True)
+    if field == "value" and _mapping(schema.get("properties")):
+        return Question(message, _form_schema(schema), field, whole=True)
 
-    if field == "confirmed":
-        field_schema: dict[str, object] = {"type": "boolean"}
-    elif field == "selected":
-        field_schema = _choice_schema(params)
-    else:
-        field_schema = _field_schema(schema)
-
+    field_schema = _answer_schema(field, params, schema)
     default = params.get("default", schema.get("default"))
     # An empty answer must not confirm a deletion.
     if is_destructive and field == "confirmed":
@@ -84,6 +74,25 @@ def question_of(request: ElicitationRequest) -> Question | None:
     if isinstance(default, str | int | float | bool) and "items" not in field_schema:
         field_schema["default"] = default
     return Question(message, _object_schema({field: field_schema}, [field]), field, whole=False)
+
+
+def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of a form with a field for each property of ``schema``."""
+    properties = _mapping(schema.get("properties"))
+    fields = {str(name): _field_schema(member) for name, member in properties.items()}
+    required = schema.get("required")
+    if not isinstance(required, Sequence):
+        required = []
+    return _object_schema(fields, [name for name in required if name in fields])
+
+
+def _answer_schema(field: str, params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of an answer that is one ``field``."""
+    if field == "confirmed":
+        return {"type": "boolean"}
+    if field == "selected":
+        return _choice_schema(params)
+    return _field_schema(schema)
 
 
 def _object_schema(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, object]:

@@ -186,12 +186,13 @@ class FileParams:
             raise UsageError(f"a call may have {_MAX_FILES} files; send fewer at once")
 
         values: dict[Place, object] = {}
-        total_bytes = 0
+        bytes_left = _MAX_BYTES
         for place, text in files.items():
+            # Items of a list have the same schema.
             schema_place = tuple(None if isinstance(step, int) else step for step in place)
             is_url = schema_place in self.urls
-            declared_limit = self.urls[schema_place] if is_url else self.texts[schema_place]
-            limit = min(declared_limit, _MAX_BYTES - total_bytes)
+            declared_limits = self.urls if is_url else self.texts
+            limit = min(declared_limits[schema_place], bytes_left)
 
             content: _Content | None
             if text.startswith("artifact:"):
@@ -200,8 +201,8 @@ class FileParams:
                 content = await in_thread(_read_file, text, folders, limit, place)
             if content is None:
                 continue
+            bytes_left -= len(content.data)
 
-            total_bytes += len(content.data)
             encoded = (await in_thread(pybase64.b64encode, content.data)).decode()
             if is_url:
                 filename = quote(content.filename, safe="")

@@ -8,8 +8,9 @@ import logging
 import secrets
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -163,25 +164,29 @@ class _Sessions:
 
     async def serve(self, request: Request, user: str) -> Response:
         """Answer a request: GET listens, DELETE ends a session, and POST sends a message."""
-        has_handshake = request.headers.get(VERSION) not in STATELESS_VERSIONS
+        if request.headers.get(VERSION) in STATELESS_VERSIONS:
+            if request.method != "POST":
+                return refusal(405, "only POST")
+            return await self._answer_post(request, user, partial(self._post_without_session, user))
+
         name = request.headers.get(SESSION, "")
         session = self._live_session(user, name)
-
-        if not has_handshake and request.method != "POST":
-            return refusal(405, "only POST")
-        if has_handshake and name and session is None:
+        if name and session is None:
             return refusal(404, "this session has ended; initialize again")
-
         if request.method == "DELETE":
             if session is not None:
                 self._end_session(user, name)
             return Response(status_code=200)
-
         if request.method == "GET":
             if session is None:
                 return refusal(400, "initialize first")
             return stream_response(_listen_events(session))
+        return await self._answer_post(request, user, partial(self._post_in_session, user, session))
 
+    async def _answer_post(
+        self, request: Request, user: str, answer: Callable[[Message], Awaitable[Response]]
+    ) -> Response:
+        """Read the message in a request, and ``answer`` it."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -193,13 +198,11 @@ class _Sessions:
             return refusal(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
 
         try:
-            if has_handshake:
-                return await self._post_in_session(message, user, session)
-            return await self._post_without_session(message, user)
+            return await answer(message)
         except ConnectFailed as error:
             return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
 
-    async def _post_in_session(self, message: Message, user: str, session: Session | None) -> Response:
+    async def _post_in_session(self, user: str, session: Session | None, message: Message) -> Response:
         """Answer a message of a client with a handshake, which is in ``session`` or opens one."""
         headers: dict[str, str] = {}
         if session is None:
@@ -214,7 +217,7 @@ class _Sessions:
             return Response(status_code=202)
         return stream_response(_answer_events(session, message), headers)
 
-    async def _post_without_session(self, message: Message, user: str) -> Response:
+    async def _post_without_session(self, user: str, message: Message) -> Response:
         """Answer a message of a client without a handshake. Only requests are passed on: a notification or an answer
         could be about a request of another client of the user."""
         if not message.is_request:
