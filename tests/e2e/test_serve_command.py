@@ -240,16 +240,14 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
     from transports.surfaces.mcp._options import Options
-    from transports.surfaces.mcp._users import User
+    from transports.surfaces.mcp._users import User, Users
     from transports.surfaces.shared._activity import Activity
 
     store, activity = LocalStore(tmp_path / "out"), Activity()
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
-        bridge_users = {
-            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), web.served.calls, activity)
-            for scope in scopes.values()
-        }
+        users = Users(store, Apps(APP), Options(), web.served.calls, activity, {})
+        bridge_users = {name: User(users, name, store.scoped(Scope(user=name))) for name in ("ann", "bob")}
         apps = {
             user: await bridge_user.apps.connect("ws://app.test/abp", {}) for user, bridge_user in bridge_users.items()
         }

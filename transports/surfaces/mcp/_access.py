@@ -22,7 +22,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope as HttpScope, Send
+from starlette.types import ASGIApp, Receive, Scope as HttpScope, Send
 
 from ..._internal.files import read_regular
 from ...artifacts._ref import Scope
@@ -31,6 +31,7 @@ from ...protocol._plain_text import is_loopback, is_page, origin_of, plain_line
 from ...protocol._strict_json import decode_json
 from ..shared._apps import App
 from ..shared._capability_tools import tool_name
+from ._messages import receive_again
 from ._options import Options
 from ._tool_list import capability_tools
 from ._users import User
@@ -254,14 +255,14 @@ def _public_key(file: Path) -> Any:
         raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
 
 
-def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
+def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
     capability_tool = capability_tools(user.apps, files=True).get(tool)
     if capability_tool is not None:
         session = arguments.get(capability_tool.session)
         app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
-        return _scopes_of_tools(options, {tool, *capability_tool.names}) | app_scopes
+        return _scopes_of_tools(user.options, {tool, *capability_tool.names}) | app_scopes
 
     tool_names = {tool}
     capability = arguments.get("capability")
@@ -269,7 +270,7 @@ def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str,
         capability = None
     if tool in ("abp_call", "abp_open_view") and capability is not None:
         tool_names.add(tool_name(capability))
-    needed = _scopes_of_tools(options, tool_names)
+    needed = _scopes_of_tools(user.options, tool_names)
 
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
@@ -303,12 +304,12 @@ def app_is_in_scope(user: User, app: App) -> bool:
     return token is None or _scopes_of_app(user, app) <= set(token.scopes)
 
 
-def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> None:
+def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
     """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
     that the call needs. Without a token, over stdio, everything may be called."""
     token = get_access_token()
     if token is not None:
-        _require_granted(token, tool, _scopes_for(user, options, tool, arguments))
+        _require_granted(token, tool, _scopes_for(user, tool, arguments))
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
@@ -361,16 +362,12 @@ class ScopeChallenge:
             await self._app(scope, receive, send)
             return
 
-        unread = [await receive()]
-        error = self._scope_error(scope, unread[0].get("body", b""))
+        message = await receive()
+        error = self._scope_error(scope, message.get("body", b""))
         if error is not None:
             await self._challenge_response(error)(scope, receive, send)
-            return
-
-        async def replay() -> Message:
-            return unread.pop() if unread else await receive()
-
-        await self._app(scope, replay, send)
+        else:
+            await self._app(scope, receive_again(message, receive), send)
 
     def _scope_error(self, scope: HttpScope, body: bytes) -> UsageError | None:
         """Return the error of a call with too few scopes."""

@@ -157,7 +157,7 @@ class Bridge:
         )
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
-        add_tasks(self.server, self._registered, options, self._view)
+        add_tasks(self.server, self._registered, self._view)
         _observe(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -195,7 +195,7 @@ class Bridge:
         few scopes for a call of a tool. ``connection`` is the session id in the request's header."""
         user = self._users.find(connection)
         if user is not None:
-            require_scopes(user, self.options, tool, arguments)
+            require_scopes(user, tool, arguments)
 
     def _registered(self, ctx: Context) -> User:
         """Return the user of a request, after registering the client for notifications of changes."""
@@ -234,10 +234,10 @@ class Bridge:
         connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
         tool = self._find_tool(user, params.name)
-        tools = Tools(user, self.options, ctx, params, self._view, reporter)
+        tools = Tools(user, ctx, params, self._view, reporter)
 
         try:
-            require_scopes(user, self.options, params.name, arguments)
+            require_scopes(user, params.name, arguments)
             if isinstance(tool, CapabilityTool):
                 return await tools.capability(tool, arguments)
             arguments = tool_arguments(params.name, tool.input_schema, arguments)
@@ -430,17 +430,21 @@ def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files:
             "so that its content need not be read."
         )
 
-    values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
-    if "capability" in values:
-        task = f"Call {values['capability']} now"
-        if "parameter" in values and "value" in values:
-            task += f", with {values['parameter']} = {values['value']}"
-        if "artifact" in values:
-            task += f", and hand over the artifact {values['artifact']}"
-        lines.append(f"{task}.")
-
+    if arguments.get("capability"):
+        lines.append(_describe_call(arguments))
     message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
     return GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
+
+
+def _describe_call(arguments: Mapping[str, str]) -> str:
+    """Return the sentence of a prompt that asks for the call that ``arguments`` describe."""
+    values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
+    task = f"Call {values['capability']} now"
+    if "parameter" in values and "value" in values:
+        task += f", with {values['parameter']} = {values['value']}"
+    if "artifact" in values:
+        task += f", and hand over the artifact {values['artifact']}"
+    return f"{task}."
 
 
 def _apps_by_prompt(apps: Apps) -> dict[str, App]:

@@ -147,17 +147,25 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
 def _sampling_messages(items: object) -> list[SamplingMessage]:
     """Return the messages that have a text, in one of the three forms that apps write; others are left out."""
     messages: list[SamplingMessage] = []
-    for item in items if isinstance(items, list) else ():
-        match item:
-            case {"content": {"text": str(text)}} | {"content": str(text)}:
-                pass
-            case {"text": str(text)} if "content" not in item:
-                pass
-            case _:
-                continue
-        role: Role = "assistant" if item.get("role") == "assistant" else "user"
-        messages.append(SamplingMessage(role=role, content=TextContent(text=text)))
+    if not isinstance(items, list):
+        return messages
+    for item in items:
+        text = _sampling_text(item)
+        if text is not None:
+            role: Role = "assistant" if item.get("role") == "assistant" else "user"
+            messages.append(SamplingMessage(role=role, content=TextContent(text=text)))
     return messages
+
+
+def _sampling_text(item: object) -> str | None:
+    match item:
+        case {"content": {"text": str(text)}} | {"content": str(text)}:
+            return text
+        case {"content": _}:
+            return None
+        case {"text": str(text)}:
+            return text
+    return None
 
 
 class ProgressReporter:
@@ -201,11 +209,13 @@ class ProgressReporter:
             if time.monotonic() - self._reported < self._interval:
                 continue  # the app has reported progress meanwhile
 
-            # MCP requires values that grow, and adding a millionth does not change a very large float.
+            # MCP requires values that grow. Adding a millionth does not change a very large float.
+            smallest_step = 1e-6
             previous = max(self._value, 0.0)
-            value = max(previous + 1e-6, math.nextafter(previous, math.inf))
+            value = max(previous + smallest_step, math.nextafter(previous, math.inf))
             if self._total is not None and value > self._total:
                 self._total = None
+
             seconds = time.monotonic() - self._started
             try:
                 await self._send_progress(value, self._total, f"still working after {seconds:.0f} s")

@@ -36,7 +36,6 @@ from ..shared._apps import App, listed_in
 from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ._artifacts import ArtifactView
 from ._calls import TASKS, Context, ProgressReporter, ToolCall, is_modern
-from ._options import Options
 from ._results import error_result, text_result
 from ._users import User
 
@@ -49,12 +48,11 @@ class DetachedTools:
     def __init__(
         self,
         user: User,
-        options: Options,
         view: ArtifactView,
         call_result: Callable[[Result, App], Awaitable[CallToolResult]],
     ) -> None:
         self._user = user
-        self._options = options
+        self._max_answer_bytes = user.options.max_answer_bytes
         self._view = view
         self._call_result = call_result
         self._scope = user.store.scope
@@ -74,7 +72,7 @@ class DetachedTools:
         # Let the call begin.
         await asyncio.sleep(0)
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
-        return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, **_call_document(record)}, self._max_answer_bytes)
 
     async def adopt(self, call: ToolCall, app: App, capability: str) -> CallRecord:
         """Detach a running call from its request, and return its record."""
@@ -97,7 +95,7 @@ class DetachedTools:
                 result = await self._call_result(event.result, app)
             else:
                 error = event.error or ABPError("the call ended without a result")
-                result = error_result(error, self._options.max_answer_bytes, self._view)
+                result = error_result(error, self._max_answer_bytes, self._view)
             return result.model_dump_json(by_alias=True, exclude_none=True).encode()
 
         return make_content
@@ -125,13 +123,13 @@ class DetachedTools:
         kept_call = await self._user.calls.get(call, self._scope, wait=wait)
         if latest_progress is not None:
             kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest_progress))
-        return _kept_result(kept_call, self._options.max_answer_bytes, self._view)
+        return _kept_result(kept_call, self._max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
         kept_call = await self._user.calls.cancel(str(arguments["call"]), self._scope)
         record = kept_call.record
         text = f"Call {record.id} of {plain_line(record.capability)}: {record.status}"
-        return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, **_call_document(record)}, self._max_answer_bytes)
 
     async def documents(self) -> list[dict[str, object]]:
         """Return the newest calls, newest first, for `abp_status`."""
@@ -219,57 +217,63 @@ def _task_fields(record: CallRecord) -> dict[str, object]:
     }
 
 
-def add_tasks(server: Server[None], user_of: Callable[[Context], User], options: Options, view: ArtifactView) -> None:
+def add_tasks(server: Server[None], user_of: Callable[[Context], User], view: ArtifactView) -> None:
     """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
+    tasks = _Tasks(user_of, view)
+    server.extensions[TASKS] = {}
+    server.add_request_handler("tasks/get", _TaskParams, tasks.get)
+    server.add_request_handler("tasks/update", _UpdateTaskParams, tasks.update)
+    server.add_request_handler("tasks/cancel", _TaskParams, tasks.cancel)
 
-    async def get(ctx: Context, params: _TaskParams) -> dict[str, Any]:
+
+class _Tasks:
+    """Handlers of the requests of the tasks extension."""
+
+    def __init__(self, user_of: Callable[[Context], User], view: ArtifactView) -> None:
+        self._user_of = user_of
+        self._view = view
+
+    async def get(self, ctx: Context, params: _TaskParams) -> dict[str, Any]:
         """Answer ``tasks/get``: the status of a call, with its question or its result."""
-        user = require_user(ctx)
+        user = self._require_user(ctx)
         call = await _existing_call(user.calls.get(params.task_id, user.store.scope))
         task = _task_fields(call.record)
+
         running = _running_call(user, params.task_id)
         if running is not None and running.question is not None:
             question = running.question
             request = question.client_request.request().model_dump(by_alias=True, mode="json", exclude_none=True)
             return {**task, "status": "input_required", "inputRequests": {question.key: request}}
-
         if not call.record.status.final:
             return {**task, "status": "working"}
         if call.record.status is CallStatus.CANCELLED:
             return task
 
         try:
-            result = _kept_result(call, options.max_answer_bytes, view)
+            result = _kept_result(call, user.options.max_answer_bytes, self._view)
         except ABPError as error:
             return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
-        return {
-            **task,
-            "status": "completed",
-            "result": result.model_dump(by_alias=True, mode="json", exclude_none=True),
-        }
+        content = result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return {**task, "status": "completed", "result": content}
 
-    async def update(ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
-        user = require_user(ctx)
+    async def update(self, ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
+        """Answer ``tasks/update``: answer the question of a call."""
+        user = self._require_user(ctx)
         await _existing_call(user.calls.get(params.task_id, user.store.scope))
         running = _running_call(user, params.task_id)
         if running is not None:
             running.answer_with(params.input_responses)
         return {}
 
-    async def cancel(ctx: Context, params: _TaskParams) -> dict[str, Any]:
-        user = require_user(ctx)
+    async def cancel(self, ctx: Context, params: _TaskParams) -> dict[str, Any]:
+        user = self._require_user(ctx)
         await _existing_call(user.calls.cancel(params.task_id, user.store.scope))
         return {}
 
-    def require_user(ctx: Context) -> User:
+    def _require_user(self, ctx: Context) -> User:
         if not is_modern(ctx):
             raise MCPError(METHOD_NOT_FOUND, "tasks are an extension of protocol 2026-07-28")
-        return user_of(ctx)
-
-    server.extensions[TASKS] = {}
-    server.add_request_handler("tasks/get", _TaskParams, get)
-    server.add_request_handler("tasks/update", _UpdateTaskParams, update)
-    server.add_request_handler("tasks/cancel", _TaskParams, cancel)
+        return self._user_of(ctx)
 
 
 async def _existing_call(call: Awaitable[KeptCall]) -> KeptCall:

@@ -86,7 +86,7 @@ def _places_of_files(
     files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], filled: dict[str, Any]
 ) -> list[str]:
     """Return the place of each file in the parameters: its ``param``, the only declared file parameter, or a new item
-    of the list ``files``. For the latter, copy or create this list in ``filled``."""
+    of the list ``files``, which is then copied or created in ``filled``."""
     declared = _file_parameters(schema)
     if len(declared) > 1 and any("param" not in file for file in files):
         raise UsageError(f"files: set `param` of each file to one of {', '.join(declared)}")
@@ -94,16 +94,22 @@ def _places_of_files(
     default = declared[0] if declared else ""
     places: list[str] = [file.get("param") or default for file in files]
     if "" in places:
-        existing = filled.get("files", [])
-        if isinstance(existing, list):
-            filled["files"] = [*existing]
-            numbers = count(len(existing))
-            places = [place or f"files.{next(numbers)}" for place in places]
-
+        places = _places_in_list(places, filled)
     for place in places:
         if places.count(place) > 1:
             raise UsageError(f"files: several files have the place {place}; set `param` of each")
     return places
+
+
+def _places_in_list(places: Sequence[str], filled: dict[str, Any]) -> list[str]:
+    """Replace each empty place by a new item of the list ``files``, which is copied or created in ``filled``. Another
+    parameter of this name, which is no list, is left to the app."""
+    existing = filled.get("files", [])
+    if not isinstance(existing, list):
+        return list(places)
+    filled["files"] = [*existing]
+    numbers = count(len(existing))
+    return [place or f"files.{next(numbers)}" for place in places]
 
 
 def _file_parameters(schema: Mapping[str, object]) -> list[str]:

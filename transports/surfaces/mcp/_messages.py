@@ -81,12 +81,8 @@ class MessageCheck:
             await JSONResponse(refusal.model_dump(by_alias=True), 400)(scope, receive, send)
             return
 
-        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def replay() -> Message:
-            return unread.pop() if unread else await receive()
-
-        await self._app(scope, replay, send)
+        message: Message = {"type": "http.request", "body": body, "more_body": False}
+        await self._app(scope, receive_again(message, receive), send)
 
     async def _read_body(self, request: Request) -> bytes | Response:
         counter = ValueCounter()
@@ -99,6 +95,18 @@ class MessageCheck:
             return None
 
         return await read_request_body(request, refuse, max_dropped=8 * self._max_bytes)
+
+
+def receive_again(message: Message, receive: Receive) -> Receive:
+    """Return a function that returns a message that was received already, and then those of ``receive``."""
+    unread = [message]
+
+    async def receive_next() -> Message:
+        if unread:
+            return unread.pop()
+        return await receive()
+
+    return receive_next
 
 
 async def read_request_body(

@@ -32,12 +32,12 @@ from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._detached import TASK_AFTER, DetachedTools, new_task
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
-from ._options import Options
 from ._results import OpenedView, call_result, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
 from ._users import User
 
 if TYPE_CHECKING:
+    from ...mcp.views._host import ViewRequest
     from ...session._views import View
 
 #: Most names in a text, and characters of each name.
@@ -55,14 +55,13 @@ class Tools:
     def __init__(
         self,
         user: User,
-        options: Options,
         ctx: Context,
         params: CallToolRequestParams,
         view: ArtifactView,
         reporter: ProgressReporter,
     ) -> None:
         self._user = user
-        self._options = options
+        self._options = user.options
         self._ctx = ctx
         self._params = params
         self._view = view
@@ -74,7 +73,7 @@ class Tools:
 
     @cached_property
     def _detached(self) -> DetachedTools:
-        return DetachedTools(self._user, self._options, self._view, self._call_result)
+        return DetachedTools(self._user, self._view, self._call_result)
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
@@ -297,7 +296,7 @@ class Tools:
         name, or ``None``), and the app's target.
 
         Raises :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
-        require_scopes(self._user, self._options, "abp_connect", arguments)
+        require_scopes(self._user, "abp_connect", arguments)
         options = {name: value for name, value in arguments.items() if name != "new"}
         kinds = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
         if len(kinds) != 1:
@@ -435,10 +434,11 @@ def _app_document(app: App) -> dict[str, object]:
     requests to its host."""
     session = app.session
     features = [name for name, is_supported in session.features.items() if is_supported]
+    target_key = "name" if app.is_named else "url"
     document: dict[str, object] = {
         "session": app.key,
         "connected": True,
-        "name" if app.is_named else "url": app.shown_target,
+        target_key: app.shown_target,
         "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump(exclude_none=True).items()},
         "features": [plain_line(name, _MAX_NAME) for name in features[:_MAX_NAMED]],
         "transport": session.transport.name,
@@ -550,21 +550,9 @@ def _view_document(app: App) -> dict[str, object]:
     ``refused`` if the host refused), its latest context for the model, warnings, policy violations, and files."""
     view = app.view
     assert view is not None and app.opened_by is not None
-    requests: list[dict[str, object]] = []
-    messages: list[object] = []
-    for request in list(view.requests)[-_MAX_LISTED:]:
-        if request.kind == "message":
-            messages.append(request.params)
-        if request.kind == "size":
-            continue
-        fields: dict[str, object] = {"kind": request.kind}
-        if request.answer.get("isError"):
-            fields["refused"] = True
-        url = request.params.get("url")
-        if isinstance(url, str):
-            fields["url"] = plain_line(url, _MAX_LINE)
-        requests.append(fields)
-
+    newest_requests = list(view.requests)[-_MAX_LISTED:]
+    messages = [request.params for request in newest_requests if request.kind == "message"]
+    requests = [_request_document(request) for request in newest_requests if request.kind != "size"]
     return {
         "uri": app.shown_target,
         "opened_by": app.opened_by.key,
@@ -575,3 +563,13 @@ def _view_document(app: App) -> dict[str, object]:
         "violations": [plain_text(report)[:_MAX_LINE] for report in view.violations[-_MAX_LISTED:]],
         "files": [ref.uri for ref in view.files[-_MAX_LISTED:]],
     }
+
+
+def _request_document(request: ViewRequest) -> dict[str, object]:
+    document: dict[str, object] = {"kind": request.kind}
+    if request.answer.get("isError"):
+        document["refused"] = True
+    url = request.params.get("url")
+    if isinstance(url, str):
+        document["url"] = plain_line(url, _MAX_LINE)
+    return document

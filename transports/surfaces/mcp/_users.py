@@ -460,29 +460,25 @@ class User:
 
     It is the :class:`~transports.surfaces.shared._apps.AppListener` of the user's apps."""
 
-    def __init__(
-        self,
-        store: ArtifactStore,
-        connect: Connect,
-        options: Options,
-        calls: DetachedCalls,
-        activity: Activity | None = None,
-        named: Mapping[str, AppEntry] = NO_APPS,
-        connected: Callable[[], int] | None = None,
-    ) -> None:
-        """Create the state of a user. ``connected`` returns the number of apps of the user in all sessions, for the
-        common limit."""
+    def __init__(self, users: Users, name: str, store: ArtifactStore) -> None:
         self.store = store
         #: Apps that the user may connect by name.
-        self.named = named
-        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions, counted=connected)
-        self.calls = calls
-        self.connections = Connections(self.apps, calls.ledger)
+        self.named = {app: entry for app, entry in users.named.items() if entry.is_for(name)}
+        self.apps = Apps(
+            store,
+            keeping(users.connect, users.options.evidence),
+            self,
+            limit=users.options.max_sessions,
+            # The limit is for all sessions of the user together.
+            counted=partial(users.count_apps, name),
+        )
+        self.calls = users.calls
+        self.connections = Connections(self.apps, users.calls.ledger)
         self.subscribers = Subscribers(store, _ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []
-        self._options = options
-        self._activity = activity
+        self.options = users.options
+        self._activity = users.activity
         self._suspended: dict[str, ToolCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: dict[str, asyncio.Task[App]] = {}
@@ -497,8 +493,8 @@ class User:
         """Connect an app; ``key`` is its previous session name, if any. Propagates the errors of
         :func:`transports.connect` and of opening a session."""
         named = self.named.get(target)
-        if self._options.headless is not None and (named is None or named.headless is None):
-            options = {**options, "headless": self._options.headless}
+        if self.options.headless is not None and (named is None or named.headless is None):
+            options = {**options, "headless": self.options.headless}
         return await self.apps.connect(target, options, key=key)
 
     async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
@@ -620,12 +616,12 @@ class User:
 
         self._dormant = False
         self._connecting = {}
-        for target in self._options.apps:
+        for target in self.options.apps:
             if is_app_name(target) and target not in self.named:
                 continue
             options: dict[str, object] = {}
-            if self._options.adapter is not None:
-                options["adapter"] = self._options.adapter
+            if self.options.adapter is not None:
+                options["adapter"] = self.options.adapter
             connect = partial(self.connect, target, options)
             self._connecting[target] = asyncio.ensure_future(self.connections.connect_configured(target, connect))
 
@@ -666,14 +662,12 @@ class Users:
         if key not in self._users:
             # The client's session is the tenant, since the session of a scope is that of an app.
             store = self.store.scoped(Scope(tenant=session, user=name))
-            named = {app: entry for app, entry in self.named.items() if entry.is_for(name)}
             self._make_room(name)
-            count_apps = partial(self._count_apps, name)
-            self._users[key] = User(store, self.connect, self.options, self.calls, self.activity, named, count_apps)
+            self._users[key] = User(self, name, store)
         self._users[key].touch()
         return self._users[key]
 
-    def _count_apps(self, name: str) -> int:
+    def count_apps(self, name: str) -> int:
         """Return the number of connected apps of a user in all sessions."""
         return sum(user.apps.count for (owner, _), user in self._users.items() if owner == name)
 
@@ -709,12 +703,19 @@ class Users:
         limit = self.options.idle_minutes * 60
         while True:
             await asyncio.sleep(min(limit / 4, 30))
-            for key, user in list(self._users.items()):
-                if user.idle_seconds() > limit and self._users.get(key) is user:
-                    if user.subscribers.is_empty:
-                        del self._users[key]
-                    try:
-                        await user.retire()
-                    except Exception:
-                        # The other users must still be retired.
-                        logger.exception("the apps of an idle user could not be disconnected")
+            idle_users = [(key, user) for key, user in self._users.items() if user.idle_seconds() > limit]
+            for key, user in idle_users:
+                await self._retire(key, user, limit)
+
+    async def _retire(self, key: tuple[str, str | None], user: User, limit: float) -> None:
+        # Requests may have come while other users were retired.
+        is_still_idle = self._users.get(key) is user and user.idle_seconds() > limit
+        if not is_still_idle:
+            return
+        if user.subscribers.is_empty:
+            del self._users[key]
+        try:
+            await user.retire()
+        except Exception:
+            # The other users must still be retired.
+            logger.exception("the apps of an idle user could not be disconnected")

@@ -104,9 +104,11 @@ def _field_schema(declared: object) -> dict[str, object]:
     schema = _mapping(declared)
     kind = schema.get("type")
     item_choices = _choice_values(_mapping(schema.get("items")), "anyOf")
-    if kind == "array" and item_choices:
-        items = item_choices if "anyOf" in item_choices else {"type": "string", **item_choices}
-        field: dict[str, object] = {"type": "array", "items": items}
+    field: dict[str, object]
+    if kind == "array" and "anyOf" in item_choices:
+        field = {"type": "array", "items": item_choices}
+    elif kind == "array" and item_choices:
+        field = {"type": "array", "items": {"type": "string", **item_choices}}
     elif kind in ("number", "integer", "boolean"):
         field = {"type": kind}
     else:
@@ -127,18 +129,21 @@ def _choice_values(schema: Mapping[str, object], titled: str) -> dict[str, objec
     """Return the values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
     declared = _sequence(schema.get("oneOf", schema.get("anyOf")))
     options = [option for option in declared if isinstance(option, Mapping)]
-    titles = [(option.get("const"), option.get("title")) for option in options]
-    if titles and all(isinstance(const, str) and isinstance(title, str) for const, title in titles):
-        return {titled: [{"const": const, "title": title} for const, title in titles]}
+    if options and all(_is_text(option.get("const")) and _is_text(option.get("title")) for option in options):
+        return {titled: [{"const": option["const"], "title": option["title"]} for option in options]}
 
     values = _sequence(schema.get("enum"))
     names = _sequence(schema.get("enumNames"))
-    if not values or not all(isinstance(value, str) for value in values):
+    if not values or not all(map(_is_text, values)):
         return {}
     choice: dict[str, object] = {"enum": list(values)}
-    if len(names) == len(values) and all(isinstance(name, str) for name in names):
+    if len(names) == len(values) and all(map(_is_text, names)):
         choice["enumNames"] = list(names)
     return choice
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _choice_schema(params: Mapping[str, object]) -> dict[str, object]:

@@ -18,6 +18,7 @@ from ....mcp._servers import HttpServer
 from ._duplex import Deliver
 from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
+    FIELDS,
     MAX_BYTES,
     PROTOCOL_VERSION,
     UNAVAILABLE,
@@ -81,20 +82,26 @@ async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: byte
     max_body_bytes = 64 * 1024
     try:
         body = await read_body(response, max_body_bytes)
-        require_limits(body)
-        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        error = bytes(fields.get("error", b""))
-        if error[:1] == b"{":
-            return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
     except TooLarge:
         body = b""
-    except (ValueError, RecursionError):
-        pass  # not JSON: its first line is the reason
+    error = _error_in(body)
+    if error:
+        return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
 
     reason = first_line(server.redact(body.decode("utf-8", "replace")))[:_MAX_TEXT]
     if response.has_redirect_location:
         reason = f"the server has moved to {server.redact(response.headers['location'])[:_MAX_TEXT]}; use that address"
     return error_message(raw_id, UNAVAILABLE, f"{server} answered with status {response.status_code}: {reason}")
+
+
+def _error_in(body: bytes) -> bytes:
+    """Return the error object of a JSON-RPC message as JSON; empty for any other body."""
+    try:
+        require_limits(body)
+        error = bytes(FIELDS.decode(body).get("error", b""))
+    except (TooLarge, ValueError, RecursionError):
+        return b""
+    return error if error[:1] == b"{" else b""
 
 
 @dataclass(slots=True)

@@ -280,13 +280,12 @@ class Exchange:
         except ProtocolError:
             return self._pass_unreadable(line)
 
-        request = None
         if message.is_answer and message.key is not None:
             if message.key in self.unsent:
                 return self._drop(line)
             request = self._open.pop(message.key, None)
-        if request is not None:
-            return Passed(await self._pass_answer(message, request), message.key, answers=True)
+            if request is not None:
+                return Passed(await self._pass_answer(message, request), message.key, answers=True)
 
         if message.envelope.jsonrpc != "2.0":
             return self._drop(line)

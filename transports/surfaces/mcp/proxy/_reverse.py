@@ -253,23 +253,30 @@ class ReverseProxy:
             filled = await reading
             exchange.add_request(filled)
 
-            response = await self._send_upstream(request, filled.raw)
-            async with aclosing(response):
-                if response.status_code >= 300:
-                    yield event(await refusal_of(self._server, response, raw_id))
-                elif is_event_stream(response):
-                    async with aclosing(_rewrite_events(response, exchange, filled)) as events:
-                        async for chunk in events:
-                            yield chunk
-                else:
-                    body = await read_body(response)
-                    yield event(await _rewrite_message(body, exchange, raw_id))
+            async with aclosing(self._send_call(request, exchange, filled)) as events:
+                async for chunk in events:
+                    yield chunk
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             yield event(request_refusal(raw_id, unreachable(self._server, error)))
         except Exception as error:  # noqa: BLE001 - a request has one answer
             yield event(request_refusal(raw_id, error))
         finally:
             reading.cancel()
+
+    async def _send_call(self, request: Request, exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
+        """Send a call, and yield the events of its response."""
+        raw_id = bytes(message.envelope.id)
+        response = await self._send_upstream(request, message.raw)
+        async with aclosing(response):
+            if response.status_code >= 300:
+                yield event(await refusal_of(self._server, response, raw_id))
+            elif is_event_stream(response):
+                async with aclosing(_rewrite_events(response, exchange, message)) as events:
+                    async for chunk in events:
+                        yield chunk
+            else:
+                body = await read_body(response)
+                yield event(await _rewrite_message(body, exchange, raw_id))
 
 
 async def _wait_for_disconnection(request: Request) -> None:

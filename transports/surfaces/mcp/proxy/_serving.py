@@ -9,9 +9,8 @@ import secrets
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Protocol
 
 import anyio
 import msgspec
@@ -61,16 +60,6 @@ logger = logging.getLogger("transports")
 _MAX_UNHEARD = 1 << 20
 
 
-class Endpoint(Protocol):
-    """Protocol for what answers the requests of users."""
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that releases everything at its end."""
-
-    async def serve(self, request: Request, user: str) -> Response:
-        """Answer one request."""
-
-
 async def serve_proxy(
     server: Server,
     shared: Shared,
@@ -82,7 +71,7 @@ async def serve_proxy(
     and ``Origin`` of this machine or of ``address``. ``on_started`` is called with the URL.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
-    proxy: Endpoint
+    proxy: ReverseProxy | _Sessions
     if isinstance(server, HttpServer):
         proxy = ReverseProxy(server, shared)
     else:
