@@ -37,7 +37,8 @@ _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 #: Below this number of characters, base64 without a signature counts as a word such as ``pending``, not as a file.
 _MAX_WORD_CHARS = 100
-_MAX_VALUE_CHARS = 200  # of an app's value in a summary
+#: Characters of an app's value in a summary.
+_MAX_VALUE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,12 @@ def fill_summary(
 ) -> str:
     """Return a template filled with the properties of a file and the fields beside it.
 
-    A file that was not stored is marked as such."""
-    if not content_type:
-        content_type = "binary" if ref.mime_type == OCTET_STREAM else extension_for(ref.mime_type)[1:]
+    A file that was not stored is marked as such.
+    """
+    if not content_type and ref.mime_type == OCTET_STREAM:
+        content_type = "binary"
+    elif not content_type:
+        content_type = extension_for(ref.mime_type).removeprefix(".")
     values = {
         "content_type": content_type,
         "mime_type": ref.mime_type,
@@ -71,7 +75,9 @@ def fill_summary(
         "filename": ref.filename,
     }
     text = _fill(template, siblings, values)
-    return text if ref.stored else f"{text.rstrip('.')}. Note: Binary content not stored."
+    if ref.stored:
+        return text
+    return f"{text.rstrip('.')}. Note: Binary content not stored."
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
@@ -83,7 +89,7 @@ def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place
     for root, rule in product(roots, rules):
         for place, node, siblings in walk_path(data, rule.path, root):
             if isinstance(node, str) and node and place not in matches:
-                binary = _content(node, rule, siblings)
+                binary = _field_content(node, rule, siblings)
                 if binary is not None:
                     matches[place] = FieldMatch(place, binary, rule, siblings)
     return list(matches.values())
@@ -101,23 +107,33 @@ def human_size(size: int) -> str:
     return f"{value:.1f} {unit}"
 
 
-def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
+def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
     """Return the content of a field, or ``None`` if it does not fit the rule."""
-    form, declared = siblings.get("format"), siblings.get("encoding")
-    if rule.formats and isinstance(form, str) and form and form.lower() not in map(str.lower, rule.formats):
-        return None
-    if declared is None and rule.encoding == "base64" and text.lstrip().startswith("<"):  # XML or HTML
-        return None
-    encoding = declared.lower() if isinstance(declared, str) else rule.encoding
-    encoded = Encoded(text, "utf-8")
-    if encoding != "utf-8":
-        if encoding != "base64":  # GitHub says "none" where it leaves the content out
+    file_format = siblings.get("format")
+    if rule.formats and isinstance(file_format, str) and file_format:
+        is_accepted = file_format.lower() in map(str.lower, rule.formats)
+        if not is_accepted:
             return None
+
+    # Text that begins with "<" is XML or HTML.
+    declared_encoding = siblings.get("encoding")
+    if declared_encoding is None and rule.encoding == "base64" and text.lstrip().startswith("<"):
+        return None
+
+    encoding = declared_encoding.lower() if isinstance(declared_encoding, str) else rule.encoding
+    if encoding == "utf-8":
+        encoded = Encoded(text, "utf-8")
+    elif encoding == "base64":
         head = _DATA_URL.match(text)
-        bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
+        bare = text[head.end() :] if head else text
+        bare = bare.replace("\r", "").replace("\n", "")
         if len(bare) < _MAX_WORD_CHARS and rule.declared_type is not None and sniff_base64(bare) is None:
             return None
         encoded = Encoded(bare, "base64")
+    else:
+        # GitHub says "none" where it leaves the content out.
+        return None
+
     filename = _fill(rule.filename, siblings, {}) if rule.filename else None
     return BinaryData(encoded, rule.declared_type, None, filename)
 
@@ -125,74 +141,87 @@ def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> Bina
 def _fill(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
     """Return ``template`` with each ``{name}`` replaced; a name without a value becomes ``unknown name``.
 
-    Replacement is done once: a value of the app is never parsed as a template."""
+    Replacement is done once: a value of the app is never parsed as a template.
+    """
 
-    def value(placeholder: re.Match[str]) -> str:
+    def value_of(placeholder: re.Match[str]) -> str:
         name = placeholder[1]
         if name in values:
             return values[name]
         sibling = siblings.get(name)
         if isinstance(sibling, bool) or not isinstance(sibling, str | int | float):
             return f"unknown {name}"
-        text = " ".join(str(sibling)[: 4 * _MAX_VALUE_CHARS].split())
-        return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
 
-    return _PLACEHOLDER.sub(value, template)
+        # White space shrinks, so a few more characters are enough.
+        text = " ".join(str(sibling)[: 4 * _MAX_VALUE_CHARS].split())
+        if len(text) > _MAX_VALUE_CHARS:
+            text = text[: _MAX_VALUE_CHARS - 1] + "…"
+        return text
+
+    return _PLACEHOLDER.sub(value_of, template)
 
 
 #: Keys of the top of an answer below which texts may be JSON.
 _TEXT_KEYS = frozenset(("content", "result", "structuredContent"))
 
 
+class ParsedTexts(NamedTuple):
+    """Answer with the JSON of its texts as trees. ``roots`` are the places where the paths of field rules begin."""
+
+    data: object
+    roots: Sequence[Place]
+    steps: Sequence[Step]
+
+
 def parse_text_blocks(
-    data: object, rules: Sequence[FieldRule], heuristics: Heuristics | None
-) -> tuple[object, list[Place], list[Step]]:
-    """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
+    data: Mapping[str, object], rules: Sequence[FieldRule], heuristics: Heuristics | None
+) -> ParsedTexts:
+    """Parse the JSON in text blocks of an answer that has one of :data:`_TEXT_KEYS`.
 
     Servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap the text of a tool as
     ``{"result": text}``. A text becomes a tree only if the tree holds a file; then a copy of ``data`` is returned.
-    Field rules begin at the top, at ``structuredContent`` and at each such tree. An answer without content blocks is
-    returned as it is.
+    Field rules begin at the top, at ``structuredContent`` and at each such tree.
     """
     roots: list[Place] = [()]
-    if not isinstance(data, dict) or _TEXT_KEYS.isdisjoint(data):
-        return data, roots, []
     steps: list[Step] = []
-    parsed: dict[Place, object] = {}
-    wrapped: list[tuple[Place, object]] = [((), data), (("structuredContent",), data.get("structuredContent"))]
-    for above, wrapper in wrapped:
-        if isinstance(wrapper, dict) and wrapper.keys() == {"result"}:
-            tree = _tree(wrapper["result"], rules, heuristics)
-            if tree is not None:
-                parsed[*above, "result"] = tree
-                roots.append((*above, "result"))
-                steps.append(Step("typed", field_of((*above, "result")), "JSON in the text, read as such"))
-    blocks = data.get("content")
-    if not isinstance(blocks, list):
-        return replace(data, parsed), roots, steps
-    if isinstance(data.get("structuredContent"), dict):
-        roots.append(("structuredContent",))
-    for index, block in enumerate(blocks):
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind == "resource_link":
-            steps.append(Step("typed", f"content.{index}", "kept as a link; resources/read fetches it"))
-        elif kind == "text" and (tree := _tree(block.get("text"), rules, heuristics)) is not None:
-            place = ("content", index, "text")
-            parsed[place] = tree
+    trees: dict[Place, object] = {}
+
+    def parse(place: Place, text: object) -> None:
+        tree = _parse_tree_with_file(text, rules, heuristics)
+        if tree is not None:
+            trees[place] = tree
             roots.append(place)
-            steps.append(Step("typed", f"content.{index}.text", "JSON in the text, read as such"))
-    return replace(data, parsed), roots, steps
+            steps.append(Step("typed", field_of(place), "JSON in the text, read as such"))
+
+    structured = data.get("structuredContent")
+    if data.keys() == {"result"}:
+        parse(("result",), data["result"])
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        parse(("structuredContent", "result"), structured["result"])
+
+    blocks = data.get("content")
+    if isinstance(blocks, list):
+        if isinstance(structured, dict):
+            roots.append(("structuredContent",))
+        for index, block in enumerate(blocks):
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind == "resource_link":
+                steps.append(Step("typed", f"content.{index}", "kept as a link; resources/read fetches it"))
+            elif kind == "text":
+                parse(("content", index, "text"), block.get("text"))
+    return ParsedTexts(replace(data, trees), roots, steps)
 
 
-def _tree(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
+def _parse_tree_with_file(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
     """Return the JSON of a text if it holds a file, else ``None``."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         tree = decode_json(text)
-        return tree if match_fields(tree, rules) or find(tree, heuristics=heuristics) else None
+        holds_file = match_fields(tree, rules) or find(tree, heuristics=heuristics)
     except ProtocolError:
         return None
+    return tree if holds_file else None
 
 
 #: Callback for the progress of a download: the place of the file, its bytes so far, and the expected total (``None`` if
@@ -225,7 +254,9 @@ class Fetcher:
 
     def asked_by(self, sender: Sender | None) -> Self:
         """Return this fetcher for content of the document ``sender``, on whose behalf it downloads."""
-        return self if sender is None else replace_fields(self, sender=sender)
+        if sender is None:
+            return self
+        return replace_fields(self, sender=sender)
 
     async def into(
         self,
@@ -233,8 +264,9 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None = None,
     ) -> tuple[BinaryData, Sequence[str]]:
-        """Write the content into ``staged``; return its description, to which HTTP headers may add a type or a name,
-        and warnings about it.
+        """Write the content into ``staged``. Return its description, and warnings about it.
+
+        The headers of a download may add a type or a name to the description.
 
         ``on_download`` gets the bytes so far and the expected total of a download. Raises
         :class:`~transports.errors.BinaryError` for content that cannot be trusted,
@@ -255,16 +287,20 @@ class Fetcher:
         return binary, ()
 
     async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
+        """Let the transport write content that stayed on the far side into ``staged``."""
         if self.transport is None:
             raise TransportError("this content stayed in the app; only the session that called it can fetch it")
+
+        # Both checks come before any byte is moved.
         if handle.size is not None:
-            verify_size(declared, handle.size)  # before any byte is moved
-        if (handle.size or 0) > self.limit:
+            verify_size(declared, handle.size)
+        if handle.size is not None and handle.size > self.limit:
             raise TooLarge(
                 f"the content has {handle.size} bytes, over the limit of {self.limit}; "
                 "raise ABP_MAX_ARTIFACT_BYTES to accept it",
                 details={"limit": self.limit, "size": handle.size},
             )
+
         if (handle.size or declared or 0) >= _FOLLOW_FROM and self.transport.features.appends:
             staged.follow()
         with map_os_errors("write a file", staged.path.parent):
@@ -280,22 +316,26 @@ class Fetcher:
         from .http._downloads import download  # late: aiohttp, which most sessions never need
         from .http._request import DownloadRequest, cookies_of
 
-        app, sender = self.transport, self.sender
+        app = self.transport
         request = DownloadRequest(
             reference=reference,
             size=binary.size,
             limit=self.limit,
             base_url=app.url if app else None,
             server_address=app.server_address if app else None,
-            sender=sender,
-            cookies=cookies_of(app, sender),
+            sender=self.sender,
+            cookies=cookies_of(app, self.sender),
             allow_private=self.allow_private,
             propagate=self.propagate,
             accept_compression=self.accept_compression,
             on_progress=on_download,
         )
         fetch = partial(download, request, timeout=self.timeout)
-        fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))
+        if app is None:
+            fetched = await fetch(staged)
+        else:
+            fetched = await app.fetch_download(reference, staged, fetch)
+
         described = replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,
@@ -307,14 +347,15 @@ class Fetcher:
         """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
         if not isinstance(binary.content, Download):
             return None
-        base = None
+        base_url = None
         if self.sender is not None:
-            base = self.sender.url
+            base_url = self.sender.url
         elif self.transport is not None:
-            base = self.transport.url
+            base_url = self.transport.url
         try:
-            return urljoin(base or "", binary.content.url)
-        except ValueError:  # http://[ and the like
+            return urljoin(base_url or "", binary.content.url)
+        except ValueError:
+            # http://[ and the like.
             return binary.content.url
 
     async def release(self, binary: BinaryData | ABPError) -> None:
@@ -363,7 +404,7 @@ class Layers:
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
         """Search the answer ``data`` of a call for files. Raises the errors of the policy's transformer."""
         if self._policy.transformer is not None:
-            transformed = await self._transformed(self._policy.transformer, data, context)
+            transformed = await self._transform(self._policy.transformer, data, context)
             if transformed is not None:
                 return transformed
         if not is_larger(data, _MANY):
@@ -371,33 +412,36 @@ class Layers:
         try:
             return (await in_thread(self._search, data, context.capability))._replace(large=True)
         except asyncio.CancelledError:
-            await self._release(find_values(data), ())
+            await self._release_dropped(find_values(data), ())
             raise
 
-    async def _transformed(
-        self, transformer: Transformer, data: object, context: TransformContext
-    ) -> Recognised | None:
+    async def _transform(self, transformer: Transformer, data: object, context: TransformContext) -> Recognised | None:
         """Return the transformer's answer, or ``None`` if it leaves the answer to the other layers."""
-        before = find_values(data)
+        original_files = find_values(data)
         try:
-            made = transformer(context.capability, data, context)
-            if inspect.isawaitable(made):
-                made = await made
+            answer = transformer(context.capability, data, context)
+            if inspect.isawaitable(answer):
+                answer = await answer
         except BaseException:
-            await self._release(before, ())
+            await self._release_dropped(original_files, ())
             raise
-        if made is None:
+        if answer is None:
             return None
+
         others: list[tuple[Place, object]] = []
-        files = find_values(made, others=others)
-        await self._release(before, files)
+        files = find_values(answer, others=others)
+        await self._release_dropped(original_files, files)
         steps = [Step("custom", "", "the transformer's answer; no other layer read it")]
-        return Recognised(made, files, _references(others), {}, steps, large=is_larger(made, _MANY))
+        return Recognised(answer, files, _references(others), {}, steps, large=is_larger(answer, _MANY))
 
     def _search(self, data: object, capability: str) -> Recognised:
         """Search configured fields first, then content blocks, descriptors and undeclared base64 at other places."""
         rules = self._policy.rules(capability)
-        data, roots, steps = parse_text_blocks(data, rules, self._heuristics)
+        roots: Sequence[Place] = ((),)
+        steps: Sequence[Step] = ()
+        if isinstance(data, dict) and not _TEXT_KEYS.isdisjoint(data):
+            data, roots, steps = parse_text_blocks(data, rules, self._heuristics)
+
         others: list[tuple[Place, object]] = []
         if not rules:
             files = find(data, heuristics=self._heuristics, others=others)
@@ -405,15 +449,18 @@ class Layers:
 
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         files = [Found(place, match.binary) for place, match in configured.items()]
-        for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._heuristics, others=others):
-            if not any(place[: len(item.path)] == item.path for place in configured):
+        rest = replace(data, dict.fromkeys(configured))
+        for item in find(rest, heuristics=self._heuristics, others=others):
+            holds_configured_field = any(place[: len(item.path)] == item.path for place in configured)
+            if not holds_configured_field:
                 files.append(item)
         return Recognised(data, files, _references(others), configured, steps)
 
-    async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
-        remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
-        for item in before:
-            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:
+    async def _release_dropped(self, original: Sequence[Found], remaining: Sequence[Found]) -> None:
+        """Let the far side drop the content of ``original`` files that are not among the ``remaining`` ones."""
+        remaining_content = [item.binary.content for item in remaining if isinstance(item.binary, BinaryData)]
+        for item in original:
+            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining_content:
                 await self._fetcher.release(item.binary)
 
 
