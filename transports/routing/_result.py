@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace as replace_fields
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
@@ -35,40 +35,51 @@ def is_long(text: str, limit: int | None) -> bool:
     return limit is not None and len(text) > limit
 
 
-def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
-    """Return place, text and MIME type of every text with more than ``limit`` characters, in order.
+class LongText(NamedTuple):
+    """Long text of an answer, with its place and MIME type."""
+
+    place: Place
+    text: str
+    mime_type: str
+
+
+def long_texts(data: object, limit: int) -> list[LongText]:
+    """Return every text with more than ``limit`` characters, in order.
 
     An answer that is a single text is not included: it is stored as JSON, and needs no second file.
     """
-    texts: list[tuple[Place, str, str]] = []
-    _walk(data, (), limit, texts)
+    texts: list[LongText] = []
+    _collect_long_texts(data, (), limit, texts)
     return texts
 
 
-def _walk(node: object, path: Place, limit: int, texts: list[tuple[Place, str, str]]) -> None:
+def _collect_long_texts(node: object, place: Place, limit: int, texts: list[LongText]) -> None:
+    declared_type = None
+    items: Iterable[tuple[str | int, object]] = ()
     if isinstance(node, dict):
-        for name, value in node.items():
-            if type(value) is str:
-                if len(value) > limit:
-                    texts.append(((*path, str(name)), value, _text_type(value, node.get("mimeType"))))
-            elif isinstance(value, dict | list | tuple):
-                _walk(value, (*path, str(name)), limit, texts)
+        declared_type = node.get("mimeType")
+        items = ((str(name), value) for name, value in node.items())
     elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            if type(value) is str:
-                if len(value) > limit:
-                    texts.append(((*path, index), value, _text_type(value, None)))
-            elif isinstance(value, dict | list | tuple):
-                _walk(value, (*path, index), limit, texts)
+        items = enumerate(node)
+
+    for step, value in items:
+        if type(value) is str:
+            if len(value) > limit:
+                texts.append(LongText((*place, step), value, _text_type(value, declared_type)))
+        elif isinstance(value, dict | list | tuple):
+            _collect_long_texts(value, (*place, step), limit, texts)
 
 
 def _text_type(text: str, declared: object) -> str:
     """Return the type of a text: the declared type if that is a text type, else the type of its markup."""
-    bare = normalise_mime(declared) if isinstance(declared, str) else None
-    if bare is not None and not is_binary_mime(bare):
-        return bare
-    looks = sniff(text[:1024].encode(errors="replace"))
-    return looks if looks in ("text/html", "image/svg+xml", "application/xml") else "text/plain"
+    declared_type = normalise_mime(declared) if isinstance(declared, str) else None
+    if declared_type is not None and not is_binary_mime(declared_type):
+        return declared_type
+
+    markup_type = sniff(text[:1024].encode(errors="replace"))
+    if markup_type in ("text/html", "image/svg+xml", "application/xml"):
+        return markup_type
+    return "text/plain"
 
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
@@ -86,7 +97,9 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
 def shorten(text: str, *, stored: bool = True) -> str:
     """Return the first 200 characters of a long text, 500 if it is not ``stored``, and an ellipsis if it goes on."""
     limit = _PREVIEW_CHARS if stored else _UNSTORED_PREVIEW_CHARS
-    return text if len(text) <= limit else text[:limit] + "…"
+    if len(text) <= limit:
+        return text
+    return text[:limit] + "…"
 
 
 #: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
@@ -150,11 +163,15 @@ class Result:
 
     def __repr__(self) -> str:
         places = [*self.artifacts]
-        named = ", ".join(repr(place[:40]) for place in places[:5]) + (", …" if len(places) > 5 else "")
-        counts = [f"{len(places)} artifact{'s' * (len(places) != 1)}{f' ({named})' if places else ''}"]
+        parts = _count(len(places), "artifact")
+        if places:
+            names = [repr(place[:40]) for place in places[:5]]
+            if len(places) > 5:
+                names.append("…")
+            parts += f" ({', '.join(names)})"
         if self.warnings:
-            counts.append(f"{len(self.warnings)} warning{'s' * (len(self.warnings) != 1)}")
-        return f"<Result of {self.capability[:80]}: {', '.join(counts)}>"
+            parts += f", {_count(len(self.warnings), 'warning')}"
+        return f"<Result of {self.capability[:80]}: {parts}>"
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
@@ -164,17 +181,22 @@ class Result:
         """Return the result for a notebook in all its forms: its first picture is one more."""
         files = [(place or "(the answer)", ref) for place, ref in self.artifacts.items()]
         files += [(f"evidence: {kind}", ref) for kind, ref in self.evidence.items()]
-        parts: list[str] = [files_table(files, self.capability)]
-        shown = shown_picture(ref for _, ref in files)
-        if shown is not None:
-            parts.append(shown.html(f"picture of {self.capability}"))
+        picture = shown_picture(ref for _, ref in files)
+
+        parts = [files_table(files, self.capability)]
+        if picture is not None:
+            parts.append(picture.html(f"picture of {self.capability}"))
         else:
-            seen = cut_texts(self.data, notebook.MAX_CELL, "…")
-            seen = clamp(seen, notebook.MAX_TEXT, suffix="…") if json_size(seen) > notebook.MAX_TEXT else seen
-            parts.append(notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
+            data = cut_texts(self.data, notebook.MAX_CELL, "…")
+            if json_size(data) > notebook.MAX_TEXT:
+                data = clamp(data, notebook.MAX_TEXT, suffix="…")
+            parts.append(notebook.preformatted(msgspec.json.format(encode_json(data), indent=2).decode()))
         parts += [notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
+
         forms = {"text/plain": repr(self), "text/html": "".join(parts)}
-        return forms if shown is None else {**forms, shown.mime_type: shown.content}
+        if picture is not None:
+            forms[picture.mime_type] = picture.content
+        return forms
 
     @checked
     def artifact(self, place: str | None = None) -> ArtifactRef:
@@ -191,6 +213,7 @@ class Result:
             if place in self.artifacts:
                 return self.artifacts[place]
             raise self._no_artifact(f"there is no artifact at {place!r}")
+
         files = self._files()
         if len(files) == 1:
             return self.artifacts[files[0]]
@@ -212,8 +235,11 @@ class Result:
         and :class:`~transports.errors.Corrupt` and :class:`~transports.errors.StoreError` as :meth:`.ArtifactRef.open`.
         """
         __tracebackhide__ = True
-        tabular = [name for name in self._files() if is_table(self.artifacts[name])] if place is None else []
-        return read_table(self.artifact(tabular[0] if len(tabular) == 1 else place))
+        if place is None:
+            tables = [name for name in self._files() if is_table(self.artifacts[name])]
+            if len(tables) == 1:
+                place = tables[0]
+        return read_table(self.artifact(place))
 
     def _files(self) -> list[str]:
         """Return the places of the app's files; that of the answer as JSON if there is none."""
@@ -224,21 +250,24 @@ class Result:
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]
         listed = ", ".join(repr(place) for place in places[:_MAX_PLACES]) or "none"
-        more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
-        return UsageError(
-            f"{self.capability}: {reason}; places with an artifact: {listed}{more}", details={"places": places}
-        )
+        if len(places) > _MAX_PLACES:
+            listed += f" and {len(places) - _MAX_PLACES} more"
+        return UsageError(f"{self.capability}: {reason}; places with an artifact: {listed}", details={"places": places})
 
     def by_reference(self) -> Result:
-        """Return the result with its data in files alone (docs/requirements.md R0-2): ``data`` of an answer without
-        files is the reference of its file, and no text stands beside the reference of a file that an app declared.
+        """Return the result with its data in files alone (docs/requirements.md R0-2).
 
-        Data beside files stays, as it is their metadata, and so does an answer that was not stored."""
+        ``data`` of an answer without files becomes the reference of its file, and no text is beside the reference of a
+        file that an app declared. Data beside files stays, as it is their metadata, and so does an answer that was not
+        stored.
+        """
         if not self.inline_data:
             return self
+
         ref = self.artifacts.get("")
-        added = {"", *map(field_of, self.previews)}
-        if ref is not None and ref.stored and not self.inline_fields and self.artifacts.keys() <= added:
+        added_by_router = {"", *map(field_of, self.previews)}
+        has_files = bool(self.inline_fields) or not self.artifacts.keys() <= added_by_router
+        if ref is not None and ref.stored and not has_files:
             return replace_fields(
                 self,
                 data=cast(JSONValue, ref.as_dict()),
@@ -248,22 +277,23 @@ class Result:
                 inline_data=False,
                 answer_chars=len(encode_json(self.data).decode()),
             )
+
         result = self.without_keys({"text"})
-        texts = {place for place, reference in self._references() if "text" in reference}
-        previews = {place: shown for place, shown in self.previews.items() if place[:-1] not in texts}
+        places_with_text = {place for place, reference in self._references() if "text" in reference}
+        previews = {place: shown for place, shown in self.previews.items() if place[:-1] not in places_with_text}
         return replace_fields(result, previews=previews, inline_data=False)
 
     def without_keys(self, keys: Collection[str]) -> Result:
-        """Return the result without these keys of the references in ``data``. A reference to a file that was not stored
-        keeps all but ``text``, since it has nothing else."""
-        shorter = {
-            place: {
-                key: value
-                for key, value in reference.items()
-                if key not in keys or (reference.get("uri") is None and key != "text")
-            }
-            for place, reference in self._references()
-        }
+        """Return the result without these keys of the references in ``data``.
+
+        A reference to a file that was not stored keeps all but ``text``, since it has nothing else.
+        """
+        shorter: dict[Place, object] = {}
+        for place, reference in self._references():
+            removed = set(keys)
+            if reference.get("uri") is None:
+                removed &= {"text"}
+            shorter[place] = {key: value for key, value in reference.items() if key not in removed}
         return replace_fields(self, data=cast(JSONValue, replace(self.data, shorter)))
 
     def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
@@ -310,15 +340,19 @@ class Result:
         max_bytes = limits.max_bytes if max_bytes is None else max_bytes
         if max_bytes < MIN_AGENT_BYTES:
             raise UsageError(f"max_bytes must be at least {MIN_AGENT_BYTES} (it is {max_bytes})")
-        whole = body = self._view()
+
+        whole = self._view()
+        body = whole
         if limits.max_field_chars is not None:
             body = cast(dict[str, JSONValue], cut_texts(whole, limits.max_field_chars, limits.truncation_suffix))
         if body is whole and json_size(body) <= max_bytes:
             return body
+
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
         if not limits.preserve_structure and not isinstance(body["data"], str):
             body = {**body, "data": encode_json(body["data"]).decode()}
-        room = max_bytes - json_size(head) + 1  # two objects become one: a comma for two braces
+        # Two objects become one: a comma replaces two braces.
+        room = max_bytes - json_size(head) + 1
         cut = clamp(body, room, suffix=limits.truncation_suffix)
         shown = {**head, **cast(dict[str, JSONValue], cut)}
         self.report_clamped(json_size(whole), json_size(shown))
@@ -327,7 +361,8 @@ class Result:
     def report_clamped(self, original_bytes: int, clamped_bytes: int) -> None:
         """Log that an agent's view of this result was cut, and send :class:`~transports.ObservationClamped`.
 
-        For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report their own cuts."""
+        For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report their own cuts.
+        """
         logger.warning(
             "%s: the answer was cut for an agent from %d to %d bytes",
             self.capability,
@@ -341,12 +376,14 @@ class Result:
         return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
     def _view(self) -> dict[str, JSONValue]:
+        """Return what a model sees of the result, before it is cut."""
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
         if self._has_no_data():
             view["note"] = _NO_DATA
-        inline = self.inline_fields | {field_of(place) for place in self.previews}
-        if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in inline}:
-            view["artifacts"] = beside
+        shown_fields = self.inline_fields | {field_of(place) for place in self.previews}
+        other_files = {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in shown_fields}
+        if other_files:
+            view["artifacts"] = other_files
         if self.warnings:
             view["warnings"] = list(self.warnings)
         if self.response_metadata:
@@ -361,19 +398,28 @@ class Result:
     def _truncation(self, room: int) -> JSONValue:
         """Return the size and place of the whole answer. A path that leaves no room for data is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
-        ref = self.artifacts.get("") if "" not in self.inline_fields else None
+        ref = None
+        if "" not in self.inline_fields:
+            ref = self.artifacts.get("")
         if ref is None or not ref.stored:
             return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
+
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
-        full = about | {"path": ref.local_path}
-        return full if json_size(full) <= room else about
+        with_path = about | {"path": ref.local_path}
+        if json_size(with_path) <= room:
+            return with_path
+        return about
 
     def small_answer(self, *, max_chars: int = MAX_ANSWER_CHARS) -> str | None:
         """Return an answer without files as one line of JSON, or ``None`` for more than ``max_chars`` characters."""
-        if [*self.artifacts] != [""] or self.inline_fields or self.artifacts[""].size_bytes > 4 * max_chars:
+        has_files = [*self.artifacts] != [""] or bool(self.inline_fields)
+        # A character has at most 4 bytes, so a larger file need not be encoded again.
+        if has_files or self.artifacts[""].size_bytes > 4 * max_chars:
             return None
         text = msgspec.json.format(encode_json(self.data), indent=0).decode()
-        return text if len(text) <= max_chars else None
+        if len(text) > max_chars:
+            return None
+        return text
 
     @checked
     def summary(self, *, max_chars: int = 1000, with_answer: bool = True) -> str:
@@ -382,18 +428,23 @@ class Result:
         They have at most ``max_chars`` characters. A file that was not stored is marked as such; a text that was not
         stored has a preview of 500 characters. The first line of an answer without files is its JSON, if that has at
         most half of ``max_chars`` and 4,000 characters; ``with_answer=False`` leaves that line out, for a caller that
-        shows the answer in another way."""
+        shows the answer in another way.
+        """
         lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         answer = self.small_answer(max_chars=min(max_chars // 2, MAX_ANSWER_CHARS))
         if answer is not None and with_answer:
             lines.append(answer)
         for place, ref in self.artifacts.items():
-            whole = place == "" and (place not in self.inline_fields or self.answer_chars is not None)
-            lines += self._file_lines(ref, whole=whole, seen=answer is not None)
+            is_whole_answer = place == "" and (place not in self.inline_fields or self.answer_chars is not None)
+            if is_whole_answer:
+                lines += self._answer_file_lines(ref, is_shown=answer is not None)
+            else:
+                lines += _file_lines(ref)
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
         lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
         lines += [f"Warning: {warning}" for warning in self.warnings]
+
         text = "\n".join(lines)
         if len(text) <= max_chars:
             return text
@@ -401,41 +452,60 @@ class Result:
         self.report_clamped(len(text.encode(errors="replace")), len(shown.encode(errors="replace")))
         return shown
 
-    def _file_lines(self, ref: ArtifactRef, *, whole: bool, seen: bool) -> list[str]:
-        """Return the lines about one file, or about the ``whole`` answer as JSON: only its path if it was ``seen``."""
-        where = ref.path or ref.uri
-        created = str(ref.source.get("created", "earlier"))[:40]
-        again: list[str] = []
-        if ref.source.get("stored_again") is True:
-            again = [f"Note: the same content was stored before ({created}); it keeps its name"]
-        if whole:
-            text = "" if seen or self.answer_chars is not None else encode_json(self.data).decode()
-            line = (
-                f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
-            )
-            if seen:
-                return [line, *again]
-            lines = [line, f"Size: {len(text) if self.answer_chars is None else self.answer_chars} characters"]
-        else:
-            text = str(ref.source.get("preview", ""))
-            kind = "Text" if text else "Binary content"
-            line = f"File saved: {where}" if ref.stored else f"{kind} not stored: {ref.filename}"
-            lines = [line, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
-        if text and not ref.stored:
-            lines.append(f"Preview: {shorten(text, stored=False)}")
-        return lines + again
+    def _answer_file_lines(self, ref: ArtifactRef, *, is_shown: bool) -> list[str]:
+        """Return the lines about the file of the whole answer: only its path if the answer itself is shown."""
+        line = f"Output saved to file: {ref.path or ref.uri}"
+        if not ref.stored:
+            line = "Output not stored: no artifact store is configured"
+        lines = [line]
+        if not is_shown and self.answer_chars is not None:
+            lines.append(f"Size: {self.answer_chars} characters")
+        elif not is_shown:
+            text = encode_json(self.data).decode()
+            lines.append(f"Size: {len(text)} characters")
+            if not ref.stored:
+                lines.append(f"Preview: {shorten(text, stored=False)}")
+        return lines + _repetition_lines(ref)
+
+
+def _file_lines(ref: ArtifactRef) -> list[str]:
+    """Return the lines about one file of an answer."""
+    text = str(ref.source.get("preview", ""))
+    line = f"File saved: {ref.path or ref.uri}"
+    if not ref.stored:
+        kind = "Text" if text else "Binary content"
+        line = f"{kind} not stored: {ref.filename}"
+    lines = [line, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+    if text and not ref.stored:
+        lines.append(f"Preview: {shorten(text, stored=False)}")
+    return lines + _repetition_lines(ref)
+
+
+def _repetition_lines(ref: ArtifactRef) -> list[str]:
+    """Return a line about content that was stored before."""
+    if ref.source.get("stored_again") is not True:
+        return []
+    created = str(ref.source.get("created", "earlier"))[:40]
+    return [f"Note: the same content was stored before ({created}); it keeps its name"]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def answered_files(result: Result) -> dict[str, ArtifactRef]:
-    """Return the files of an answer by their places: those that the app answered, without the router's own for a long
-    text and for the answer as JSON."""
-    added = {"", *map(field_of, result.previews)} - result.inline_fields
-    return {place: ref for place, ref in result.artifacts.items() if place not in added}
+    """Return the files that the app answered, by their places.
+
+    The router's own for a long text and for the answer as JSON are left out.
+    """
+    added_by_router = {"", *map(field_of, result.previews)} - result.inline_fields
+    return {place: ref for place, ref in result.artifacts.items() if place not in added_by_router}
 
 
 def _format_effect(effect: Effect) -> str:
     """Return an effect in one line: its kind and its details, cut to 80 characters."""
-    details = ", ".join(f"{key} {value}" for key, value in effect.detail.items()).replace("\n", " ")
+    details = ", ".join(f"{key} {value}" for key, value in effect.detail.items())
+    details = details.replace("\n", " ")
     if not details:
         return effect.kind
     if len(details) > 80:
