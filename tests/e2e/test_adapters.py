@@ -82,12 +82,12 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
             "// one\n// two\nthrow new Error('mine')",
             r"^the adapter own\.js failed \(own\.js:3\): mine; it ran in the page",
         ),
-        ("abp.capability('x', {}, 7)", r"failed \(own\.js:1\): .*run is no function"),
-        ("abp.capability(7, {}, () => 1)", r"failed \(own\.js:1\): .*name is no text"),
+        ("abp.capability('x', {}, 7)", r"failed \(own\.js:1\): .*run must be a function"),
+        ("abp.capability(7, {}, () => 1)", r"failed \(own\.js:1\): .*name must be a non-empty string"),
         (
             f"// one\n{twice}",
-            r"^the adapter own\.js failed \(own\.js:3\): the name \"x\" stands twice; it ran in the page at \S+ "
-            r"\(title '.*'\) \[NOT_SUPPORTED\]$",
+            r"^the adapter own\.js failed \(own\.js:3\): the capability \"x\" is declared twice; "
+            r"it ran in the page at \S+ \(title '.*'\) \[NOT_SUPPORTED\]$",
         ),
         ("// nothing", r"no window\.abp .*; the adapter own\.js ran and registered nothing: call abp\.capability"),
     ):
@@ -209,7 +209,7 @@ abp.capability("odd", {}, () => { throw "text"; });
     async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
         for name, said in {
             "broken": r"Cannot read properties of undefined .* \(own\.js:2\)$",
-            "later": r"the page has no #none after 0\.05 s \(own\.js:4\)$",
+            "later": r"no element matched #none within 0\.05 s \(own\.js:4\)$",
             "refused": "not today$",
             "odd": "text$",
         }.items():

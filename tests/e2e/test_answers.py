@@ -56,9 +56,9 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("[1, -0, 1.5, 1e21, true, false, null]", [1, 0, 1.5, 1e21, True, False, None], []),
     ("2n ** 70n", 2**70, []),
     ("{ big: [-5n, { n: 0n }] }", {"big": [-5, {"n": 0}]}, []),
-    ("[NaN]", [None], ["0: NaN is no JSON number and became null"]),
-    ("{ a: { b: -Infinity } }", {"a": {"b": None}}, ["a.b: -Infinity is no JSON number and became null"]),
-    ("Infinity", None, ["answer: Infinity is no JSON number and became null"]),
+    ("[NaN]", [None], ["0: NaN is not a JSON number and became null"]),
+    ("{ a: { b: -Infinity } }", {"a": {"b": None}}, ["a.b: -Infinity is not a JSON number and became null"]),
+    ("Infinity", None, ["answer: Infinity is not a JSON number and became null"]),
     ("{ a: undefined, b: [undefined, , 1] }", {"b": [None, None, 1]}, []),
     (
         "{ f() {}, s: Symbol(), list: [() => 0] }",
@@ -81,7 +81,7 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("[new String('ab'), new Number(3), new Boolean(true), Object(2n ** 70n)]", ["ab", 3, True, 2**70], []),
     ("new Map([[new String('k'), new Map([['x', new (class extends Number {})(7)]])]])", {"k": {"x": 7}}, []),
     ("[new Number(NaN), new (class extends String { toString() { return 'mine'; } })('ab')]", [None, "mine"],
-     ["0: NaN is no JSON number and became null"]),
+     ["0: NaN is not a JSON number and became null"]),
     ("[Object.assign(new Number(1), { toJSON: () => 'own' })]", ["own"], []),
     ("Object(Symbol())", {}, ["answer: the members of a Symbol cannot be sent; it became {}"]),
     ("[new (class { get [Symbol.toStringTag]() { return 'String'; } a = 1 })()]", [{"a": 1}], []),
@@ -99,7 +99,7 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("new Map([[Object.create(null), 1], ['a', 2]])", {"a": 2},
      ["answer: reading it threw TypeError: Cannot convert object to primitive value"]),
     ("{ 'a\\ud83d': 1, b: { '\\ude00': [NaN] } }", {"a\ufffd": 1, "b": {"\ufffd": [None]}},
-     ["b.\ufffd.0: NaN is no JSON number and became null"]
+     ["b.\ufffd.0: NaN is not a JSON number and became null"]
      + [f"{place}: half of a surrogate pair in this key was replaced by U+FFFD" for place in ("a\ufffd", "b.\ufffd")]),
     (r"{ 'C:\\\\udd00': '\\ud' }", {r"C:\\udd00": r"\ud"}, []),
     ("{ '\\ud83d': 1, '\\ud83e': 2 }", {"\ufffd": 2},
@@ -132,7 +132,7 @@ _DATA: list[tuple[str, object, list[str]]] = [
      ["p: a Promise cannot be sent and became {}; await it"]),
     ("[{}, new (class Row {})(), Object.create(null), new Proxy({}, {})]", [{}, {}, {}, {}], []),
     ("{ toJSON: 1, a: 2 }", {"toJSON": 1, "a": 2}, []),
-    ("{ toJSON() { return { a: [NaN] }; } }", {"a": [None]}, ["a.0: NaN is no JSON number and became null"]),
+    ("{ toJSON() { return { a: [NaN] }; } }", {"a": [None]}, ["a.0: NaN is not a JSON number and became null"]),
     ("{ toJSON() { return this; }, a: 1 }", {"a": 1}, ["toJSON: a function cannot be sent and was left out"]),
     ("Object.assign([1], { toJSON: () => 2, more: 3 })", [1], []),
     ("new (class List extends Array {})(1, 2)", [1, 2], []),
@@ -140,13 +140,13 @@ _DATA: list[tuple[str, object, list[str]]] = [
     (
         "{ a: 1, get b() { throw new Error('no'); }, c: NaN, [Symbol()]: 1 }",
         {"a": 1, "c": None},
-        ["b: reading it threw Error: no", "c: NaN is no JSON number and became null"],
+        ["b: reading it threw Error: no", "c: NaN is not a JSON number and became null"],
     ),
     ("new Proxy({ a: { b: 1 } }, {})", {"a": {"b": 1}}, []),
     ("((same) => [same, { same }, same])({ a: 1 })", [{"a": 1}, {"same": {"a": 1}}, {"a": 1}], []),
     ("{ width: 1, height: 1, data: new Uint8ClampedArray(4) }", {"width": 1, "height": 1, "data": [0] * 4}, []),
     ("Array.from({ length: 30 }, () => NaN)", [None] * 30,
-     [f"{n}: NaN is no JSON number and became null" for n in range(20)]),
+     [f"{n}: NaN is not a JSON number and became null" for n in range(20)]),
 ]  # fmt: skip
 #: An expression with content, and what is found: path, kind, and its bytes, size or reason.
 _CONTENT: list[tuple[str, list[object]]] = [

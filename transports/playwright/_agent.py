@@ -504,7 +504,7 @@ class PageAgent(Agent):
         try:
             await self.with_deadline(self.channel.ping(), _INSPECTING, timeout=1.0)
         except CallTimeout:
-            self.mark_lost(Disconnected("the page does not respond any more"))
+            self.mark_lost(Disconnected("the page stopped responding"))
 
     def mark_lost(self, error: TransportError) -> None:
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error

@@ -140,7 +140,7 @@ def _read_json(text: str) -> dict[str, object]:
     except ProtocolError as error:
         raise Invalid(error.message) from None
     if not isinstance(params, dict):
-        raise Invalid("params is an object")
+        raise Invalid("params must be an object")
     return params
 
 

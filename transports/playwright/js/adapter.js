@@ -41,7 +41,7 @@
   };
   const refusal = (code, message, retryable = false) => ({ code, message, retryable });
   const refused = (code, message, retryable) => failure(refusal(code, message, retryable));
-  // What the schema says of required parameters and of types; the client checks the rest.
+  // Checks required parameters and types against the schema; the client checks the rest.
   const typeOf = (value) => (value === null ? "null" : isArray(value) ? "array" : isInteger(value) ? "integer" : typeof value);
   const checkParams = ({ required, properties }, params) => {
     if (typeOf(params) !== "object") throw refusal("INVALID_TYPE", "params must be an object");
@@ -77,11 +77,11 @@
     },
     listCapabilities: async () => listed(),
     async supports(name) { return { supported: capabilities.has(name), available: capabilities.has(name) }; },
-    async call(name, given, { callId = `${random()}`, progressToken = callId } = {}) {
-      if (session === null) return refused("NOT_INITIALIZED", "initialize comes first", true);
+    async call(name, rawParams, { callId = `${random()}`, progressToken = callId } = {}) {
+      if (session === null) return refused("NOT_INITIALIZED", "call initialize first", true);
       const capability = capabilities.get(name);
       if (!capability) return refused("UNKNOWN_CAPABILITY", `the adapter has no capability ${name}`);
-      const params = given ?? {};
+      const params = rawParams ?? {};
       const controller = new AbortController(), signal = controllerSignal(controller);
       calls.set(callId, controller);
       const aborted = new Promise((resolve) => targetAddEventListener(signal, "abort", () => resolve({ success: false, cancelled: true })));
@@ -94,9 +94,9 @@
       };
       try { return await firstOf(work(), aborted); } finally { calls.delete(callId); }
     },
-    async cancel(given) { // cancel(callId, reason), or cancel({callId, reason})
-      if (session === null) return refused("NOT_INITIALIZED", "initialize comes first", true);
-      const callId = given?.callId ?? given, controller = calls.get(callId);
+    async cancel(target) { // cancel(callId, reason), or cancel({callId, reason})
+      if (session === null) return refused("NOT_INITIALIZED", "call initialize first", true);
+      const callId = target?.callId ?? target, controller = calls.get(callId);
       if (controller) {
         cancelled.add(callId);
         controllerAbort(controller);
@@ -110,9 +110,9 @@
     // Adds a capability. schema: JSON Schema of the parameters, with title, description and outputSchema of the capability.
     // run(params, {signal, progress}) returns the data: plain values, buffers, Blobs, {content, mimeType, filename}.
     capability(name, schema, work) {
-      if (typeof name !== "string" || !name) throw new Error(`abp.capability(${stringify(name)}, schema, run): name is no text`);
-      if (typeof work !== "function") throw new Error(`abp.capability(${stringify(name)}, schema, run): run is no function`);
-      if (running && capabilities.has(name)) throw new Error(`the name ${stringify(name)} stands twice`);
+      if (typeof name !== "string" || !name) throw new Error(`abp.capability(${stringify(name)}, schema, run): name must be a non-empty string`);
+      if (typeof work !== "function") throw new Error(`abp.capability(${stringify(name)}, schema, run): run must be a function`);
+      if (running && capabilities.has(name)) throw new Error(`the capability ${stringify(name)} is declared twice`);
       const { description = "", title = "", outputSchema, ...params } = schema ?? {}, inputSchema = { type: "object", ...params };
       capabilities.set(name, { name, title, description, inputSchema, outputSchema, available: true, run: work });
       const property = { __proto__: null, value: app, configurable: true, writable: true, enumerable: true };
@@ -125,7 +125,7 @@
         const element = documentQuerySelector(document, selector);
         if (element) return element;
       }
-      throw new Error(`the page has no ${selector} after ${timeout / 1000} s`);
+      throw new Error(`no element matched ${selector} within ${timeout / 1000} s`);
     },
     csv(rows) {
       const cellText = (cell) => (matches(/[",\r\n]/, String(cell)) ? `"${textReplaceAll(String(cell), '"', '""')}"` : cell);

@@ -34,7 +34,7 @@
     try { return textSlice(textSlice(objectToString(value), 8, -1), 0, 60); } catch { return "Object"; }
   };
 
-  // Returns whether an object without own members may hold data all the same, as instances of the browser's classes do
+  // Returns whether an object without own members may still hold data, as instances of the browser's classes do
   // (Response, Map Iterator), and of classes derived from them. The last prototype is Object's and does not count.
   const holdsMore = (value) => {
     try {
@@ -277,7 +277,7 @@
           return textToWellFormed(value);
         case "number":
           if (isFinite(value)) return value;
-          warn(depth, `${value} is no JSON number and became null`);
+          warn(depth, `${value} is not a JSON number and became null`);
           return null;
         case "bigint": return rawJSON(`${value}`);
         case "boolean": case "undefined": return value;

@@ -2,7 +2,7 @@
 // A function expression: agent.js calls it before the app's first script and adds the returned methods to the agent.
 // embedded.js calls it for an app in a frame, which cannot be printed (prints: false). With `later`, everything but object
 // URLs is hooked only when watch() is called.
-// No fault of ours reaches the app: what stands in the place of a native function throws only what that throws.
+// Our own faults never reach the app: the replacement of a native function throws only what the native function throws.
 (host) => {
   "use strict";
   const { natives, toJson, emit, hold, currentCall, within, prints = true, later = false } = host;
@@ -112,7 +112,7 @@
 
   const attributesOf = (root) => {
     const attributes = elementAttributes(root);
-    return mapList(listOf(attributes, attributesLength(attributes)), (one) => [attributeName(one), attributeValue(one)]);
+    return mapList(listOf(attributes, attributesLength(attributes)), (attribute) => [attributeName(attribute), attributeValue(attribute)]);
   };
   const stateOf = (root) => ({
     attributes: attributesOf(root), style: styleCssText(htmlStyle(root)), title: documentTitle(document),
@@ -221,31 +221,31 @@
     const callback = args[0], delay = args[1] ?? 0, call = currentCall();
     if (call === null || typeof callback !== "function") return apply(native, self, args);
     if (typeof delay === "number" && !(delay > SHORT)) expectSoon(max(0, delay || 0));
-    const given = filterList(args, (_, index) => index > 1);
-    return apply(native, self, [() => within(call, () => apply(callback, window, given)), delay]);
+    const callbackArgs = filterList(args, (_, index) => index > 1);
+    return apply(native, self, [() => within(call, () => apply(callback, window, callbackArgs)), delay]);
   });
 
   // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
-  // Chromium drops more than ten downloads a second of one document, without a word. So further ones are begun later, with
-  // the content that they have at the click.
+  // Chromium silently drops downloads beyond ten a second in one document. Further ones begin later, with the content that
+  // they had at the click.
   const AT_A_TIME = 9, PERIOD = 1100, MAX_QUEUED = 100; // ms, downloads
-  let begun = [], queued = []; // times of the latest downloads; functions that begin the next ones
+  let startTimes = [], queued = []; // times of the latest downloads; functions that begin the next ones
   const isFull = () => {
-    begun = filterList(begun, (time) => clock() - time < PERIOD);
-    return begun.length >= AT_A_TIME;
+    startTimes = filterList(startTimes, (time) => clock() - time < PERIOD);
+    return startTimes.length >= AT_A_TIME;
   };
   const beginQueued = () => {
     while (queued.length && !isFull()) {
       const begin = queued[0];
       queued = filterList(queued, (_, index) => index > 0);
-      listPush(begun, clock());
+      listPush(startTimes, clock());
       quietly(begin);
     }
-    if (queued.length) setTimeout(beginQueued, begun[0] + PERIOD - clock());
+    if (queued.length) setTimeout(beginQueued, startTimes[0] + PERIOD - clock());
   };
   const beginLater = (begin) => {
     listPush(queued, begin);
-    if (queued.length === 1) setTimeout(beginQueued, begun[0] + PERIOD - clock());
+    if (queued.length === 1) setTimeout(beginQueued, startTimes[0] + PERIOD - clock());
   };
   // The link is not in the document, so the DOM does not change.
   const clickLink = (url, name) => {
@@ -272,7 +272,7 @@
     const link = downloadLink(target), call = currentCall();
     if (!link) return click();
     if (!queued.length && !isFull()) {
-      listPush(begun, clock());
+      listPush(startTimes, clock());
       quietly(() => emit("download", { call }));
       return click();
     }
@@ -283,9 +283,9 @@
       postponed = true;
     };
     targetAddEventListener(link, "click", postpone);
-    let went;
-    try { went = click(); } finally { targetRemoveEventListener(link, "click", postpone); }
-    if (!postponed) return went;
+    let clickResult;
+    try { clickResult = click(); } finally { targetRemoveEventListener(link, "click", postpone); }
+    if (!postponed) return clickResult;
     quietly(() => {
       if (queued.length >= MAX_QUEUED) {
         emit("download", { call, dropped: true });
@@ -294,7 +294,7 @@
         clickLater(link);
       }
     });
-    return went === undefined ? went : true;
+    return clickResult === undefined ? clickResult : true;
   };
   const cancelFileChooser = (target, active) => quietly(() => {
     const input = elementLocalName(target) === "label" ? labelControl(target) : target;
@@ -313,9 +313,9 @@
   hook(ofPage.EventTarget?.prototype, "dispatchEvent", (native, self, args) => {
     if (quietly(() => eventType(args[0])) !== "click") return apply(native, self, args);
     const active = isActive();
-    const went = clicking(self, () => apply(native, self, args));
-    if (went) cancelFileChooser(self, active);
-    return went;
+    const clickResult = clicking(self, () => apply(native, self, args));
+    if (clickResult) cancelFileChooser(self, active);
+    return clickResult;
   });
   listForEach(["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"], (name) => hook(window, name, () => {
     quietly(() => emit("filechooser", { call: currentCall(), picker: name }));
@@ -346,7 +346,7 @@
     const { title, text, url, files = [] } = data ?? {};
     const words = filterList([title, text, url], (part) => part !== undefined && part !== null);
     if (words.length) await record("share", textBlob(listJoin(mapList(words, String), "\n")));
-    else if (!files.length) throw new TypeError("there is nothing to share");
+    else if (!files.length) throw new TypeError("nothing to share");
     for (let index = 0; index < files.length; index += 1) await record("share", files[index], textToWellFormed(fileName(files[index])));
   };
   const navigatorPrototype = ofPage.Navigator?.prototype;
@@ -359,7 +359,7 @@
   }
   hook(navigatorPrototype, "share", (native, self, args) => share(args[0]));
 
-  // --- notifications: nobody is there to see them -------------------------------------------------------------------
+  // --- notifications: no user is there to see them -------------------------------------------------------------------
   const notified = (title, options) => quietly(() => {
     const body = options?.body;
     emit("notice", { call: currentCall(), title: textToWellFormed(String(title)), body: textToWellFormed(String(body ?? "")) });
@@ -421,7 +421,7 @@
     // Clicks a download link; `name` identifies the file in the browser's events.
     async clickDownload(url, name) {
       if (queued.length || isFull()) await new Promise(beginLater);
-      else listPush(begun, clock());
+      else listPush(startTimes, clock());
       clickLink(url, name);
     },
     findBlob: (url) => blobsByUrl.get(url),

@@ -49,7 +49,7 @@
     if (text(mimeType)) described.mimeType = mimeType;
     if (textStarts(url, "blob:")) {
       try { return { ...described, content: await blobUrl(url) }; } catch (error) {
-        if (!text(data)) throw new Error(`the tool's file ${text(fileName) ?? ""} is gone: ${textSlice(url, 0, 100)} cannot be read (${messageOf(error)})`);
+        if (!text(data)) throw new Error(`the tool's file ${text(fileName) ?? ""} no longer exists: ${textSlice(url, 0, 100)} cannot be read (${messageOf(error)})`);
         warn(`the blobUrl could not be read (${messageOf(error)}); its dataUrl was taken`);
       }
     }
@@ -107,8 +107,8 @@
   const failure = (value, message) => {
     const error = isPlain(value.error) ? value.error : {};
     const { success: _, isError, error: __, message: ___, content, ...rest } = value; // the rest becomes the details
-    const told = keys(rest).length ? quietly(() => parse(toJson(rest))) : undefined;
-    const details = error.details === undefined && told ? { details: told } : {};
+    const extra = keys(rest).length ? quietly(() => parse(toJson(rest))) : undefined;
+    const details = error.details === undefined && extra ? { details: extra } : {};
     return { success: false, error: { ...error, ...details, code: text(error.code) ?? "OPERATION_FAILED",
       message: textSlice(message ?? "the tool failed and did not say why", 0, MAX_MESSAGE) } };
   };
@@ -146,8 +146,8 @@
   const urlOf = (upload) => `data:${upload.mimeType};base64,${base64Of(upload)}`;
   const asText = (upload, schema, name = "") => {
     const hints = [schema.format, schema.pattern, schema.contentEncoding, schema.description, name];
-    const told = listJoin(filterList(hints, (hint) => typeof hint === "string"), " ");
-    return matches(/data[-_ ]?ur[li]|data:|\buri\b/i, told) ? urlOf(upload) : base64Of(upload);
+    const hintText = listJoin(filterList(hints, (hint) => typeof hint === "string"), " ");
+    return matches(/data[-_ ]?ur[li]|data:|\buri\b/i, hintText) ? urlOf(upload) : base64Of(upload);
   };
   const PARTS = [
     [/^(file)?_?name$/i, ({ filename }) => filename],
@@ -160,8 +160,8 @@
     const some = schema?.anyOf ?? schema?.oneOf;
     return (isArray(some) && listFind(some, (option) => listIncludes(["string", "object"], typeOf(option)))) || schema || {};
   };
-  const shape = (upload, given, name) => {
-    const schema = branch(given), type = typeOf(schema);
+  const shape = (upload, declared, name) => {
+    const schema = branch(declared), type = typeOf(schema);
     if (type === "string") return asText(upload, schema, name);
     const members = isPlain(schema.properties) ? schema.properties : {}, names = keys(members), shaped = {};
     const holdsBuffer = listIncludes(names, "content") && typeOf(members.content) !== "string";

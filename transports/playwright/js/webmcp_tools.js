@@ -277,7 +277,7 @@
         return waits(name) ? await fillForm(work, name) : await work;
       }
       const found = listFind(await platformTools(), ({ tool }) => tool.name === name);
-      if (!found) throw new ToolError("UNKNOWN_CAPABILITY", `the page has no tool ${name} any more`);
+      if (!found) throw new ToolError("UNKNOWN_CAPABILITY", `the page no longer has a tool ${name}`);
       if (waits(name)) return await fillForm(executeOnPlatform(found, input), name);
       if (formOf(name)) return await executeForm(found, input, signal, warn);
       warn("the page registered this tool before the session came: buffers in its answer are lost, since the platform makes text of it");

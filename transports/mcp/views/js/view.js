@@ -20,7 +20,7 @@
   const REFUSED = -32000, TOO_LARGE = -32001;
 
   let frame = null, origin = null, nextId = 0, nextKey = 0;
-  const pending = new Map(); // id of a request of ours → {resolve, call}
+  const pending = new Map(); // id of our request → {resolve, call}
   const ended = new Map();   // id → "late" | "duplicate"
   const open = new Map();    // key → id of a request of the view
 
@@ -51,7 +51,7 @@
   };
 
   // A view that reloads itself begins again. Its scripts may do that before the frame's load event, which ends what the
-  // document before had open: requests of ours and of the view up to that moment.
+  // previous document had open: our requests and the view's up to that moment.
   let hasBegunAgain = false, endOfKeys = 0, endOfIds = 0;
   const beginAgain = () => {
     isInitialized = toolsChanged = false;
@@ -116,7 +116,7 @@
     return true;
   };
   let isInitialized = false, toolsChanged = false;
-  // Notifications that are never left out, each sent once: how often they come says nothing.
+  // Notifications that are never left out. Each is sent once, since how often it comes means nothing.
   const once = (method) => {
     if (method === "ui/notifications/initialized") {
       if (!isInitialized) emit("view", { key: null, method, params: "{}" });
@@ -128,10 +128,10 @@
     return toolsChanged = true;
   };
 
-  const asked = ({ id, method, params }) => {
+  const receiveMessage = ({ id, method, params }) => {
     const isRequest = id !== undefined;
     if (method.length > MAX_METHOD || (isRequest && typeof id !== "string" && typeof id !== "number")) return count("malformed");
-    if (params !== undefined && !isObject(params)) return isRequest ? refuse(id, -32602, "params is an object") : count("malformed");
+    if (params !== undefined && !isObject(params)) return isRequest ? refuse(id, -32602, "params must be an object") : count("malformed");
     if (!isRequest && once(method)) return;
     if (method === "ui/initialize" && isRequest && isInitialized) beginAgain();
     if (!isRequest && !mayNote()) return count("left out");
@@ -156,7 +156,7 @@
     if (!isFromView) return count("foreign");
     const message = messageData(event);
     if (!isObject(message) || message.jsonrpc !== "2.0") return count("malformed");
-    if (typeof message.method === "string") return asked(message);
+    if (typeof message.method === "string") return receiveMessage(message);
     if (!pending.has(message.id)) return count(ended.get(message.id) ?? "unknown");
     if (!isObject(message.error) && !isObject(message.result)) return count("malformed");
     finish(message.id, { result: message.result, error: message.error }, "duplicate");
@@ -214,8 +214,10 @@
       post({ id, ...parse(text) });
     },
     // Sends notifications in order: a method, its parameters, the next method, …
-    tell(...told) {
-      for (let n = 0; n < told.length; n += 2) post({ method: told[n], params: parse(told[n + 1]) });
+    tell(...notifications) {
+      for (let index = 0; index < notifications.length; index += 2) {
+        post({ method: notifications[index], params: parse(notifications[index + 1]) });
+      }
     },
     async ask(method, text) { return toJson(answerOf(await request(method, parse(text)))); },
   };
