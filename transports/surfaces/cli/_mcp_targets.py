@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,7 @@ from ._output import (
 from ._params import ParamOptions, Params, json_line, require_folder
 
 if TYPE_CHECKING:
+    from ...routing._result import Result
     from ...session._session import Session
     from ...session._views import View, ViewOptions
 
@@ -160,14 +162,14 @@ def view(
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
                 find_capability(app.info.name, tool, app.capabilities)
                 async with app.open_view(tool, params_for(tool_params, app, tool), **view_options) as opened:
-                    results = await _call_in_order(opened, calls, timeout, bar)
-                    document = await _document_of(opened, app.capabilities[tool].view, results)
+                    outcomes = await _call_in_order(opened, calls, timeout, bar)
+                    document = await _document_of(opened, app.capabilities[tool].view, outcomes)
                     if screenshot is not None:
                         picture = await opened.screenshot()
                         await app.save(picture.artifact(), screenshot)
                         document["screenshot"] = str(screenshot)
                     with bar.pause():
-                        _print_outcome(opened, document, results, as_json=as_json)
+                        _print_outcome(opened, document, outcomes, as_json=as_json)
         return 0 if document["success"] else 1
 
     return run_async(work)
@@ -175,52 +177,60 @@ def view(
 
 def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamOptions]:
     """Return the parameters of the tool, then those of each ``--call``: the options that follow it."""
-    pairs = iter(options.pairs or ())
-    files = iter(options.files or ())
-    groups: list[tuple[list[str], list[str]]] = [([], [])]
+    all_pairs = iter(options.pairs or ())
+    all_files = iter(options.files or ())
+    pairs: list[str] = []
+    files: list[str] = []
+    in_order = [ParamOptions(options.params, pairs, files)]
     for name in order:
         match name:
             case "call":
-                groups.append(([], []))
+                pairs = []
+                files = []
+                in_order.append(ParamOptions(None, pairs, files))
             case "pairs":
-                groups[-1][0].append(next(pairs))
+                pairs.append(next(all_pairs))
             case "files":
-                groups[-1][1].append(next(files))
+                files.append(next(all_files))
+    return in_order
 
-    (tool_pairs, tool_files), *call_groups = groups
-    tool_options = ParamOptions(options.params, tool_pairs, tool_files)
-    call_options = [ParamOptions(None, call_pairs, call_files) for call_pairs, call_files in call_groups]
-    return [tool_options, *call_options]
+
+@dataclass(frozen=True, slots=True)
+class _ToolOutcome:
+    """Result or error of a call of a view's tool."""
+
+    tool: str
+    outcome: Result | ABPError
+
+    def as_dict(self) -> dict[str, object]:
+        if isinstance(self.outcome, ABPError):
+            return {"capability": self.tool, **error_document(self.outcome)}
+        return self.outcome.as_dict()
 
 
 async def _call_in_order(
     view: View, calls: Sequence[tuple[str, Params]], timeout: float | None, bar: ProgressBar
-) -> list[tuple[str, object]]:
-    """Return the result or the error of each call. A failed call does not end the others, unless the view has gone."""
-    results: list[tuple[str, object]] = []
+) -> list[_ToolOutcome]:
+    """Make the calls. A failed call does not end the others, unless the view has gone."""
+    outcomes: list[_ToolOutcome] = []
     for name, params in calls:
         bar.set_label(name)
         try:
             result = await view.call(name, params_for(params, view, name), timeout=timeout)
-            results.append((name, result))
+            outcomes.append(_ToolOutcome(name, result))
         except ABPError as error:
-            results.append((name, with_quoted_parameter(error)))
+            outcomes.append(_ToolOutcome(name, with_quoted_parameter(error)))
             if not error.session_survives:
                 break
-    return results
+    return outcomes
 
 
-async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
+async def _document_of(view: View, uri: str | None, outcomes: Sequence[_ToolOutcome]) -> dict[str, Any]:
     """Return the document of ``abp view --json``, without the screenshot."""
     from ...mcp.views._diagnosis import is_blank
 
     blank = await is_blank(view.frame)
-    calls: list[dict[str, object]] = []
-    for name, result in results:
-        if isinstance(result, ABPError):
-            calls.append({"capability": name, **error_document(result)})
-        else:
-            calls.append(result.as_dict())  # type: ignore[attr-defined]
+    calls = [outcome.as_dict() for outcome in outcomes]
     return {
         "success": all(call["success"] for call in calls),
         "result": view.result.as_dict(),
@@ -239,24 +249,22 @@ async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str,
     }
 
 
-def _print_outcome(
-    view: View, document: dict[str, Any], results: Sequence[tuple[str, object]], *, as_json: bool
-) -> None:
+def _print_outcome(view: View, document: dict[str, Any], outcomes: Sequence[_ToolOutcome], *, as_json: bool) -> None:
     """Print the result of the tool, the view and its calls, then on stderr their errors and warnings. With ``as_json``
     only the document goes to stdout."""
     if as_json:
         print_warnings(view.result)
     else:
         print_result(view.result)
-        _print_view(view, document["view"]["uri"], results)
+        _print_view(view, document["view"]["uri"], outcomes)
         if document["screenshot"] is not None:
             print_text(f"screenshot: {document['screenshot']}")
 
-    for _, result in results:
-        if isinstance(result, ABPError):
-            print_error(result)
+    for called in outcomes:
+        if isinstance(called.outcome, ABPError):
+            print_error(called.outcome)
         elif as_json:
-            print_warnings(result)  # type: ignore[arg-type]
+            print_warnings(called.outcome)
     for warning in document["warnings"]:
         print_note(f"warning: {warning}")
     for violation in document["violations"]:
@@ -278,15 +286,16 @@ def _why_blank(view: View) -> str:
     return reason
 
 
-def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> None:
+def _print_view(view: View, uri: str, outcomes: Sequence[_ToolOutcome]) -> None:
+    """Print the view, its tools, the results of calls, its requests and its files."""
     print_text(f"\n{plain_line(f'view: {view.info.name} {view.info.version} ({uri})')}")
     if view.capabilities:
         print_text("tools:")
         print_names(view.capabilities.values())
-    for name, result in results:
-        print_text(f"\n{plain_line(name)}")
-        if not isinstance(result, ABPError):
-            print_result(result)  # type: ignore[arg-type]
+    for called in outcomes:
+        print_text(f"\n{plain_line(called.tool)}")
+        if not isinstance(called.outcome, ABPError):
+            print_result(called.outcome)
     if view.requests:
         print_text("\nrequests:")
         for line in _request_lines(view):
@@ -296,12 +305,13 @@ def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> 
 
 
 def _request_lines(view: View) -> Iterator[str]:
+    """Yield a line for each request of the view to its host, with a limit on their number and length."""
     requests = view.requests
     for request in requests[: LIMITS.requests]:
-        text = plain_line(json_line(dict(request.params)))
-        if len(text) > LIMITS.request_params:
-            text = text[: LIMITS.request_params - 1] + "…"
-        yield f"  {request.kind}  {text}"
+        params = plain_line(json_line(dict(request.params)))
+        if len(params) > LIMITS.request_params:
+            params = params[: LIMITS.request_params - 1] + "…"
+        yield f"  {request.kind}  {params}"
     if len(requests) > LIMITS.requests:
         yield f"  … and {len(requests) - LIMITS.requests} more"
 
@@ -349,7 +359,7 @@ async def _print_changes(app: Session, uris: Sequence[str], timeout: float | Non
     from ...protocol._payloads import Notification
     from ...session._events import ConnectionChanged
 
-    async def show(uri: str, *, fresh: bool) -> None:
+    async def print_resource(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
         if as_json:
             print_event({"success": True, "uri": uri, "result": result.as_dict()})
@@ -359,17 +369,18 @@ async def _print_changes(app: Session, uris: Sequence[str], timeout: float | Non
     async with app.events() as events:
         for uri in uris:
             await app.resources.subscribe(uri, timeout=timeout)
-            await show(uri, fresh=False)
+            await print_resource(uri, fresh=False)
         async for event in events:
             match event:
                 case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
-                    await show(uri, fresh=True)
+                    await print_resource(uri, fresh=True)
                 case ConnectionChanged(connected=True):
                     for uri in uris:
-                        await show(uri, fresh=True)
+                        await print_resource(uri, fresh=True)
 
 
 async def _print_resources(app: Session, timeout: float | None, as_json: bool) -> None:
+    """Print the server's resources and templates, or the document of ``--json``."""
     resources = await app.resources.list(timeout=timeout)
     templates = await app.resources.templates(timeout=timeout)
     if as_json:

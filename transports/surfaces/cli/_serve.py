@@ -7,7 +7,7 @@ import json
 import secrets
 import sys
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,6 +37,7 @@ from ._signals import expect_signal
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
+    from ..mcp._options import Options as BridgeOptions
     from ..shared._apps import Connect
     from ..shared._detached import CallLedger
     from ..web._server import Served
@@ -165,17 +166,12 @@ def mcp(
         from ..shared._apps import pooled
         from ..shared._detached import CallLedger, DetachedCalls
 
-        try:
-            from ..mcp._access import parse_tokens
+        with _needing_mcp_sdk():
             from ..mcp._bridge import Bridge
             from ..mcp._http import serve_http
             from ..mcp._options import Options
             from ..mcp._stdio import serve_stdio
-        except ImportError as error:
-            missing = "" if error.name in (None, "mcp") else f", and its package {error.name} is missing"
-            raise UsageError(
-                f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
-            ) from error
+
         options = Options.load(
             config=config,
             apps=apps or None,
@@ -189,23 +185,18 @@ def mcp(
         users: dict[str, str] = {}
         if http is not None:
             host, port = parse_address(http, "--http", options.public_url)
-            tokens = options.token
-            if not tokens and not options.jwt_issuer:
-                tokens = secrets.token_urlsafe()
-                print_note(f"clients need this token: {tokens}", always=True)
-            if tokens:
-                users = parse_tokens(tokens)
-        async with store, sweeping(store), AsyncExitStack() as stack:
-            ledger = await stack.enter_async_context(CallLedger(state))
-            connect_app = await stack.enter_async_context(
-                pooled(
-                    partial(connect, config=config),
-                    options.browsers,
-                    store,
-                    config=config,
-                    headless=options.headless,
-                )
-            )
+            users = _users_of(options)
+
+        sharing_browsers = pooled(
+            partial(connect, config=config), options.browsers, store, config=config, headless=options.headless
+        )
+        async with (
+            store,
+            sweeping(store),
+            CallLedger(state) as ledger,
+            sharing_browsers as connect_app,
+            AsyncExitStack() as stack,
+        ):
             activity, link, connections = None, None, None
             if gallery:
                 served = await stack.enter_async_context(_serve_gallery(store, users, connect_app, ledger, named))
@@ -214,25 +205,52 @@ def mcp(
             else:
                 calls = DetachedCalls(ledger)
             stack.push_async_callback(calls.cancel_all)
+
             expect_signal()
-            public = f"{options.public_url}/mcp" if options.public_url else None
             bridge = Bridge(options, store, connect=connect_app, activity=activity, link=link, calls=calls, named=named)
             if http is None:
                 if sys.stdin is not None and sys.stdin.isatty():
                     print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
                 await serve_stdio(bridge)
-            else:
-                await serve_http(
-                    bridge,
-                    host,
-                    port,
-                    users,
-                    lambda url: print_note(f"serving at {public or url}", always=True),
-                    connections=connections,
-                )
-        return 0
+                return 0
+
+            def print_address(url: str) -> None:
+                if options.public_url:
+                    url = f"{options.public_url}/mcp"
+                print_note(f"serving at {url}", always=True)
+
+            await serve_http(bridge, host, port, users, print_address, connections=connections)
+            return 0
 
     return run_async(work)
+
+
+@contextmanager
+def _needing_mcp_sdk() -> Iterator[None]:
+    """Raise :class:`~transports.errors.UsageError` with advice for an import in the block that fails."""
+    try:
+        yield
+    except ImportError as error:
+        missing = ""
+        if error.name not in (None, "mcp"):
+            missing = f", and its package {error.name} is missing"
+        raise UsageError(
+            f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
+        ) from error
+
+
+def _users_of(options: BridgeOptions) -> dict[str, str]:
+    """Return the users of the bridge by their tokens. If neither tokens nor JWTs are configured, a new token is
+    printed."""
+    from ..mcp._access import parse_tokens
+
+    if options.token:
+        return parse_tokens(options.token)
+    if options.jwt_issuer:
+        return {}
+    token = secrets.token_urlsafe()
+    print_note(f"clients need this token: {token}", always=True)
+    return parse_tokens(token)
 
 
 def _trust_and_print() -> int:
@@ -242,7 +260,8 @@ def _trust_and_print() -> int:
     from ..mcp._options import Options
 
     candidate = Path("abp.toml")
-    if candidate.is_file():  # a file that cannot work is not trusted
+    # A file that cannot work is not trusted.
+    if candidate.is_file():
         Options.load(config=candidate)
         app_entries(read_config(candidate))
     file = trust_found_file()
@@ -250,9 +269,10 @@ def _trust_and_print() -> int:
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         for key, value in settings.items():
-            # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them
-            visible = value if table == "secrets" else redactor.field(key, value)
-            for line in _setting_lines(f"{table}.{key}", visible):
+            # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them.
+            if table != "secrets":
+                value = redactor.field(key, value)
+            for line in _setting_lines(f"{table}.{key}", value):
                 print_text(f"  {line}")
     return 0
 
