@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,22 +48,31 @@ async def demo(
         async with serve() as served:
             results: list[Result] = []
             async with connect(served.url, store=output) as app:
-                await _tour(app, samples, megabytes, results)
-            for target, transport in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
-                async with connect(target, transport=transport, store=output) as app:
-                    await _repeat(app, megabytes, results)
+                await _make_all_calls(app, samples, megabytes, results)
+            async with connect(served.ws_url, transport="websocket", store=output) as app:
+                await _repeat_two_calls(app, megabytes, results)
+            async with connect(served.embed_url, transport="postmessage", store=output) as app:
+                await _repeat_two_calls(app, megabytes, results)
     _print_results(results)
+    return _check_files(results)
+
+
+def _check_files(results: Sequence[Result]) -> int:
+    """Read all stored files again, print whether they are intact, and return the exit status."""
     refs = [ref for result in results for ref in result.artifacts.values()]
-    wrong = [ref for ref in refs if not _intact(ref)]
-    folder = (refs[0].path or Path()).parent
-    same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
-    print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
-    stored = {ref.path: ref for ref in refs}  # the same content under one name is one file
+    table = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
+    print_text(f"data.csv is the same file over every transport: sha256 {table.sha256}")
+
+    # The same content under one name is one file.
+    stored = {ref.path: ref for ref in refs}
     size = sum(ref.size_bytes for ref in stored.values())
+    folder = (refs[0].path or Path()).parent
     print_text(f"{len(refs)} results of {len(results)} calls, in {len(stored)} files, {size:,} bytes, in {folder}")
-    for ref in wrong:
+
+    damaged = [ref for ref in refs if not _is_intact(ref)]
+    for ref in damaged:
         print_text(f"NOT AS STORED: {ref.path}")
-    if wrong:
+    if damaged:
         print_text("some files differ")
         return 1
     print_text("each was read again: its size and SHA-256 are those of its reference")
@@ -77,18 +86,20 @@ _CALLS = 16
 
 
 async def _call(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
+    """Make a call, add its result to ``results``, and return its data."""
     print_note(f"[{len(results) + 1}/{_CALLS}] {capability} …")
     results.append(await app.call(capability, params))
     return results[-1].data
 
 
 async def _call_large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
+    """Generate a large file, and compare its hash with the app's."""
     data = await _call(app, results, "file.generate", {"digest": True, **params})
     if data["sha256"] != results[-1].artifacts["file"].sha256:
         raise BinaryError("the large file differs from what the app made; please report it")
 
 
-async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
+async def _repeat_two_calls(app: Session, megabytes: int, results: list[Result]) -> None:
     """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
     first = next(result for result in results if result.capability == "data.csv")
     await _call(app, results, "data.csv", _TABLE)
@@ -97,18 +108,20 @@ async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
     await _call_large(app, results, {"megabytes": megabytes, "seed": 3, "filename": f"large-{app.transport.name}.bin"})
 
 
-async def _tour(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
+async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
+    """Call capabilities of each kind, with the README of this package and the app's ``samples`` as input."""
     from importlib.metadata import metadata  # late: it takes 20 ms to load
 
-    readme = str(metadata("abp-transports").json.get("description", "")) or (samples / "notes.md").read_text(
-        encoding="utf-8"
-    )
+    readme = str(metadata("abp-transports").json.get("description", ""))
+    if not readme:
+        readme = (samples / "notes.md").read_text(encoding="utf-8")
     sales = (samples / "sales.csv").read_text(encoding="utf-8")
 
     async def step(capability: str, params: Mapping[str, object]) -> Any:
         return await _call(app, results, capability, params)
 
-    readme = re.sub(r"<!--.*?-->\n*", "", readme)  # marks for registries, which the app would show
+    # Comments are marks for registries, which the app would show.
+    readme = re.sub(r"<!--.*?-->\n*", "", readme)
     await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
     html = Path(results[-1].artifact().path or "").read_text(encoding="utf-8")
     await step("export.pdf", {"html": html, "title": "README"})
@@ -140,7 +153,8 @@ def _print_results(results: list[Result]) -> None:
             _add_row(table, result, ref)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # wide enough that paths are not wrapped
+        # Wide enough that paths are not wrapped.
+        console = Console(width=200)
     console.print(table)
 
 
@@ -152,7 +166,7 @@ def _add_row(table: Table, result: Result, ref: ArtifactRef) -> None:
     table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", file)
 
 
-def _intact(ref: ArtifactRef) -> bool:
+def _is_intact(ref: ArtifactRef) -> bool:
     if ref.path is None:
         return False
     with ref.path.open("rb") as file:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
-from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
@@ -79,8 +78,10 @@ def _report_document(facts: Facts, problems: Sequence[ABPError]) -> dict[str, ob
 def _print_facts(facts: Facts) -> None:
     """Print the name and the text of each fact; further lines of a text have no name."""
     for name, fact in facts.items():
-        for label, line in zip_longest([name], fact.text.splitlines(), fillvalue=""):
+        label = name
+        for line in fact.text.splitlines() or [""]:
             print_text(f"{label:<16} {line}")
+            label = ""
 
 
 async def _install_browser() -> None:
@@ -103,11 +104,12 @@ async def _install_browser() -> None:
 
 
 async def _can_download(playwright: list[str]) -> bool:
-    """Return whether the server of Playwright's browsers answers. Playwright itself asks it five times, half a minute
-    each."""
+    """Return whether the server of Playwright's browsers answers, and print why not. Playwright itself asks it five
+    times, half a minute each."""
     import aiohttp
 
     dry_run = [*playwright, "--dry-run"]
+    refused = None
     try:
         listed = await asyncio.to_thread(
             subprocess.run, dry_run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
@@ -117,22 +119,28 @@ async def _can_download(playwright: list[str]) -> bool:
             return True
         async with (
             aiohttp.ClientSession(trust_env=True, timeout=aiohttp.ClientTimeout(total=10)) as client,
-            # Playwright checks the certificate, perhaps with other authorities
+            # Playwright checks the certificate, perhaps with other authorities.
             client.head(address[0], allow_redirects=True, ssl=False) as response,
         ):
-            refused = f"status {response.status}" if response.status >= 400 else None
+            if response.status >= 400:
+                refused = f"status {response.status}"
     except (aiohttp.ClientError, TimeoutError, OSError, subprocess.SubprocessError) as error:
         refused = str(error) or "no answer in 10 s"
-    if refused is not None:
-        print_note(f"Playwright's browsers cannot be downloaded here: {refused}", always=True)
-    return refused is None
+
+    if refused is None:
+        return True
+    print_note(f"Playwright's browsers cannot be downloaded here: {refused}", always=True)
+    return False
 
 
 async def _run_installer(command: list[str]) -> bool:
+    """Run a command, and return whether it succeeded. If this is cancelled, the command is terminated."""
     print_note(" ".join(command))
-    # stdout of the installer goes to stderr: stdout is for the report
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # Its output goes to stderr, since stdout is for the report.
+    stderr = 2
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=stderr, env=environment
     )
     try:
         return await process.wait() == 0
@@ -143,6 +151,8 @@ async def _run_installer(command: list[str]) -> bool:
 
 
 class Fact(NamedTuple):
+    """Fact of the report, as its ``text`` and as the ``value`` in the document of ``--json``."""
+
     text: str
     value: object
 
@@ -195,13 +205,16 @@ async def _check_optional(facts: Facts) -> None:
     """Look for what works without: the program that makes videos, extras and plug-ins."""
     ffmpeg, is_installed = find_ffmpeg()
     facts["video"] = Fact(f"yes, by {ffmpeg}" if is_installed else no_ffmpeg(), is_installed)
+
     words = []
     extras = {}
     for name, distribution in _EXTRAS.items():
         installed = _installed_version(distribution)
-        words.append(f"{name} ({distribution} {installed})" if installed else f"{name} (not installed)")
+        state = f"{distribution} {installed}" if installed else "not installed"
+        words.append(f"{name} ({state})")
         extras[name] = {"distribution": distribution, "version": installed}
     facts["extras"] = Fact(_break_lines(words), extras)
+
     plugins = _find_plugins()
     if plugins:
         facts["plug-ins"] = Fact(", ".join(map(_plugin_text, plugins)), plugins)
@@ -235,6 +248,7 @@ def _find_plugins() -> list[dict[str, str | None]]:
     installed = entry_points()
     groups = [group for group in installed.groups if group.startswith("abp.")]
     points = [point for group in groups for point in installed.select(group=group)]
+    points.sort(key=lambda point: (point.group, point.name))
     return [
         {
             "group": point.group,
@@ -242,7 +256,7 @@ def _find_plugins() -> list[dict[str, str | None]]:
             "distribution": point.dist.name if point.dist else None,
             "version": point.dist.version if point.dist else None,
         }
-        for point in sorted(points, key=lambda point: (point.group, point.name))
+        for point in points
     ]
 
 
@@ -254,10 +268,16 @@ async def _check_system(facts: Facts) -> None:
 
 
 async def _check_settings(facts: Facts) -> None:
-    names = sorted(name for name in os.environ if name.upper().startswith("ABP_") and os.environ[name])
-    values = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
-    words = [f"{name} (set)" if value is None else f"{name}={value}" for name, value in values.items()]
+    words = []
+    values: dict[str, str | None] = {}
+    for name, value in sorted(os.environ.items()):
+        if not name.upper().startswith("ABP_") or not value:
+            continue
+        is_printed = name in _PRINTED_VARIABLES
+        words.append(f"{name}={value}" if is_printed else f"{name} (set)")
+        values[name] = value if is_printed else None
     facts["settings"] = Fact(", ".join(words) or "all at their defaults", values)
+
     unknown = _unknown_variables()
     if unknown:
         words = [f"{name} (did you mean {meant}?)" if meant else name for name, meant in unknown.items()]
@@ -283,7 +303,9 @@ async def _check_store(facts: Facts) -> None:
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
     url = redact_url(store.url) or "unknown"
+    # This stays in the report if a step below fails.
     facts["store"] = Fact(url, {"url": url, "works": False})
+
     content = os.urandom(64 * 1024)
     scope = Scope(session=f"doctor-{os.getpid()}")
     async with store, asyncio.timeout(_TIMEOUT):
@@ -304,13 +326,15 @@ async def _check_store(facts: Facts) -> None:
 
 async def _check_folder(facts: Facts) -> None:
     store = open_store(Settings.load().output_dir)
-    if isinstance(store, LocalStore) and store.root.is_dir():
-        path = store.root
-        free = shutil.disk_usage(path).free
-        mode = f"{path.stat().st_mode & 0o777:04o}"
-        facts["output folder"] = Fact(
-            f"{path} (mode {mode}, {free >> 20:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free}
-        )
+    if not isinstance(store, LocalStore) or not store.root.is_dir():
+        return
+    path = store.root
+    free_bytes = shutil.disk_usage(path).free
+    free_megabytes = free_bytes >> 20
+    mode = f"{path.stat().st_mode & 0o777:04o}"
+    facts["output folder"] = Fact(
+        f"{path} (mode {mode}, {free_megabytes:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free_bytes}
+    )
 
 
 async def _check_ports(facts: Facts) -> None:
@@ -332,15 +356,17 @@ async def _check_ports(facts: Facts) -> None:
         ) from error
 
     works = received == b"hello"
-    text = f"127.0.0.1 can be listened on (tried {port})" if works else "127.0.0.1 is intercepted"
+    text = "127.0.0.1 is intercepted"
+    if works:
+        text = f"127.0.0.1 can be listened on (tried {port})"
     facts["ports"] = Fact(text, {"host": "127.0.0.1", "tried": port, "works": works})
 
 
 async def _check_browser(facts: Facts) -> None:
     from ...playwright._browser import Browser
 
-    root = sys.platform == "linux" and os.geteuid() == 0
-    facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
+    is_root = sys.platform == "linux" and os.geteuid() == 0
+    facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if is_root else "on", not is_root)
     choice = find_browser()
     if choice:
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
@@ -359,25 +385,27 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
     from ...playwright._transport import PlaywrightTransport
     from ...session._connect import connect
 
-    page = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
+    html = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
 
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=page, content_type="text/html")
+    async def send_page(_: web.Request) -> web.Response:
+        return web.Response(text=html, content_type="text/html")
 
     app = web.Application()
-    app.router.add_get("/", answer)
+    app.router.add_get("/", send_page)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        port = runner.addresses[0][1]
+        url = f"http://127.0.0.1:{port}/"
+        transport = PlaywrightTransport(url, browser=browser)
         content = os.urandom(_SELF_TEST_BYTES)
-        async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as session:
+        async with connect(url, transport=transport, store="memory:") as session:
             result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
             ref = result.artifacts["file"]
-            page_object = session.transport.page if isinstance(session.transport, PlaywrightTransport) else None
-            has_webmcp = page_object and await page_object.evaluate("'modelContext' in document")
-            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, bool(has_webmcp))
+            opened_page = transport.page
+            has_webmcp = opened_page is not None and bool(await opened_page.evaluate("'modelContext' in document"))
+            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, has_webmcp)
     finally:
         await runner.cleanup()
 

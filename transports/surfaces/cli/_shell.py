@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ..._internal.tasks import cancel_and_wait
@@ -161,6 +162,7 @@ def parse_line(line: str) -> tuple[str, Params]:
     rest = rest.strip()
     if rest.startswith("{"):
         return name, Params(cast("dict[str, object]", decode_given(rest, "this")))
+
     params = Params()
     paths: set[tuple[str, ...]] = set()
     while rest:
@@ -172,37 +174,50 @@ def parse_line(line: str) -> tuple[str, Params]:
 
         key = match[1]
         is_file = match[2] == "@"
-        text, verbatim, rest = _split_value(rest[match.end() :], key, is_file=is_file)
+        value = _read_value(rest[match.end() :], key, is_file=is_file)
         if is_file:
-            set_param(params, path, read_file(text, f"{key}@{text}"), paths)
-        elif verbatim:
-            set_param(params, path, text, paths)
+            set_param(params, path, read_file(value.text, f"{key}@{value.text}"), paths)
+        elif value.is_verbatim:
+            set_param(params, path, value.text, paths)
         else:
-            set_value(params, path, text, f"{key}={text}", paths)
+            set_value(params, path, value.text, f"{key}={value.text}", paths)
+        rest = value.rest_of_line
     return name, params
 
 
-def _split_value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
-    """Split ``rest`` into the text of the value at its beginning and the remaining text.
+@dataclass(frozen=True, slots=True)
+class _TypedValue:
+    """Value at the beginning of a text. If it ``is_verbatim``, the text is not decoded as JSON or ``@FILE``."""
 
-    The second item is true if the text is the value, and not decoded as JSON or ``@FILE``."""
-    if rest[:1] == "'":
-        text, quote, after = rest[1:].partition("'")
-        if not quote or after[:1].strip():
+    text: str
+    is_verbatim: bool
+    rest_of_line: str
+
+
+def _read_value(line: str, key: str, *, is_file: bool) -> _TypedValue:
+    """Return the value at the beginning of ``line``, of a parameter that may be a file.
+
+    Raises :class:`~transports.errors.UsageError`."""
+    if line[:1] == "'":
+        text, quote, after = line[1:].partition("'")
+        is_followed_by_text = after[:1].strip() != ""
+        if not quote or is_followed_by_text:
             raise UsageError(f"{key}: the quote ' does not end, or something follows it without a space")
-        return text, True, after.strip()
+        return _TypedValue(text, is_verbatim=True, rest_of_line=after.strip())
 
-    if rest[:1] in ('"', "{", "["):
+    if line[:1] in ('"', "{", "["):
         try:
-            with parser_limits(rest):
-                decoded, end = _DECODER.raw_decode(rest)
+            with parser_limits(line):
+                decoded, end = _DECODER.raw_decode(line)
         except ValueError as error:
             # Not only for text that is not JSON, but also for an integer of too many digits.
-            raise UsageError(f"{key}: {rest} is not JSON ({error}); for text as it is: {key}='…'") from None
-        if rest[end : end + 1].strip():
-            raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")
-        text = str(decoded) if is_file else rest[:end]
-        return text, False, rest[end:].strip()
+            raise UsageError(f"{key}: {line} is not JSON ({error}); for text as it is: {key}='…'") from None
+        after = line[end:]
+        is_followed_by_text = after[:1].strip() != ""
+        if is_followed_by_text:
+            raise UsageError(f"{key}: {after.split()[0]!r} follows the value without a space")
+        text = str(decoded) if is_file else line[:end]
+        return _TypedValue(text, is_verbatim=False, rest_of_line=after.strip())
 
-    text, _, after = rest.partition(" ")
-    return text, False, after.strip()
+    text, _, after = line.partition(" ")
+    return _TypedValue(text, is_verbatim=False, rest_of_line=after.strip())
