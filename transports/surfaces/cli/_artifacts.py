@@ -6,8 +6,8 @@ import asyncio
 import math
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,13 +18,22 @@ from ...artifacts._opening import reindex as reindex_store
 from ...artifacts._query import Query
 from ...artifacts._retention import Retention
 from ...artifacts._search import find as find_page, is_named, search, versions
-from ...errors import ABPError, ArtifactNotFound, StoreError, UsageError
+from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, UsageError
 from ...protocol._plain_text import plain_text
 from ...protocol._times import parse_duration
 from ...session._settings import Settings, retention_settings
 from ...session._stores import open_configured_store
 from ._options import Json, Output, seconds_between, spread_groups
-from ._output import LIMITS, asynchronous, print_error, print_json, print_note, print_rows, print_text
+from ._output import (
+    LIMITS,
+    asynchronous,
+    error_document,
+    print_error,
+    print_json,
+    print_note,
+    print_rows,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
@@ -119,8 +128,16 @@ class QueryOptions:
 
     def query(self, limit: int | None) -> Query:
         """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
-        times = {"since": _parse_time(self.since, "--since"), "until": _parse_time(self.until, "--until")}
-        return Query(**{**asdict(self), **times}, limit=limit)
+        return Query(
+            capability=self.capability,
+            app=self.app,
+            mime_type=self.mime_type,
+            since=_parse_time(self.since, "--since"),
+            until=_parse_time(self.until, "--until"),
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+            limit=limit,
+        )
 
 
 def _parse_time(text: str | None, option: str) -> datetime | None:
@@ -128,7 +145,8 @@ def _parse_time(text: str | None, option: str) -> datetime | None:
     if text is None:
         return None
 
-    age = parse_duration(text) if text[-1:] in ("s", "m", "h", "d") else None
+    has_unit = text.endswith(("s", "m", "h", "d"))
+    age = parse_duration(text) if has_unit else None
     if age is not None:
         return datetime.now(UTC) - timedelta(seconds=age)
 
@@ -221,31 +239,33 @@ async def get(
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
         if destination is not None and str(destination) != "-":
-            path = destination / ref.filename if destination.is_dir() else destination
+            path = destination
+            if destination.is_dir():
+                path = destination / ref.filename
             print_note(f"wrote {await _save_content(store, ref, path)}")
-            return 0
-
-        # With `-` the bytes go to a terminal as they are.
-        if destination is None and sys.stdout.isatty():
-            is_text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
-            if not is_text:
-                raise UsageError(
-                    f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
-                    f"abp artifacts get {artifact_id} {ref.filename}"
-                )
-            await _print_chunks(store.open(ref.id))
-            return 0
-
-        async for chunk in store.open(ref.id):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+        elif destination is None and sys.stdout.isatty():
+            await _print_content(store, ref, artifact_id)
+        else:
+            # With `-` the bytes go to a terminal as they are.
+            async for chunk in store.open(ref.id):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
         return 0
 
 
-async def _print_chunks(chunks: AsyncIterator[bytes]) -> None:
-    """Print an app's text on a terminal without control sequences, which the terminal would obey."""
+async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: str) -> None:
+    """Print an artifact's text on a terminal without control sequences, which the terminal would obey.
+
+    Raises :class:`~transports.errors.UsageError` for an artifact that is not text; ``artifact_id`` is its name on the
+    command line."""
+    is_text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
+    if not is_text:
+        raise UsageError(
+            f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
+            f"abp artifacts get {artifact_id} {ref.filename}"
+        )
     decode = getincrementaldecoder("utf-8")("replace").decode
-    async for chunk in chunks:
+    async for chunk in store.open(ref.id):
         sys.stdout.write(plain_text(decode(chunk)))
     sys.stdout.flush()
 
@@ -278,6 +298,7 @@ async def open_(artifact_id: Id, output: Output = None) -> None:
 
 
 async def _open_with_desktop(path: Path) -> bool:
+    """Open a file with the program that the desktop has for its type. Return whether there is one."""
     command = "open" if sys.platform == "darwin" else "xdg-open"
     null = asyncio.subprocess.DEVNULL
     try:
@@ -339,19 +360,16 @@ async def gc(
 
     These are leftovers of writers that died and content without metadata (both after an hour), and damaged content
     (after a day)."""
-    retention = None if ttl is None else Retention.only(ttl_seconds=ttl)
+    retention = None
+    if ttl is not None:
+        retention = Retention.only(ttl_seconds=ttl)
     async with store_at(output, retention) as store:
         removed = await store.gc(dry_run=dry_run)
     size = sum(stray.size_bytes for stray in removed)
+
     if as_json:
-        print_json(
-            {
-                "success": True,
-                "dry_run": dry_run,
-                "removed": [stray._asdict() for stray in removed],
-                "size_bytes": size,
-            }
-        )
+        documents = [stray._asdict() for stray in removed]
+        print_json({"success": True, "dry_run": dry_run, "removed": documents, "size_bytes": size})
         return 0
     print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
     verb = "would remove" if dry_run else "removed"
@@ -371,20 +389,20 @@ async def fsck(
     async with store_at(output) as store:
         report = await store.fsck(repair=repair)
         summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
-        if not report.problems:
-            if as_json:
-                print_json({"success": True, **report.as_dict()})
-            else:
-                print_note(f"{summary}: no damage")
-            return 0
-        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
+    if not report.problems:
         if as_json:
-            error = {"code": "CORRUPT", "message": message, "retryable": False}
-            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
+            print_json({"success": True, **report.as_dict()})
         else:
-            print_rows([(problem.kind, problem.id, problem.message) for problem in report.problems])
-        print_note(f"{message} [CORRUPT]", always=True)
-        return 1
+            print_note(f"{summary}: no damage")
+        return 0
+
+    error = Corrupt(f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them")
+    if as_json:
+        print_json({**error_document(error), **report.as_dict()})
+    else:
+        print_rows([(problem.kind, problem.id, problem.message) for problem in report.problems])
+    print_error(error)
+    return 1
 
 
 @app.command()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, cast
 
 import typer
 
@@ -142,9 +142,13 @@ class WorkerOptions:
     def for_any_process(self, files: Path) -> WorkerOptions:
         """Return the options with absolute paths, for a process in another folder. ``files`` is the store if
         ``--store`` is not given."""
+        store = self.store or str(files)
         is_address = self.store is not None and ":" in self.store
-        store = self.store if is_address else str(Path(self.store or files).absolute())
-        adapter = self.adapter.absolute() if self.adapter is not None else None
+        if not is_address:
+            store = str(Path(store).absolute())
+        adapter = self.adapter
+        if adapter is not None:
+            adapter = adapter.absolute()
         return replace(self, store=store, adapter=adapter)
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
@@ -277,9 +281,9 @@ class BatchProgress:
 
     def _print_progress_note(self) -> None:
         note = f"{self._ended} of {self._total} jobs have ended"
-        details = ", ".join(filter(None, (self._failed_text(), self._rate_text())))
+        details = [text for text in (self._failed_text(), self._rate_text()) if text]
         if details:
-            note += f" ({details})"
+            note += f" ({', '.join(details)})"
         print_note(note)
 
     def _show_counts(self, ended: int, failed: int) -> None:
@@ -306,7 +310,9 @@ class BatchProgress:
 
     def _draw_bar(self) -> None:
         assert self._bar is not None
-        rate = self._rate_text() if self._ended > self._ended_at_start else _OPENING
+        rate = _OPENING
+        if self._ended > self._ended_at_start:
+            rate = self._rate_text()
         self._bar.update(self._task, completed=self._ended, rate=rate, failed=self._failed_text())
 
 
@@ -348,11 +354,12 @@ async def work_off(
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
 
+    def drain_engine() -> None:
+        engine.drain()
+        print_note("no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
+
     def drain() -> None:
-        loop.call_soon_threadsafe(engine.drain)
-        loop.call_soon_threadsafe(
-            partial(print_note, "no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
-        )
+        loop.call_soon_threadsafe(drain_engine)
 
     with draining(drain) as signalled, progress:
         updating = begin(progress.keep_updating())
@@ -362,13 +369,16 @@ async def work_off(
         finally:
             updating.cancel()
         stopped = signalled()
+
     browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
-    status = stopped.status if stopped else exit_status(await ledger.counts())
-    return status, browsers
+    if stopped is not None:
+        return stopped.status, browsers
+    return exit_status(await ledger.counts()), browsers
 
 
 @asynccontextmanager
 async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
+    """Serve metrics at the HOST:PORT ``address``, if there is one, while the context lasts."""
     if address is None:
         yield
         return
@@ -382,7 +392,8 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
 def exit_status(counts: Counts) -> int:
     from ...batch._jobs import State
 
-    return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
+    all_succeeded = counts[State.SUCCEEDED] == counts.total
+    return 0 if all_succeeded else _SOME_FAILED
 
 
 def print_report(
@@ -395,30 +406,30 @@ def print_report(
         print_event({"event": "report", "folder": str(folder), **report})
         return
 
-    states, codes, hints, copies = report["states"], report["codes"], report["hints"], report["copies"]
-    counts = states if isinstance(states, dict) else {}
+    counts = cast("Mapping[str, int]", report["states"])
     jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print_text(f"Jobs: {jobs or 'none'}")
+    copies = report["copies"]
     if copies:
         repeat = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
         print_text(f"Lines: {report['lines']}, of which {copies} {repeat}")
-    if isinstance(codes, dict) and codes:
+    codes = cast("Mapping[str, int]", report["codes"])
+    if codes:
         print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
-    if isinstance(hints, list):
-        for hint in hints:
-            print_text(f"Hint: {hint}")
+    for hint in cast("list[str]", report["hints"]):
+        print_text(f"Hint: {hint}")
 
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if counts.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-    quoted_run = None if run is None else shlex.quote(str(run))
-    step = _next_step(counts, quoted_run)
-    if step is not None:
-        print_text(step)
+    next_step = _next_step(counts, run)
+    if next_step is not None:
+        print_text(next_step)
 
 
-def _next_step(counts: Mapping[str, JSONValue], run: str | None) -> str | None:
-    """Return the step that matters most after a run with these counts of jobs."""
+def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
+    """Return the step that matters most after a run with these counts of jobs. ``run`` is the run's folder, if a
+    command can name it."""
     if counts.get("queued") or counts.get("leased"):
         return "To resume: the same `abp batch run` command"
     if counts.get("failed"):
@@ -428,10 +439,13 @@ def _next_step(counts: Mapping[str, JSONValue], run: str | None) -> str | None:
         )
     if counts.get("cancelled"):
         return "To run cancelled jobs again: the same command with --retry-failed"
-    if run and counts.get("unknown"):
-        return f"To look at the unknown jobs: abp serve --batch {run}"
-    if run and counts.get("succeeded"):
-        return f"To get the files: abp batch export {run} --files FOLDER"
+    if run is None:
+        return None
+    quoted_run = shlex.quote(str(run))
+    if counts.get("unknown"):
+        return f"To look at the unknown jobs: abp serve --batch {quoted_run}"
+    if counts.get("succeeded"):
+        return f"To get the files: abp batch export {quoted_run} --files FOLDER"
     return None
 
 
@@ -495,7 +509,7 @@ def run_(
     async def begin(source: Path) -> int:
         is_new = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
         async with AsyncExitStack() as stack:
-            # only for a new run: a resumed one may have no jobs left, and need no browser
+            # Only for a new run: a resumed one may have no jobs left, and need no browser.
             if is_new and engine is EngineName.LOCAL and target is not None:
                 await start_driver(target, stack)
             return await run(source)
@@ -506,7 +520,8 @@ def run_(
         from ...batch._reading import require_input
         from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
 
-        await in_thread(require_input, source)  # before the folder is made
+        # Checked before the folder is made.
+        await in_thread(require_input, source)
         anywhere = working.for_any_process(out / "files")
         consent = working.consent(target, Path() if jobs == "-" else source.parent)
         if engine is EngineName.RAY:
@@ -514,6 +529,7 @@ def run_(
             make_engine = on_ray(ledger or str(out.absolute()), anywhere, consent, address=ray_address, shared=shared)
         else:
             make_engine = in_this_process(anywhere, consent)
+
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
             if not added.known:
@@ -523,6 +539,7 @@ def run_(
                 count = await opened.retry_failed()
                 verb = "job is" if count == 1 else "jobs are"
                 print_note(f"{count} {verb} run again")
+
             status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
             report = await export_run(opened, out, browsers)
             # Commands on the run take its folder only if the ledger and the files are in it.
@@ -628,16 +645,20 @@ async def export(
     from ...batch._batch import export_files, open_run
     from ...batch._outputs import export_run
 
-    if "://" in run and (out is None or (files is not None and store is None)):
-        missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"
-        raise UsageError(f"name {missing}")
-    folder = Path(run) if out is None else out
+    run_folder = None if "://" in run else Path(run)
+    folder = out or run_folder
+    if folder is None:
+        raise UsageError("name a folder for the manifest with --out DIR")
+    files_url = store or (run_folder and run_folder / "files")
+    if files is not None and files_url is None:
+        raise UsageError("name the run's store with --store URL")
+
     async with open_run(run, read_only=True) as ledger:
         report = await export_run(ledger, folder)
-        names_folder = files is None and "://" not in run
-        print_report(report, folder, run=Path(run) if names_folder else None, as_json=as_json)
+        # The next step after a report may be to export the files, which is done here already.
+        print_report(report, folder, run=run_folder if files is None else None, as_json=as_json)
         if files is not None:
-            async with open_store(store or Path(run) / "files") as opened:
+            async with open_store(files_url) as opened:
                 count = await export_files(ledger, opened, files, name)
             verb = "file is" if count == 1 else "files are"
             print_note(f"{count} {verb} in {files}")
