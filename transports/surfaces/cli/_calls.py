@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -141,13 +141,15 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
         params = generated_params(capability.name, schema)[0]
     except CannotGenerate:
         params = {}
-    if not schema.get("examples"):
-        params = {name: _placeholder(name, schema) or value for name, value in params.items()}
 
     files: dict[str, str] = {}
     values: dict[str, object] = {}
+    has_own_example = bool(schema.get("examples"))
     for name, value in params.items():
-        if isinstance(value, BinaryData):
+        placeholder = "" if has_own_example else _placeholder(name, schema)
+        if placeholder:
+            values[name] = placeholder
+        elif isinstance(value, BinaryData):
             files[name] = name.upper() + Path(value.filename or "").suffix
         else:
             values[name] = value
@@ -219,19 +221,20 @@ async def call_each(
             with bar.pause():
                 print_error(with_quoted_parameter(error), f"line {number}: ")
             results.append({"line": number, **error_document(error)})
-            if not error.session_survives:
-                print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
-                break
-        else:
-            if not inline_data:
-                result = result.by_reference()
-            results.append({"line": number, **result.as_dict()})
-            with bar.pause():
-                if as_json:
-                    print_warnings(result)
-                else:
-                    print_text(f"line {number}")
-                    print_result(result)
+            if error.session_survives:
+                continue
+            print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
+            break
+
+        if not inline_data:
+            result = result.by_reference()
+        results.append({"line": number, **result.as_dict()})
+        with bar.pause():
+            if as_json:
+                print_warnings(result)
+            else:
+                print_text(f"line {number}")
+                print_result(result)
 
     if as_json:
         print_json({"success": not failed, "results": results})
@@ -267,8 +270,11 @@ def routing_of_options(preset: str | None, options: Sequence[str] | None) -> Rou
             value = decode_json(text)
         set_path(table, key.strip().split("."), value)
 
-    settings = RoutingConfig({"preset": preset}) if preset is not None else routing_of(read_config())
-    return settings.with_options(table, "--routing")
+    if preset is not None:
+        configured = RoutingConfig({"preset": preset})
+    else:
+        configured = routing_of(read_config())
+    return configured.with_options(table, "--routing")
 
 
 @spread_groups
@@ -346,19 +352,26 @@ def call(
     def work() -> Coroutine[object, object, int]:
         require_folder(record)
         values = params.read()
-        return answer(values, read_each(each) if each is not None else None)
+        if each is not None:
+            return call_lines(values, read_each(each))
+        return call_once(values)
 
-    async def answer(params: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
+    async def call_lines(params: Params, lines: list[tuple[int, dict[str, object]]]) -> int:
         with ProgressBar(capability) as bar:
-            async with open_app(
-                target, connection, store=output, record=record, routing=policy, pause=bar.pause
-            ) as app:
+            async with connected(bar) as app:
                 values = params_for(params, app, capability)
-                if lines is not None:
-                    lines = [(number, values | line) for number, line in lines]
-                    return await call_each(
-                        app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
-                    )
+                lines = [(number, values | line) for number, line in lines]
+                return await call_each(
+                    app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
+                )
+
+    def connected(bar: ProgressBar) -> AbstractAsyncContextManager[Session]:
+        return open_app(target, connection, store=output, record=record, routing=policy, pause=bar.pause)
+
+    async def call_once(params: Params) -> int:
+        with ProgressBar(capability) as bar:
+            async with connected(bar) as app:
+                values = params_for(params, app, capability)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
         if not shows_data:
             result = result.by_reference()
@@ -416,12 +429,13 @@ def capabilities(
                         "capabilities": [capability.model_dump(by_alias=True) for capability in chosen],
                     }
                 )
-                return 0
-            if name is None:
+            elif name is None:
                 print_capabilities(app.info, chosen)
             else:
-                transport = [] if options.transport == "auto" else ["--transport", options.transport]
-                print_capability(chosen[0], ["abp", "call", *transport, redact_url(target) or target])
+                command = ["abp", "call"]
+                if options.transport != "auto":
+                    command += ["--transport", options.transport]
+                print_capability(chosen[0], [*command, redact_url(target) or target])
         return 0
 
     return run_async(work)
@@ -429,10 +443,13 @@ def capabilities(
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
     """Print the app's name, version and id, then its capabilities."""
+    words = [app.name]
     # A page with an adapter has no version, and reports 0.
-    version = app.version if app.version != "0" else ""
-    id_ = f"({app.id})" if app.id else ""
-    print_text(" ".join(plain_line(text) for text in (app.name, version, id_) if text))
+    if app.version and app.version != "0":
+        words.append(app.version)
+    if app.id:
+        words.append(f"({app.id})")
+    print_text(" ".join(map(plain_line, words)))
     print_names(capabilities)
 
 

@@ -158,7 +158,8 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
     """Return the error in the record of a call that has failed, was cancelled, or has an unknown outcome."""
-    problem = (call["result"] or {}).get("error") or call["error"] or {}
+    result = call["result"] or {}
+    problem = result.get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
     code = str(problem.get("code") or "OPERATION_FAILED")
     if call["status"] == "unknown":
@@ -227,6 +228,19 @@ _MAX_ANSWER = 16 << 20
 _WAIT = 20
 
 
+async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
+    """Return the JSON object of an answer; ``None`` if there is none, or if it is too large."""
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _MAX_ANSWER:
+            return None
+    document: Any = None
+    with suppress(ProtocolError):
+        document = decode_json(body)
+    return document if isinstance(document, dict) else None
+
+
 @asynccontextmanager
 async def open_server(url: str | None, token: str | None) -> AsyncIterator[ServerClient]:
     """Yield a client of the server at ``url``; ``token`` may be ``@FILE``. Raises
@@ -243,7 +257,7 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
         address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         try:
             yield ServerClient(http, address)
-        # another program at the address: its JSON lacks the keys and types that the methods read
+        # The JSON of another program at the address lacks the keys and types that the methods read.
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise ProtocolError(f"{address} did not answer like an `abp serve` ({error!r})") from None
 
@@ -269,12 +283,14 @@ class ServerClient:
         """Start a call and return its record. ``files`` are uploaded first.
 
         ``target`` is a session of the server, or the address of an app, which is connected there if necessary."""
-        apps = (await self._request("GET", "/apps"))["apps"]
+        listed = await self._request("GET", "/apps")
+        sessions = [app["session"] for app in listed["apps"]]
         session = target
-        if all(target != app["session"] for app in apps):
-            # `reuse`: the list shows redacted addresses, so only the server can find a connected app
+        if session not in sessions:
+            # The list has redacted addresses, so that only the server can find an app that is connected already.
             app = await self._request("POST", "/apps", json={"url": target, "transport": transport, "reuse": True})
             session = app["session"]
+
         uploads = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
         body = {"capability": capability, "params": params, "files": uploads, "timeout": timeout}
         record: Mapping[str, Any] = await self._request("POST", f"/apps/{quote(session)}/calls", json=body)
@@ -312,28 +328,19 @@ class ServerClient:
         """Send a request and return the JSON object of the answer. ``wait`` are the seconds that the server may take
         besides the timeout."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT + wait, sock_connect=_TIMEOUT)
-        body = b""
         try:
             async with self._http.request(
                 method, self._url + path, timeout=timeout, allow_redirects=False, **options
             ) as response:
-                async for chunk in response.content.iter_any():
-                    body += chunk
-                    if len(body) > _MAX_ANSWER:
-                        break
+                document = await _read_object(response)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectFailed(
                 f"{self._url} does not answer ({type(error).__name__}); is `abp serve` running?"
             ) from None
 
-        document: Any = None
-        if len(body) <= _MAX_ANSWER:
-            with suppress(ProtocolError):
-                document = decode_json(body)
-        if isinstance(document, dict) and response.status < 400:
+        if document is not None and response.status < 400:
             return document
-
-        problem = document.get("error") if isinstance(document, dict) else None
+        problem = document.get("error") if document is not None else None
         if not isinstance(problem, dict):
             raise ProtocolError(f"{self._url} answered {response.status} and no JSON object; is it an `abp serve`?")
         raise self._refusal(response.status, problem)
