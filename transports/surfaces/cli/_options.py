@@ -83,6 +83,7 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     if len(browsers) == 1:
         print_note(f"attaching to {browsers[0].where}")
         return browsers[0].url
+
     choices = [f"{number}  {browser.where} ({browser.url})" for number, browser in enumerate(browsers, 1)]
     if not at_terminal():
         raise UsageError("--attach: several browsers are running; choose one with --cdp-url: " + "; ".join(choices))
@@ -100,7 +101,9 @@ OUT = ("--out", "--store")
 
 def seconds_between(least: float, most: float) -> Callable[[str], float]:
     """Return a reader of times on the command line: seconds, or with a unit (``5s``, ``2m``, ``1h``, ``7d``)."""
-    limits = f"between {least:g} and {most:,} seconds" if most < math.inf else f"{least:g} seconds or more"
+    limits = f"{least:g} seconds or more"
+    if most < math.inf:
+        limits = f"between {least:g} and {most:,} seconds"
 
     def read_seconds(text: str) -> float:
         seconds: float | None
@@ -320,27 +323,29 @@ class ConnectionOptions:
         evidence."""
         from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
 
-        spelled_otherwise = ("attach", "headed", "header", "token")
-        options = {name: value for name, value in self._values().items() if name not in spelled_otherwise}
-        options |= {
+        options: dict[str, object] = {
+            "transport": self.transport,
+            "browser": self.browser,
+            "profile": self.profile,
+            "storage_state": self.storage_state,
             "cdp_url": attached_to(self.attach, self.cdp_url),
-            "headless": False if self.headed else None,
+            "browser_server": self.browser_server,
+            "adapter": self.adapter,
             "headers": headers_of(self.token, self.header or ()),
-            "evidence": read_evidence(evidence) if evidence else None,
-            "accept_compression": True if self.accept_compression else None,
         }
-        return cast("ConnectOptions", {name: value for name, value in options.items() if value is not None})
-
-    def _values(self) -> dict[str, object]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        options = {name: value for name, value in options.items() if value is not None}
+        if self.headed:
+            options["headless"] = False
+        if evidence:
+            options["evidence"] = read_evidence(evidence)
+        if self.accept_compression:
+            options["accept_compression"] = True
+        return cast("ConnectOptions", options)
 
     def of_this_command(self) -> dict[str, object]:
         """Return the options by name, without those that ``--detach`` passes on to the server."""
-        return {
-            f"--{name.replace('_', '-')}": value
-            for name, value in self._values().items()
-            if name not in ("transport", "token")
-        }
+        names = [field.name for field in fields(self) if field.name not in ("transport", "token")]
+        return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:

@@ -200,8 +200,10 @@ def _unwritten(reason: str | None) -> ABPError:
 
 
 def _has_stdout() -> bool:
+    """Return whether stdout is open. If it is not, remember that output was lost."""
     global _lost
-    _lost = _lost or sys.stdout is None
+    if sys.stdout is None:
+        _lost = True
     return sys.stdout is not None
 
 
@@ -210,9 +212,10 @@ class _PlainFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         message = super().formatMessage(record)
-        trace = getattr(record, "otelTraceID", "0")  # set by OpenTelemetry inside a span
-        if trace != "0":
-            message += f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
+        # OpenTelemetry sets the ids inside a span.
+        trace_id = getattr(record, "otelTraceID", "0")
+        if trace_id != "0":
+            message += f" [trace_id={trace_id} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
         return plain_line(message)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -256,7 +259,8 @@ def print_json(document: Mapping[str, object]) -> None:
         return
     try:
         data = _plain_bytes(encode_json(document))
-    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
+    except UnicodeEncodeError:
+        # A path may hold bytes that are not UTF-8, which this writes as escapes.
         data = _plain_bytes(json.dumps(document).encode())
     _printed = True
     _write_stdout(sys.stdout.buffer, data + b"\n")
@@ -269,12 +273,15 @@ def print_event(document: Mapping[str, object]) -> None:
 
 
 def _plain_bytes(data: bytes) -> bytes:
+    """Return JSON without control characters for a terminal."""
     if data.isascii() and b"\x7f" not in data:
         return data
     return plain_json(data.decode()).encode()
 
 
 def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
+    """Write to stdout at once. Raises :class:`BrokenPipeError` for a closed reader, and otherwise
+    :class:`~transports.errors.ABPError`."""
     try:
         stream.write(data)  # type: ignore[arg-type]
         stream.flush()
@@ -429,7 +436,8 @@ def _usage_message(error: Exception) -> str:
     """Return the message of the argument parser in our words, with a remedy and a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
-    text = _CONDITION.sub(lambda match: _PLAIN_CONDITIONS[match[1] or ""], text)
+    for condition, plain_condition in _PLAIN_CONDITIONS.items():
+        text = text.replace(condition, plain_condition)
 
     context = getattr(error, "ctx", None)
     if context is None:
@@ -466,23 +474,22 @@ def _extra_argument_remedy(text: str, context: Any) -> str | None:
     if extra_file:
         return f"write --params {shlex.quote(extra_file[1])}"
 
-    extra_pair = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
+    extra_pair = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80})=(.*)\)$", text, re.DOTALL)
     takes_pairs = any("-p" in param.opts for param in context.command.params)
     if extra_pair is None or not takes_pairs:
         return None
-    key, value = extra_pair[1], extra_pair[2]
+    key, value = extra_pair.groups()
     # The parser joins the words with spaces, so this may be one value with spaces, or several words.
     if " " in value:
-        return f"write -p {key}…"
-    return f"write -p {shlex.quote(key + value)}"
+        return f"write -p {key}=…"
+    return f"write -p {shlex.quote(f'{key}={value}')}"
 
 
-#: Conditions on a value in the words of pydantic, which Typer passes on, and in ours.
-_CONDITION = re.compile(r"Input should be( less than or equal to| greater than or equal to|)")
+#: Conditions on a value in the words of pydantic, which Typer passes on, and in ours. The longer ones come first.
 _PLAIN_CONDITIONS = {
-    "": "it must be",
-    " less than or equal to": "it must be at most",
-    " greater than or equal to": "it must be at least",
+    "Input should be less than or equal to": "it must be at most",
+    "Input should be greater than or equal to": "it must be at least",
+    "Input should be": "it must be",
 }
 
 
@@ -490,10 +497,14 @@ def print_error(error: ABPError, prefix: str = "") -> None:
     """Print an error as one line on stderr. The diff of a replay, the invalid lines of a batch input and the places of
     evidence follow on lines of their own."""
     message = prefix + error.message
-    key_by_code = {NotRecorded.code: "diff", UsageError.code: "refused"}
-    extra_lines = str(error.details.get(key_by_code.get(error.code, ""), ""))
+    extra_lines = ""
+    if error.code == NotRecorded.code:
+        extra_lines = str(error.details.get("diff", ""))
+    elif error.code == UsageError.code:
+        extra_lines = str(error.details.get("refused", ""))
 
-    if error.alternatives and not any(name in message for name in error.alternatives):
+    names_alternative = any(name in message for name in error.alternatives)
+    if error.alternatives and not names_alternative:
         message += f"; did you mean {', '.join(error.alternatives)}?"
     message = message.removesuffix(extra_lines).rstrip()
 
