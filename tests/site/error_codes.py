@@ -20,7 +20,18 @@ message says what to do next. Codes of an app arrive as `CapabilityError`.
 | code | raised as | what to do |
 |---|---|---|
 """
+_REPEATING = """
+## May I call again?
+
+- `error.sent` is `False`: yes, the app never got the call.
+- `CallTimeout`, `Disconnected` or `OutcomeUnknown` otherwise: the call may have run. Look at the app first. If running
+  it twice does no harm, `idempotent=True` lets the kit repeat such calls itself.
+- Any other error: the app has answered, or the call was refused here. The same call may succeed if `error.retryable`,
+  after `error.retry_after` seconds.
+"""
 _SINGLE = """
+## Codes of single errors
+
 Some errors have a code that says more than their class:
 
 | code | raised as | what to do |
@@ -139,7 +150,8 @@ def _behaviour() -> str:
     retryable = ", ".join(f"`{error_class.__name__}`" for error_class in _classes() if error_class.retryable)
     ends = ", ".join(f"`{error_class.__name__}`" for error_class in _classes() if not error_class.session_survives)
     return (
-        f"\nThe same call may succeed later (`retryable`) after {retryable}; after others, if the error says so."
+        f"{_REPEATING}\n"
+        f"The same call may succeed later (`retryable`) after {retryable}; after others, if the error says so."
         f"\nThe session ends (`session_survives` is false) with {ends}; after others it goes on.\n"
     )
 
