@@ -1,1 +1,0 @@
-"""A model of many workers on one ledger: ``python -m tests.scale_model``."""
