@@ -431,7 +431,8 @@ async def _exchange(connection: Connection, make: MakeRequest, progress: Progres
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
         required = types.InputRequiredResult.model_validate(result, by_name=False)
-        responses, state = {}, required.request_state
+        responses = {}
+        state = required.request_state
         for key, question in (required.input_requests or {}).items():
             context = ClientRequestContext(session=session, request_id=key)
             response = await session.dispatch_input_request(context, question)

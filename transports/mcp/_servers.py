@@ -186,12 +186,16 @@ def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Se
         raise UsageError(f"{where}: args must be a list of strings")
     if cwd is not None and not isinstance(cwd, str):
         raise UsageError(f"{where}: cwd must be a string")
+
+    folder: Path | None = None
+    if cwd:
+        folder = Path(_expand_variables(cwd, where)).expanduser()
     return StdioServer(
-        _expand_variables(command, where),
-        tuple(_expand_variables(arg, where) for arg in args),
-        _string_map(entry.get("env"), f"{where}: env"),
-        Path(_expand_variables(cwd, where)).expanduser() if cwd else None,
-        name,
+        command=_expand_variables(command, where),
+        args=tuple(_expand_variables(arg, where) for arg in args),
+        env=_string_map(entry.get("env"), f"{where}: env"),
+        cwd=folder,
+        name=name,
     )
 
 

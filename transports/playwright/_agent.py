@@ -183,7 +183,8 @@ class Rate:
     def is_over(self) -> bool:
         now = time.monotonic()
         if now - self._begun >= 1.0:
-            self._begun, self.count = now, 0
+            self._begun = now
+            self.count = 0
         self.count += 1
         return self.count > self.limit
 

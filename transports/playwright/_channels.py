@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, JSHandle, Page
 
 #: Size of the paper in inches, unless the page names another.
-A4_WIDTH, A4_HEIGHT = 8.27, 11.69
+A4_WIDTH = 8.27
+A4_HEIGHT = 11.69
 
 
 async def open_channel(page: Page) -> Channel:

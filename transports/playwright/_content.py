@@ -405,6 +405,7 @@ class Uploads:
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:
+    """Return the descriptor of content in parameters; the page's agent adds the content itself."""
     descriptor: dict[str, object] = {
         **binary.extra,
         "content": None,

@@ -234,7 +234,10 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
 
     def on_log(event: Mapping[str, Any]) -> None:
         entry = event["entry"]
-        level, source, text, url = entry["level"], entry["source"], entry["text"], entry.get("url", "")
+        level = entry["level"]
+        source = entry["source"]
+        text = entry["text"]
+        url = entry.get("url", "")
         # A violation of the page's policy may stop its own script; other messages on security do not.
         is_policy_violation = source == "security" and "Content Security Policy" in text
         if level == "error" and is_policy_violation:

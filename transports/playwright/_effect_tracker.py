@@ -258,7 +258,8 @@ class EffectTracker:
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
         """Return the contents that began before the call and are finished; the others wait for a later call."""
-        deferred, self.unattributed.outputs = self.unattributed.outputs, []
+        deferred = self.unattributed.outputs
+        self.unattributed.outputs = []
         contents: list[BinaryData] = []
         for output in deferred:
             if not output.task.done():

@@ -308,19 +308,21 @@ class Windows:
         The PDF is not requested again here, as the answer to a form, or to a link that works once, cannot be. Raises
         :class:`~transports.errors.TransportError`.
         """
-        if self.take_pdf is not None:
-            with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(10.0):
-                    while window.frame is None:
-                        await asyncio.sleep(_LOOK_INTERVAL)
+        failure = TransportError("the browser did not hand it over; let the app download or answer it")
+        if self.take_pdf is None:
+            raise failure
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(10.0):
+                while window.frame is None:
+                    await asyncio.sleep(_LOOK_INTERVAL)
 
-                    window.saved = asyncio.get_running_loop().create_future()
-                    while not await _press_save(window.page):
-                        await asyncio.sleep(_LOOK_INTERVAL)
+                window.saved = asyncio.get_running_loop().create_future()
+                while not await _press_save(window.page):
+                    await asyncio.sleep(_LOOK_INTERVAL)
 
-                    guid, name = await window.saved
-                    return await self.take_pdf(guid, name)
-        raise TransportError("the browser did not hand it over; let the app download or answer it")
+                guid, name = await window.saved
+                return await self.take_pdf(guid, name)
+        raise failure
 
 
 def _is_loaded(url: str) -> bool:

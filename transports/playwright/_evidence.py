@@ -107,9 +107,11 @@ class ConsoleLog:
     def _on_request(self, request: Request) -> None:
         self._secrets.learn(request.url)
         self._secrets.learn(dict(request.headers))
-        with contextlib.suppress(UnicodeDecodeError):  # a binary body
-            body, mime_type = request.post_data or "", request.headers.get("content-type", "")
-            learn_body(body[:MAX_CHARS], mime_type.lower(), self._secrets)
+        mime_type = request.headers.get("content-type", "").lower()
+        # A binary body cannot be decoded.
+        with contextlib.suppress(UnicodeDecodeError):
+            body = request.post_data or ""
+            learn_body(body[:MAX_CHARS], mime_type, self._secrets)
 
 
 class CallRecording:
@@ -239,7 +241,8 @@ class CallRecording:
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
         """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
         redacted in every file."""
-        raw_trace, trace = self._file_path("trace", raw=True), self._file_path("trace")
+        raw_trace = self._file_path("trace", raw=True)
+        trace = self._file_path("trace")
         har = None
 
         self._secrets.learn(self._params)

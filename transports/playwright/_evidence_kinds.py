@@ -15,7 +15,8 @@ from ..protocol._times import iso_utc
 EvidenceKind: TypeAlias = Literal["trace", "video", "har", "console", "screenshot"]
 KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
 #: Lines kept, and characters of each.
-_MAX_LINES, MAX_CHARS = 5000, 4000
+_MAX_LINES = 5000
+MAX_CHARS = 4000
 
 
 @dataclass(frozen=True, slots=True)

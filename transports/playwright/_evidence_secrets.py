@@ -642,7 +642,8 @@ def _first_item(items: object) -> object:
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
-    max_file, max_total = 16 << 20, 256 << 20
+    max_file = 16 << 20
+    max_total = 256 << 20
     sizes = [info.file_size for info in archive.infolist()]
     if max(sizes, default=0) > max_file or sum(sizes) > max_total:
         raise ValueError(f"it has {sum(sizes):,} bytes, too many to search for secrets")

@@ -75,7 +75,8 @@ class FrameSession:
     """A CDP session with a process of frames, inside another session. Implements :class:`~._agent.DevTools`."""
 
     def __init__(self, parent: DevTools, session_id: str) -> None:
-        self._parent, self._id = parent, session_id
+        self._parent = parent
+        self._id = session_id
         self._ids = count(1)
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._listeners: dict[str, list[Callable[[Any], None]]] = defaultdict(list)
@@ -279,7 +280,8 @@ class FrameContexts:
         await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
-        session_id, target = event["sessionId"], event["targetInfo"]
+        session_id = event["sessionId"]
+        target = event["targetInfo"]
         session = FrameSession(self._session, session_id)
         contexts = FrameContexts(session, self._watcher, self._script, self._channel_of, self._root)
         listen(session, "Runtime.inspectRequested", contexts.on_agent)
@@ -369,7 +371,8 @@ class FrameAgent(Agent):
     come before that of the page."""
 
     def __init__(self, owner: PageAgent, channel: Channel) -> None:
-        self.page, self.channel = owner.page, channel
+        self.page = owner.page
+        self.channel = channel
         self._owner = owner
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -636,7 +639,8 @@ class FrameTools:
         return qualified
 
     def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
-        old_tools, frame.tools = frame.tools, tools
+        old_tools = frame.tools
+        frame.tools = tools
         removed = [name for name in old_tools if name not in tools]
         for name in removed:
             del self._tools_by_name[name]

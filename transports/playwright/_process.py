@@ -205,6 +205,7 @@ class Remote:
         for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
             raise UsageError(f"{spelled('cdp_url=')} and {spelled('browser_server=')} are mutually exclusive")
+
         url = browser_server if cdp_url is None else cdp_url
         if url is None:
             if headers is not None:
@@ -437,7 +438,8 @@ class BrowserProcess:
             self._starting.cancel()
             await asyncio.wait((self._starting,))
 
-        playwright, self._playwright = self._playwright, None
+        playwright = self._playwright
+        self._playwright = None
         processes = process_tree(self.pids)
         try:
             if playwright is not None:

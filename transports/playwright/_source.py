@@ -271,26 +271,30 @@ class PageSource:
 
     def _load_storage_state(self) -> Any:
         """Return the storage state, from its file if it is one. Raises :class:`~transports.errors.UsageError`."""
-        state = self.storage_state
-        if state is None:
+        if self.storage_state is None:
             return None
-        try:
-            if isinstance(state, (str, Path)):
-                content = read_regular(Path(state).expanduser(), 64 << 20)
-                # Not decode_given(): storage may hold half of a surrogate pair.
-                with parser_limits(content):
-                    state = json.loads(content)
-            if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
-                raise ValueError("it holds neither cookies nor origins")
-        except (OSError, ValueError) as error:
-            reason = "it is not a value of context.storage_state()"
-            if isinstance(error, OSError):
-                reason = str(error.strerror)
-            name = spelled("storage_state=")
-            if isinstance(self.storage_state, (str, Path)):
-                name += f" {self.storage_state}"
-            raise UsageError(f"{name} cannot be read: {reason}") from None
+        name = spelled("storage_state=")
+        state: object = self.storage_state
+        reason = "it is not a value of context.storage_state()"
+        if isinstance(self.storage_state, (str, Path)):
+            name += f" {self.storage_state}"
+            try:
+                state = _read_json(Path(self.storage_state).expanduser())
+            except OSError as error:
+                raise UsageError(f"{name} cannot be read: {error.strerror}") from None
+            except ValueError:
+                raise UsageError(f"{name} cannot be read: {reason}") from None
+
+        if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
+            raise UsageError(f"{name} cannot be read: {reason}")
         return dict(state)
+
+
+def _read_json(path: Path) -> object:
+    content = read_regular(path, 64 << 20)
+    # Not decode_given(): storage may hold half of a surrogate pair.
+    with parser_limits(content):
+        return json.loads(content)
 
 
 def _require_async(option: str, value: object, class_name: str) -> None:

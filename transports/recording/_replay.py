@@ -315,7 +315,8 @@ def _diff(recorded: Operation, operation: Operation, line: int) -> str:
         lineterm="",
         n=2,
     )
-    max_lines, max_width = 40, 200
+    max_lines = 40
+    max_width = 200
     diff: list[str] = []
     for text in lines:
         if len(diff) == max_lines:

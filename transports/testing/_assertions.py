@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 #: Maximum bytes of texts compared by lines, lines of a difference that are shown, and characters of such a line.
-_MAX_TEXT, _MAX_LINES, _MAX_WIDTH = 200_000, 40, 300
+_MAX_TEXT = 200_000
+_MAX_LINES = 40
+_MAX_WIDTH = 300
 
 
 def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
@@ -51,7 +53,10 @@ class Golden:
     """
 
     def __init__(self, folder: Path, *, test: str, update: Path | None, output: Path) -> None:
-        self.folder, self._test, self._update, self._output = folder, test, update, output
+        self.folder = folder
+        self._test = test
+        self._update = update
+        self._output = output
 
     def check(
         self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0, differing: float = 0.0
@@ -181,7 +186,8 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
     if max(len(data), len(expected)) > _MAX_TEXT:
         return ""
     try:
-        new, old = data.decode().splitlines(), expected.decode().splitlines()
+        new = data.decode().splitlines()
+        old = expected.decode().splitlines()
     except UnicodeDecodeError:
         return ""
 

@@ -111,7 +111,8 @@ class FailureReport:
 
     def _write_traces(self) -> list[str]:
         """End and write the traces. Return the names of all traces, each with the command that shows it."""
-        traced, self._traced = self._traced, []
+        traced = self._traced
+        self._traced = []
         for number, page in enumerate(traced, 1):
             SHARED.run(_stop_trace(page, self._folder / _numbered("trace.zip", number)))
         return [
@@ -208,7 +209,8 @@ class FailureReport:
 
     def discard_trace(self) -> None:
         """End the traces without keeping them, unless they have been written."""
-        traced, self._traced = self._traced, []
+        traced = self._traced
+        self._traced = []
         for page in traced:
             SHARED.run(_stop_trace(page, None))
 

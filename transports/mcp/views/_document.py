@@ -76,7 +76,8 @@ class ViewDocument:
         host allows to all views."""
         if mode == "loose":
             return "frame-ancestors *"
-        directives = dict(_directives(self.csp if mode == "declared" else None))
+        declared_sources = self.csp if mode == "declared" else None
+        directives = dict(_directives(declared_sources))
         for name, sources in (granted or {}).items():
             declared = [source for source in directives.get(name, "").split() if source != "'none'"]
             directives[name] = " ".join(dict.fromkeys((*declared, *sources)))

@@ -57,7 +57,8 @@ _SANDBOX = "allow-scripts allow-same-origin allow-forms"
 #: Tools of a view.
 _MAX_TOOLS = 500
 #: Files that a view hands out in one call, and outside of calls.
-_MAX_FILES_OF_CALL, _MAX_FILES = 64, 1000
+_MAX_FILES_OF_CALL = 64
+_MAX_FILES = 1000
 #: Seconds that a view has to answer before it is taken down.
 _TEARDOWN = 2.0
 
@@ -342,10 +343,10 @@ class ViewTransport(PageTransport):
         if isinstance(payload, ViewMessage):
             self._on_view_message(payload)
         elif kind == "reloaded":
-            agent, host, opened = self._require_agent(), self.host, self._opened
-            host.forget_document()
-            if opened is not None:
-                spawn(self._repeat_handshake(agent, host, opened), self._answering)
+            agent = self._require_agent()
+            self.host.forget_document()
+            if self._opened is not None:
+                spawn(self._repeat_handshake(agent, self.host, self._opened), self._answering)
         elif kind == "counts":
             self._counts = Counter(payload)
         else:

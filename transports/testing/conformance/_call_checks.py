@@ -30,8 +30,10 @@ def _schema_error(schema: object) -> str | None:
     """Return the reason why a value is not a JSON Schema (2020-12 by default); ``None`` if it is one."""
     if not isinstance(schema, Mapping | bool):
         return "it is not an object"
+    if isinstance(schema, Mapping):
+        schema = dict(schema)
     try:
-        jsonschema_rs.meta.validate(schema if isinstance(schema, bool) else dict(schema))
+        jsonschema_rs.meta.validate(schema)
     except (jsonschema_rs.ValidationError, ValueError) as error:
         return first_line(error)
     return None

@@ -270,5 +270,6 @@ class _ContentMeter:
         )
         async with NoneStore().stage() as staged:
             fetched = await download(request, staged, timeout=self.timeout)
-            item.size, item.attempts = staged.size, fetched.attempts
+            item.size = staged.size
+            item.attempts = fetched.attempts
             item.left_origin = fetched.left_origin and bool(reference.headers or reference.query)

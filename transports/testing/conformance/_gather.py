@@ -149,7 +149,8 @@ class StrictWebSocket(WebSocketTransport):
     ) -> None:
         # Content may be large: a large answer is a finding, and must be read to be measured.
         super().__init__(url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=192 << 20, reconnect=False)
-        self._findings, self._untimed = findings, untimed
+        self._findings = findings
+        self._untimed = untimed
         self._end_noted = False
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
@@ -365,7 +366,8 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
 
         evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         initialized = await client.initialize()
-        evidence.initialize_answer, evidence.open_error = initialized.answer, initialized.error
+        evidence.initialize_answer = initialized.answer
+        evidence.open_error = initialized.error
         if initialized.error is not None:
             return address
         if can_list:

@@ -368,7 +368,9 @@ def _judge_same_list(app: Evidence) -> Iterator[str]:
     answer = app.listed.answer
     if answer is None:
         raise NotApplicable("the page object has no listCapabilities")
-    listed = set(_capability_names(answer.get("data") if isinstance(answer, Mapping) else answer))
+    if isinstance(answer, Mapping):
+        answer = answer.get("data")
+    listed = set(_capability_names(answer))
     yield from (f"{name} is listed but not in initialize" for name in sorted(listed - initial))
     yield from (f"{name} is in initialize but not listed" for name in sorted(initial - listed))
 

@@ -15,7 +15,8 @@ _SOURCE = "docs/webmcp.md, What makes a good tool"
 _MIN_DESCRIPTION = 10
 
 
-def _facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
+def _require_facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
+    """Return the facts about the ``tools`` or the ``forms`` of the page. Without any, the rule does not apply."""
     if not app.tool_facts:
         if app.open_error:
             raise NotApplicable(f"the tools could not be inspected: {app.open_error}")
@@ -61,7 +62,7 @@ def _judge_name(app: Evidence) -> Iterator[str]:
     fix="describe the purpose of the tool in a sentence: a model reads nothing else",
 )
 def _judge_tool_described(app: Evidence) -> Iterator[str]:
-    for tool in _facts(app, "tools"):
+    for tool in _require_facts(app, "tools"):
         description = tool.get("description")
         if not isinstance(description, str) or len(description.strip()) < _MIN_DESCRIPTION:
             yield f"{tool['name']}: described as {description!r}"
@@ -75,7 +76,7 @@ def _judge_tool_described(app: Evidence) -> Iterator[str]:
     fix="describe each parameter in its schema",
 )
 def _judge_parameters(app: Evidence) -> Iterator[str]:
-    for tool in _facts(app, "tools"):
+    for tool in _require_facts(app, "tools"):
         if tool["undescribed"]:
             yield f"{tool['name']}: no description of {', '.join(tool['undescribed'])}"
 
@@ -88,7 +89,7 @@ def _judge_parameters(app: Evidence) -> Iterator[str]:
     fix="give the schema itself, not its JSON text: that was the form before Chromium 154",
 )
 def _judge_schema(app: Evidence) -> Iterator[str]:
-    for tool in _facts(app, "tools"):
+    for tool in _require_facts(app, "tools"):
         if tool["schema"] not in ("object", "undefined"):
             yield f"{tool['name']}: inputSchema is {tool['schema']}"
 
@@ -101,7 +102,7 @@ def _judge_schema(app: Evidence) -> Iterator[str]:
     fix="write readOnlyHint: true, not a text",
 )
 def _judge_hints(app: Evidence) -> Iterator[str]:
-    for tool in _facts(app, "tools"):
+    for tool in _require_facts(app, "tools"):
         for hint in tool["hints"]:
             yield f"{tool['name']}: {hint}"
 
@@ -127,7 +128,7 @@ def _judge_read_only(app: Evidence) -> Iterator[str]:
     fix="use document.modelContext.registerTool(); navigator.modelContext and provideContext() are older",
 )
 def _judge_dialect(app: Evidence) -> Iterator[str]:
-    for tool in _facts(app, "tools"):
+    for tool in _require_facts(app, "tools"):
         if tool["via"] != "registerTool":
             yield f"{tool['name']}: {tool['via']}()"
     if app.tool_facts["api"] == "navigator":
@@ -142,7 +143,7 @@ def _judge_dialect(app: Evidence) -> Iterator[str]:
     fix="return the object itself: the platform makes JSON of it, and files in it can be whole",
 )
 def _judge_tool_answer(app: Evidence) -> Iterator[str]:
-    for tool in _facts(app, "tools"):
+    for tool in _require_facts(app, "tools"):
         if tool.get("dialect") == "JSON in text":
             yield f"{tool['name']}"
 
@@ -155,7 +156,7 @@ def _judge_tool_answer(app: Evidence) -> Iterator[str]:
     fix="pass signal on to fetch(), or reject when it is aborted",
 )
 def _judge_tool_cancel(app: Evidence) -> Iterator[str]:
-    tried = [tool for tool in _facts(app, "tools") if tool.get("ended") is not None]
+    tried = [tool for tool in _require_facts(app, "tools") if tool.get("ended") is not None]
     if not tried:
         raise NotApplicable("no tool ran long enough to be cancelled")
     for tool in tried:
@@ -171,10 +172,12 @@ def _judge_tool_cancel(app: Evidence) -> Iterator[str]:
     fix="give the form toolname and tooldescription, and each control a name",
 )
 def _judge_form(app: Evidence) -> Iterator[str]:
-    for form in _facts(app, "forms"):
+    for form in _require_facts(app, "forms"):
         label = form["name"] or "a form without toolname"
-        if not form["name"] or not form["description"]:
-            yield f"{label}: {'toolname' if not form['name'] else 'tooldescription'} is missing"
+        if not form["name"]:
+            yield f"{label}: toolname is missing"
+        elif not form["description"]:
+            yield f"{label}: tooldescription is missing"
         if form["nameless"]:
             yield f"{label}: {form['nameless']} controls without a name"
 
@@ -187,6 +190,6 @@ def _judge_form(app: Evidence) -> Iterator[str]:
     fix="add <button>, or toolautosubmit if no person needs to check the form first",
 )
 def _judge_submit(app: Evidence) -> Iterator[str]:
-    for form in _facts(app, "forms"):
+    for form in _require_facts(app, "forms"):
         if not form["autosubmit"] and not form["submitter"]:
             yield f"{form['name']}: it waits for a person and has no button"

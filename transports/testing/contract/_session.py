@@ -238,7 +238,10 @@ async def _check_listened(subject: Subject) -> None:
 
     async def listen() -> None:
         async for event in events:
-            seen.append(event.event if isinstance(event, Notification) else type(event).__name__)
+            if isinstance(event, Notification):
+                seen.append(event.event)
+            else:
+                seen.append(type(event).__name__)
 
     async with subject.connect() as session, session.events() as events:
         listening = asyncio.ensure_future(listen())
@@ -305,13 +308,13 @@ async def _check_handler_raises(subject: Subject) -> None:
         assert value(response, "success") is False
 
 
-async def _reasons(session: Session) -> list[str]:
+async def _cancellation_reasons(session: Session) -> list[str]:
     """Return the reasons of the cancellations that the app received, in order, each once."""
     record = (await session.call("app.record")).data
     return [*dict.fromkeys(entry["reason"] for entry in value(record, "cancelled"))]
 
 
-async def _started(session: Session, capability: str, **params: object) -> asyncio.Task[Any]:
+async def _start_call(session: Session, capability: str, **params: object) -> asyncio.Task[Any]:
     """Start a call and give the app time to begin it."""
     task = asyncio.ensure_future(session.call(capability, params))
     await asyncio.sleep(0.2)
@@ -319,7 +322,7 @@ async def _started(session: Session, capability: str, **params: object) -> async
     return task
 
 
-async def _cancel(task: asyncio.Task[Any]) -> None:
+async def _cancel_call(task: asyncio.Task[Any]) -> None:
     drop(task)
     await asyncio.wait((task,), timeout=10)
 
@@ -328,29 +331,29 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
 async def _check_timeout(session: Session) -> None:
     with pytest.raises(CallTimeout):
         await session.call("job.wait", timeout=0.2)
-    assert await _reasons(session) == ["timeout"]
+    assert await _cancellation_reasons(session) == ["timeout"]
 
 
 @CANCELLATION.in_session("an infinite timeout is no limit", "transports.base.Transport.request")
 async def _check_no_limit(session: Session) -> None:
     await session.call("fault.slow", {"ms": 100}, timeout=math.inf)
-    assert await _reasons(session) == []
+    assert await _cancellation_reasons(session) == []
 
 
 @CANCELLATION.in_session("cancelling reaches the app", "docs/protocol.md 3.2")
 async def _check_cancelled(session: Session) -> None:
-    waiting = await _started(session, "job.wait")
-    await _cancel(waiting)
+    waiting = await _start_call(session, "job.wait")
+    await _cancel_call(waiting)
     assert waiting.cancelled()
-    assert await _reasons(session) == ["cancelled by the client"]
+    assert await _cancellation_reasons(session) == ["cancelled by the client"]
 
 
 @CANCELLATION.in_session("after a timeout and a cancellation the next call works", "docs/protocol.md 3.2, 3.4")
 async def _check_next_call(session: Session) -> None:
     with pytest.raises(CallTimeout):
         await session.call("job.wait", timeout=0.2)
-    waiting = await _started(session, "job.wait")
-    await _cancel(waiting)
+    waiting = await _start_call(session, "job.wait")
+    await _cancel_call(waiting)
     for n in range(3):
         result = await session.call("data.json", {"csv": f"a\r\n{n}\r\n"})
         assert value(result.data, "items", 0, "a") == n
@@ -370,8 +373,8 @@ async def _check_deaf(session: Session) -> None:
 @CANCELLATION.in_session("cancelling one call leaves the others alone", "docs/protocol.md 3.2")
 async def _check_only_that(session: Session) -> None:
     async with running(session.call("fault.slow", {"ms": 700})) as slow:
-        waiting = await _started(session, "job.wait")
-        await _cancel(waiting)
+        waiting = await _start_call(session, "job.wait")
+        await _cancel_call(waiting)
         assert value((await slow).data, "ms") == 700
 
 
@@ -391,7 +394,7 @@ async def _check_progress_stops(subject: Subject) -> None:
             session.call("job.run", {"steps": 10000, "delay": 20}, on_progress=lambda item: seen.append(item.progress))
         )
         await until(lambda: len(seen) >= 2, "progress arrives", seconds=10)
-        await _cancel(job)
+        await _cancel_call(job)
         await session.call("file.list")
         reports = len(seen)
         await session.call("fault.slow", {"ms": 200})
