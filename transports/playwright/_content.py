@@ -333,6 +333,7 @@ class Uploads:
             return
 
         descriptors: dict[Any, object] = {}
+        # Places of small contents with their base64, and places of the others, in the order of their elements.
         inline: list[object] = []
         files: list[object] = []
         elements: list[PageObject] = []
@@ -351,7 +352,8 @@ class Uploads:
                         files.append(content_path)
 
                 params = replace(payload["params"], descriptors)
-                yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
+                call = {**payload, "params": params, "base64": inline, "files": files}
+                yield encode_json(call).decode(), elements
         finally:
             with contextlib.suppress(TransportError):
                 for element in elements:

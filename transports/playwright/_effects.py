@@ -565,11 +565,7 @@ class PageEffects:
             case Print():
                 self._on_print(call, kind, payload, is_late=is_late)
             case FileChooser():
-                if payload.picker is not None:
-                    picker = payload.picker[:_MAX_TEXT]
-                    self.tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
-                detail = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
-                self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
+                self._on_picker(call, payload)
             case Clipboard():
                 self._on_clipboard(call, kind, payload, holder, is_late=is_late)
             case Notice(title=title, body=body):
@@ -579,10 +575,21 @@ class PageEffects:
             case Download(dropped=True):
                 self.tracker.drop(call)
             case Download(wait=wait):
-                # The browser's event may precede the page's announcement of the same download by 0.05 s.
-                is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
-                if call.id is not None and (wait or is_new):
-                    self.tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
+                self._on_download_click(call, wait / 1000, is_late=is_late)
+
+    def _on_picker(self, call: CallEffects, chooser: FileChooser) -> None:
+        if chooser.picker is not None:
+            picker = chooser.picker[:_MAX_TEXT]
+            self.tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
+        detail = {"multiple": chooser.multiple, "directory": chooser.directory, "picker": chooser.picker}
+        self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
+
+    def _on_download_click(self, call: CallEffects, wait: float, *, is_late: bool) -> None:
+        """Let the call wait for a download that begins in ``wait`` seconds, unless it has begun already."""
+        # The browser's event may precede the page's announcement of the same download by 0.05 s.
+        is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
+        if call.id is not None and (wait or is_new):
+            self.tracker.expect(call, "", {}, wait=wait, is_late=is_late)
 
     def _on_print(self, call: CallEffects, kind: str, printed: Print, *, is_late: bool) -> None:
         if not printed.kept:

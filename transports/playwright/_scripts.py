@@ -35,7 +35,8 @@ class Adapter:
         """Return the script as it is installed in a page: a function that runs at its origin only.
 
         With ``late``, scripts of the page have run already."""
-        natives, adapter = load_script("natives.js"), load_script("adapter.js")
+        natives = load_script("natives.js")
+        adapter = load_script("adapter.js")
         arguments = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
         # The stack shows the line above the script. The engine makes this error, as the page may have replaced Error.
         # The line break before the brace ends a comment in the script's last line.

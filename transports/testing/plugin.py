@@ -323,7 +323,8 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
     if target:
         file = request.path.parent / str(target)
-        if file.suffix not in _FILES or ":" in str(target):
+        is_file_name = file.suffix in _FILES and ":" not in str(target)
+        if not is_file_name:
             return str(target)
         if not file.is_file():
             raise UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")

@@ -159,9 +159,11 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
         return False
     if any(key in schema for key in _INDIRECT):
         return True
+
     properties = members_of(schema.get("properties"))
     if not path:
         return keys <= properties.keys() and "mimeType" in as_list(schema.get("required"))
+
     step = path[0]
     if isinstance(step, str):
         inner = properties.get(step, schema.get("additionalProperties"))

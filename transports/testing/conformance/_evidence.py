@@ -336,6 +336,7 @@ def kind_of(target: str, transport: str) -> Kind:
             f"{target!r} is not an app; give http(s)://…, ws(s)://…, mcp+stdio:COMMAND or extension:FOLDER; a file has "
             "to be served"
         )
+
     names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage"}
     name = names.get(kind, kind)
     if transport not in ("auto", name):

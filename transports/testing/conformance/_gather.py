@@ -59,6 +59,11 @@ _CLOSED_BY_US = {
     1009: "it sent a huge message",
     1011: "it did not answer a ping",
 }
+#: Transports of pages, by the kind of the app; that of all others is :class:`PlaywrightTransport`.
+_TRANSPORTS: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
+    "embedded": PostMessageTransport,
+    "webmcp": WebMcpTransport,
+}
 #: Seconds that a call runs before it is cancelled.
 _SECONDS_BEFORE_CANCEL = 0.15
 
@@ -290,11 +295,7 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
             plan.on_step("manifest")
             evidence.discovery = await discover(evidence.target, allow_private=plan.allow_private)
 
-        classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
-            "embedded": PostMessageTransport,
-            "webmcp": WebMcpTransport,
-        }
-        transport_class = classes.get(evidence.kind, PlaywrightTransport)
+        transport_class = _TRANSPORTS.get(evidence.kind, PlaywrightTransport)
         transports: list[PageTransport] = []
 
         def make_transport() -> Transport:
