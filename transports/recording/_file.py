@@ -429,9 +429,9 @@ class Reader:
         fault = f"{place}: {first['msg']}" if place else first["msg"]
         return self.error(line, fault, "undo the edit, or record again")
 
-    def content(self, leaf: ContentEntry, line: int) -> FileIO:
+    def open_content(self, entry: ContentEntry, line: int) -> FileIO:
         """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
-        path = self._content.root / str(leaf.sha256)
+        path = self._content.root / str(entry.sha256)
         fix = "put the file back, or record again"
         with contextlib.ExitStack() as stack:
             try:
@@ -444,7 +444,7 @@ class Reader:
                 reason = error.message if isinstance(error, StoreError) else error.strerror or error
                 raise self.error(line, f"its content {path} cannot be read ({reason})", fix) from None
 
-            if sha256 != leaf.sha256:
+            if sha256 != entry.sha256:
                 fix = "put the file back as it was, or record again"
                 raise self.error(line, f"its content {path} was changed", fix)
             # The caller closes the file.
@@ -500,31 +500,40 @@ class ContentPacker:
         """
         content: list[tuple[Place, object]] = []
         plain = _take_content_out(await scrubbed(self.scrubber, payload), (), content)
-        return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in content]
+        return plain, [await self.pack_content(value, path, is_parameter=is_parameter) for path, value in content]
 
-    async def leaf(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
+    async def pack_content(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
         """Store one content and return its entry."""
+        place = [*path]
         match value:
-            case BinaryData(content=Handle(id=handle, size=length)):
-                return _with_description(value, ContentEntry(path=[*path], kind="handle", handle=handle, length=length))
-            case BinaryData() if is_parameter or isinstance(value.content, bytes | LocalFile):
-                sha256 = await self._store(_decoded_or_text(value), value.size)
-                return _with_description(value, ContentEntry(path=[*path], kind="bytes", sha256=sha256))
-            case BinaryData(content=Encoded(text=text, encoding=encoding)):
-                chunk = text.encode() if isinstance(text, str) else text
-                sha256 = await self._store([chunk], len(chunk))
-                entry = ContentEntry(path=[*path], kind="encoded", sha256=sha256, encoding=encoding)
+            case BinaryData():
+                entry = await self._pack_binary(value, place, is_parameter)
                 return _with_description(value, entry)
             case Broken(reason=reason):
-                return ContentEntry(path=[*path], kind="broken", reason=reason)
+                return ContentEntry(path=place, kind="broken", reason=reason)
             case str():
-                return ContentEntry(path=[*path], kind="text", sha256=await self._store([value.encode()], len(value)))
+                sha256 = await self._store([value.encode()], len(value))
+                return ContentEntry(path=place, kind="text", sha256=sha256)
             case bytes() | bytearray() | memoryview():
-                return ContentEntry(path=[*path], kind="raw", sha256=await self._store([bytes(value)], len(value)))
+                sha256 = await self._store([bytes(value)], len(value))
+                return ContentEntry(path=place, kind="raw", sha256=sha256)
         raise TypeError(f"{type(value).__name__} cannot be recorded")
 
-    async def file(self, path: Path) -> ContentEntry:
-        return await self.leaf(BinaryData(LocalFile(path)))
+    async def _pack_binary(self, binary: BinaryData, place: list[str | int], is_parameter: bool) -> ContentEntry:
+        match binary.content:
+            case Handle(id=handle, size=length):
+                return ContentEntry(path=place, kind="handle", handle=handle, length=length)
+            case Encoded(text=text, encoding=encoding) if not is_parameter:
+                chunk = text.encode() if isinstance(text, str) else text
+                sha256 = await self._store([chunk], len(chunk))
+                return ContentEntry(path=place, kind="encoded", sha256=sha256, encoding=encoding)
+            case bytes() | LocalFile() | Encoded():
+                sha256 = await self._store(_decoded_or_text(binary), binary.size)
+                return ContentEntry(path=place, kind="bytes", sha256=sha256)
+        raise TypeError(f"{type(binary.content).__name__} cannot be recorded")
+
+    async def pack_file(self, path: Path) -> ContentEntry:
+        return await self.pack_content(BinaryData(LocalFile(path)))
 
     async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
         if self.scrubber.known:
@@ -563,14 +572,14 @@ def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
         yield text.encode() if isinstance(text, str) else bytes(text)
 
 
-def _with_description(binary: BinaryData, leaf: ContentEntry) -> ContentEntry:
+def _with_description(binary: BinaryData, entry: ContentEntry) -> ContentEntry:
     description = {
         "mime_type": binary.mime_type,
         "size": binary.size,
         "filename": binary.filename,
         "extra": dict(binary.extra),
     }
-    return leaf.model_copy(update=description)
+    return entry.model_copy(update=description)
 
 
 def _take_content_out(node: object, path: Place, content: list[tuple[Place, object]]) -> object:
@@ -598,27 +607,27 @@ def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentE
     ``line`` is the payload's line in the file. Raises :class:`~transports.errors.BadRecording` if a place does not
     exist.
     """
-    values: dict[Place, object] = {tuple(leaf.path): unpack_content(reader, line, leaf) for leaf in leaves}
+    values: dict[Place, object] = {tuple(entry.path): unpack_content(reader, line, entry) for entry in leaves}
     try:
         return replace(payload, values)
     except KeyError as error:
         raise reader.error(line, str(error.args[0]), "undo the edit, or record again") from None
 
 
-def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
+def unpack_content(reader: Reader, line: int, entry: ContentEntry) -> object:
     """Return one content. Raises :class:`~transports.errors.BadRecording` if its file is missing or was changed."""
-    if leaf.kind == "broken":
-        return Broken(leaf.reason)
-    description = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)
-    if leaf.kind == "handle":
-        return BinaryData(Handle(leaf.handle, leaf.length), *description)
-    with reader.content(leaf, line) as file:
+    if entry.kind == "broken":
+        return Broken(entry.reason)
+    description = (entry.mime_type, entry.size, entry.filename, entry.extra)
+    if entry.kind == "handle":
+        return BinaryData(Handle(entry.handle, entry.length), *description)
+    with reader.open_content(entry, line) as file:
         data = file.read()
-    match leaf.kind:
+    match entry.kind:
         case "bytes":
             return BinaryData(data, *description)
         case "encoded":
-            return BinaryData(Encoded(data.decode(), leaf.encoding), *description)
+            return BinaryData(Encoded(data.decode(), entry.encoding), *description)
         case "text":
             return data.decode()
         case _:

@@ -193,7 +193,7 @@ class Recorder(WrappedTransport):
         """Fetch content, and store a copy in the recording."""
 
         async def describe(_: None) -> Fields:
-            return {"leaves": [await self._packer.file(path)]}
+            return {"leaves": [await self._packer.pack_file(path)]}
 
         await self._record(
             "save", lambda: self.wrapped.save(handle, path, timeout=timeout), describe, payload={"handle": handle.id}
@@ -206,7 +206,7 @@ class Recorder(WrappedTransport):
             copy = Path(folder) / "download"
 
             async def describe(fetched: Fetched) -> Fields:
-                return {"payload": dataclasses.asdict(fetched), "leaves": [await self._packer.file(copy)]}
+                return {"payload": dataclasses.asdict(fetched), "leaves": [await self._packer.pack_file(copy)]}
 
             return await self._record(
                 "download",
@@ -292,7 +292,7 @@ class Recorder(WrappedTransport):
             "type": reply.type,
             "payload": payload,
             "leaves": leaves,
-            "outputs": [await packer.leaf(output) for output in reply.outputs],
+            "outputs": [await packer.pack_content(output) for output in reply.outputs],
             "effects": [self._record_effect(effect) for effect in reply.effects],
             "warnings": [self._scrubber.text(warning) for warning in reply.warnings],
         }
@@ -316,7 +316,7 @@ def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> 
     if not isinstance(read_contents, list) or not isinstance(recorded_contents, list):
         return bool(read_contents == recorded_contents)
 
-    file_hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
+    file_hashes = {tuple(entry.path): entry.sha256 for entry in fields["leaves"]}
     for index, (read, recorded) in enumerate(zip(read_contents, recorded_contents, strict=True)):
         for key in {"text", "blob"} & read.keys():
             if read[key] == recorded[key]:

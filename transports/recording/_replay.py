@@ -253,7 +253,7 @@ def _comparable_parts(operation: Operation) -> object:
 
         case "request", "capabilities/call" if isinstance(payload, dict):
             # Content is compared by its hash.
-            hashes: dict[Place, object] = {tuple(leaf.path): {"sha256": leaf.sha256} for leaf in operation.leaves}
+            hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
             hashed_payload: Any = replace(payload, hashes)
             return _sorted({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
 
@@ -495,7 +495,7 @@ class ReplayTransport(Transport):
     def _restore_reply(self, action: Action, answer: Answer) -> Message:
         line = action.end or action.start
         payload = unpack(self._reader, line, answer.payload, answer.leaves)
-        outputs = [unpack_content(self._reader, line, leaf) for leaf in answer.outputs]
+        outputs = [unpack_content(self._reader, line, entry) for entry in answer.outputs]
         return Message(
             answer.type,
             self._with_current_ids(payload),
@@ -567,7 +567,7 @@ class ReplayTransport(Transport):
         line = action.end or action.start
         if not answer.leaves:
             raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
-        return await asyncio.to_thread(self._reader.content, answer.leaves[0], line)
+        return await asyncio.to_thread(self._reader.open_content, answer.leaves[0], line)
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
