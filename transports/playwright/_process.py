@@ -346,26 +346,7 @@ class BrowserProcess:
         ``slow_mo`` in milliseconds is added to each step of Playwright. ``switches`` are Chromium's."""
         assert self._playwright is not None
         browser_type = getattr(self._playwright, engine)
-        options: dict[str, Any] = {
-            "executable_path": choice.path,
-            "headless": headless,
-            "slow_mo": slow_mo,
-            "handle_sigint": False,
-            "handle_sigterm": False,
-            "handle_sighup": False,
-            # No limit: the caller limits the whole start.
-            "timeout": 0,
-        }
-        if engine == "chromium":
-            # WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
-            features = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
-            options["args"] = [features, *switches]
-            # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
-            is_root = sys.platform == "linux" and os.geteuid() == 0
-            options["chromium_sandbox"] = not is_root
-        if engine == "firefox" and not choice.built_by_playwright:
-            # A Firefox as Mozilla ships it is driven over WebDriver BiDi.
-            options["channel"] = "moz-firefox"
+        options = {"headless": headless, "slow_mo": slow_mo, **_launch_options(choice, engine, switches)}
         if extensions:
             options["ignore_default_args"] = ["--disable-extensions"]
 
@@ -461,6 +442,29 @@ class BrowserProcess:
         await asyncio.gather(*(_try_step(_GRACE, context.close()) for context in contexts_of_callers))
         if self.cdp is None or self.context is not None or self._may_have_downloads:
             await _try_step(_GRACE, self.browser.close())
+
+
+def _launch_options(choice: BrowserChoice, engine: str, switches: Sequence[str]) -> dict[str, Any]:
+    """Return the options of Playwright's ``launch()`` for a browser. ``switches`` are added for a Chromium."""
+    options: dict[str, Any] = {
+        "executable_path": choice.path,
+        "handle_sigint": False,
+        "handle_sigterm": False,
+        "handle_sighup": False,
+        # No limit: the caller limits the whole start.
+        "timeout": 0,
+    }
+    if engine == "chromium":
+        # WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
+        features = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
+        options["args"] = [features, *switches]
+        # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
+        is_root = sys.platform == "linux" and os.geteuid() == 0
+        options["chromium_sandbox"] = not is_root
+    if engine == "firefox" and not choice.built_by_playwright:
+        # A Firefox as Mozilla ships it is driven over WebDriver BiDi.
+        options["channel"] = "moz-firefox"
+    return options
 
 
 def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:

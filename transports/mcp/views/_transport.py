@@ -201,20 +201,7 @@ class ViewTransport(PageTransport):
         self._reloads = 0
         self._frame = None
 
-        host_headers = {
-            "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
-        }
-        granted = self._profile.csp_sources if self._csp == "declared" else None
-        view_headers = opened.document.policy_headers(self._csp, granted)
-        # For browsers without Connection-Allowlist.
-        if self._csp != "loose":
-            await page.add_init_script(NO_WEBRTC)
-        await asyncio.gather(
-            page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]}),
-            page.emulate_media(color_scheme=self._context.theme),
-            page.route(f"{host_origin}/**", _serve_document(_HOST_HTML, host_headers)),
-            page.route(f"{view_origin}/**", _serve_document(self._view_html(opened), view_headers)),
-        )
+        await self._serve_documents(page, opened, host_origin, view_origin)
         diagnosis.listen(page, self._page_stack)
         await page.goto(f"{host_origin}/")
         allow = "; ".join(opened.document.permissions)
@@ -231,6 +218,25 @@ class ViewTransport(PageTransport):
         except TimeoutError:
             raise self._stayed_blank(patience, diagnosis, opened.document) from None
         await self._send_result(agent, opened)
+
+    async def _serve_documents(self, page: Page, opened: OpenedTool, host_origin: str, view_origin: str) -> None:
+        """Prepare the page: its surroundings, and the documents of host and view at their origins."""
+        host_headers = {
+            "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
+        }
+        granted = self._profile.csp_sources if self._csp == "declared" else None
+        view_headers = opened.document.policy_headers(self._csp, granted)
+        # For browsers without Connection-Allowlist.
+        if self._csp != "loose":
+            await page.add_init_script(NO_WEBRTC)
+
+        width, height = self._context.size
+        await asyncio.gather(
+            page.set_viewport_size({"width": width, "height": height}),
+            page.emulate_media(color_scheme=self._context.theme),
+            page.route(f"{host_origin}/**", _serve_document(_HOST_HTML, host_headers)),
+            page.route(f"{view_origin}/**", _serve_document(self._view_html(opened), view_headers)),
+        )
 
     def _stayed_blank(self, seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
         """Return the error for a view that did not begin, with the likely reason and what to do about it."""

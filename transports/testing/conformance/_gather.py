@@ -361,20 +361,13 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
             evidence.open_error = error
             return None
         address = client.transport.url
-        if client.transport.name == "webmcp":  # chosen by "auto"
+        # The tools of the page were chosen by "auto".
+        if client.transport.name == "webmcp":
             evidence.kind = "webmcp"
-        can_list = client.transport.features.listing
 
-        evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
-        initialized = await client.initialize()
-        evidence.initialize_answer = initialized.answer
-        evidence.open_error = initialized.error
-        if initialized.error is not None:
+        await _begin_session(evidence, plan, client)
+        if evidence.open_error is not None:
             return address
-        if can_list:
-            evidence.listed = await client.request("capabilities/list")
-        evidence.second_initialize = await client.initialize()
-        evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         await _try_capabilities(evidence, plan, client)
 
         plan.on_step("cancellation")
@@ -390,16 +383,35 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
 
         plan.on_step("shutdown")
         if await _reconnected(client):
-            evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
-            evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
-            evidence.cancel_after_shutdown = await _cancel_call(client, UNKNOWN_NAME)
-            evidence.initialize_after_shutdown = await client.initialize()
-
+            await _end_session(evidence, plan, client)
         plan.on_step("reload")
         await client.disconnect()
         evidence.initialize_on_new_connection = await client.initialize()
         evidence.effects_outside_calls = client.effects_outside_calls
         return address
+
+
+async def _begin_session(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """Call before a session, begin one, list the capabilities, begin again, and call what does not exist."""
+    can_list = client.transport.features.listing
+    evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+    initialized = await client.initialize()
+    evidence.initialize_answer = initialized.answer
+    evidence.open_error = initialized.error
+    if initialized.error is not None:
+        return
+    if can_list:
+        evidence.listed = await client.request("capabilities/list")
+    evidence.second_initialize = await client.initialize()
+    evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+
+
+async def _end_session(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """End a session twice, use it afterwards, and begin another one."""
+    evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
+    evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+    evidence.cancel_after_shutdown = await _cancel_call(client, UNKNOWN_NAME)
+    evidence.initialize_after_shutdown = await client.initialize()
 
 
 async def _reconnected(client: Client) -> bool:

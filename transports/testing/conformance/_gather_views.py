@@ -137,21 +137,17 @@ async def gather_views(
 ) -> None:
     """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
     settings = Settings.load()
-
-    def make_transport() -> MCPTransport:
-        transport = transport_for(
-            evidence.target,
-            "mcp",
-            settings=settings,
-            timeout=plan.open_timeout,
-            headless=headless,
-            sampling=False,
-            browser_options={},
-            request_options={"headers": headers} if headers else {},
-        )
-        assert isinstance(transport, MCPTransport)
-        return transport
-
+    make_transport = partial(
+        transport_for,
+        evidence.target,
+        "mcp",
+        settings=settings,
+        timeout=plan.open_timeout,
+        headless=headless,
+        sampling=False,
+        browser_options={},
+        request_options={"headers": headers} if headers else {},
+    )
     async with contextlib.AsyncExitStack() as stack, Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("tools")
         await client.connect()
@@ -166,11 +162,7 @@ async def gather_views(
 
         plan.on_step("resources")
         views.resources = await _listed_resources(server, plan.timeout)
-        addresses: dict[str, str] = {}
-        for name, tool in views.tools.items():
-            address = view_address(tool)
-            if isinstance(address, str):
-                addresses[name] = address
+        addresses = _view_addresses(views.tools)
         for uri in dict.fromkeys(addresses.values()):
             views.documents[uri] = await _read_document(server, uri, plan.timeout)
 
@@ -193,6 +185,16 @@ async def gather_views(
             await _open_view(
                 view, views.documents[uri], call, _mcp_server(client), plan.timeout, PageSource(browser=shared)
             )
+
+
+def _view_addresses(tools: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """Return the addresses of views by the names of their tools, whatever their scheme."""
+    addresses: dict[str, str] = {}
+    for name, tool in tools.items():
+        address = view_address(tool)
+        if isinstance(address, str):
+            addresses[name] = address
+    return addresses
 
 
 def _mcp_server(client: Client) -> MCPTransport:
