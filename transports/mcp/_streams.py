@@ -233,11 +233,15 @@ def _repair_schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     declared = tool.get(key)
     if not isinstance(declared, dict):
         return {}
-    schema: dict[str, Any] = {
-        name: value for name, value in declared.items() if isinstance(value, _SCHEMA_MEMBERS.get(name, object))
-    }
+
+    schema: dict[str, Any] = {}
+    for name, value in declared.items():
+        expected_type = _SCHEMA_MEMBERS.get(name, object)
+        if isinstance(value, expected_type):
+            schema[name] = value
     if not all(isinstance(name, str) for name in schema.get("required", ())):
         del schema["required"]
+
     if is_deeper(schema, LIMITS.schema_depth):
         logger.warning(
             "left out %s of the tool %.80r: it is nested deeper than %d levels",

@@ -505,13 +505,12 @@ class FrameTools:
         frame = self._frames.get(document)
         if frame is None:
             return
-        if frame.rate.is_over():
-            if frame.rate.count > LIMITS.flood:
-                self._leave_out(frame)
-            else:
-                self._warn(frame)
-        else:
+        if not frame.rate.is_over():
             self._agent.deliver(text, to=partial(self._on_frame_event, frame))
+        elif frame.rate.count > LIMITS.flood:
+            self._leave_out(frame)
+        else:
+            self._warn(frame)
 
     def _warn(self, frame: ToolFrame) -> None:
         if not frame.warned:

@@ -323,11 +323,13 @@ class BrowserProcess:
                 raise
 
     async def attach(self, remote: Remote, engine: str, *, timeout: float) -> None:
+        """Attach to a remote browser, whose driver has started already."""
         assert self._playwright is not None
         self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
         OPEN_BROWSERS.add(self)
         if not remote.is_server:
-            self.context = self._attached_to = self.browser.contexts[0]
+            self._attached_to = self.browser.contexts[0]
+            self.context = self._attached_to
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
 

@@ -71,6 +71,7 @@ class Tab:
             return None
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(browser.download_slots)
+
         context_id = (await agent.target())["browserContextId"]
         # Sessions that share a context would change each other's download folder, so one folder serves all of them.
         shared_folder = None if browser.context is None else self.folder

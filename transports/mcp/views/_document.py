@@ -261,6 +261,7 @@ def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:
     if not isinstance(declared, Mapping):
         warnings.append(f"the view's permissions are not known: {declared!r:.100}")
         return []
+
     unknown = [str(key)[:100] for key in declared if key not in _PERMISSIONS]
     if unknown:
         warnings.append(f"the view's permissions are not known: {unknown[0]}")

@@ -395,14 +395,15 @@ class ViewTransport(PageTransport):
             return await self._call_view(message, timeout)
         if message.type not in ("initialize", "capabilities/list"):
             return await super().request(message, timeout=timeout)
+
         listed = self._initial_tools
         self._initial_tools = None
         if listed is None:
             listed = await self._list_tools(message, timeout)
         if message.type == "capabilities/list":
             return Message("capabilities/list-result", listed, id=message.id)
-        self._initial_tools = listed
 
+        self._initial_tools = listed
         info = self.host.app_info
         name = str(info.get("name") or self._target)[:200]
         payload = {
