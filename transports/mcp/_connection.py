@@ -198,6 +198,7 @@ class Connection:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def _on_message(self, message: IncomingMessage) -> None:
+        """Pass a notification of the server on to the session."""
         match message:
             case types.ToolListChangedNotification():
                 self._emit(Message("capabilities/changed", {}))

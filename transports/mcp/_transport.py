@@ -182,6 +182,7 @@ class MCPTransport(Transport):
         raise ProtocolError(f"this transport has no request {request!r}")
 
     async def _initialize(self) -> dict[str, object]:
+        """Return the answer to ``initialize``: the server as an app, with its tools."""
         client = self._reconnector.connection().client
         self.features = replace(self.features, resources=client.server_capabilities.resources is not None)
 
@@ -199,6 +200,7 @@ class MCPTransport(Transport):
         }
 
     async def _list_capabilities(self) -> list[dict[str, object]]:
+        """Return the tools that agents may call. If they cannot be listed, those of the last list are kept."""
         connection = self._reconnector.connection()
         if not connection.client.server_capabilities.tools:
             return []

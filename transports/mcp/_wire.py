@@ -454,6 +454,7 @@ def result_warnings(result: Mapping[str, object], output_schema: object) -> list
 
 
 def _block_warnings(blocks: object) -> list[str]:
+    """Return the faults of the first few faulty content blocks, each with its place."""
     if not isinstance(blocks, list):
         return []
     warnings: list[str] = []

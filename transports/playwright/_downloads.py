@@ -495,6 +495,7 @@ class PlaywrightDownloads:
             await agent.invoke("revoke", url, timeout=remaining(deadline))
 
     async def _download_url(self, agent: Agent, url: str, path: Path) -> None:
+        """Let the page click a link to ``url``, and move the downloaded file to ``path``."""
         page = agent.page
         timeout = self.limits.start
         async with page.expect_download(lambda download: download.url == url, timeout=timeout * 1000) as download_info:

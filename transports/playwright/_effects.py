@@ -165,6 +165,7 @@ class Windows:
         self._tracker.unattributed.windows[:] = loading
 
     def _on_popup(self, page: Page) -> None:
+        """Follow a new window for the call that opened it, or close it if there are too many."""
         self.watch(page, self._on_dialog)
         page.on("dialog", self._on_dialog)
 
@@ -271,6 +272,7 @@ class Windows:
             self._tracker.mark_begun(expected)
 
     async def _wait_for_content(self, window: Window) -> None:
+        """Wait until a window shows something, is closed, or has become a download."""
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
             # In this order: is_loading may change while the page is asked.
@@ -416,6 +418,7 @@ class PageEffects:
         await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
 
     async def _receive_downloads(self, downloads: CdpDownloads) -> AppDownloads:
+        """Begin to receive the files that the app downloads."""
         assert self._tab.browser is not None
         target = await self._agent.target()
         app_downloads = AppDownloads(
@@ -599,6 +602,7 @@ class PageEffects:
             self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
 
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
+        """Record what the app wrote to the clipboard or shared, and add it to the outputs of the call."""
         content: Handle | bytes | None = written.base64
         if written.id is not None:
             content = Handle(f"{holder}{written.id}", written.size)

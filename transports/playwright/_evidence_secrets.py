@@ -212,6 +212,7 @@ def _clean_texts_in(node: object, secrets: SecretValues, depth: int) -> object:
 
 
 def _clean_nested_text(text: str, secrets: SecretValues, depth: int) -> str:
+    """Clean a string in JSON as what it looks like: JSON, a form, HTML or GraphQL."""
     if _MEANT_AS_JSON.match(text):
         return _clean_by_type(text, "", secrets, depth + 1)
     if FORM.fullmatch(text):
@@ -534,6 +535,7 @@ def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object
 
 
 def _clean_frame(frame: object, secrets: SecretValues) -> object:
+    """Clean one frame of a WebSocket. A binary frame with a secret becomes empty."""
     if not isinstance(frame, dict) or not isinstance(frame.get("data"), str):
         return frame
     if frame.get("opcode") == TEXT_FRAME:

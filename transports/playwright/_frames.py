@@ -280,6 +280,7 @@ class FrameContexts:
         await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
+        """Take over a process of frames that the browser has attached to, unless there are too many."""
         session_id = event["sessionId"]
         target = event["targetInfo"]
         session = FrameSession(self._session, session_id)
@@ -523,6 +524,7 @@ class FrameTools:
         self._agent.channel.leave_out(frame.document)
 
     def _on_frame_event(self, frame: ToolFrame, kind: str, payload: object) -> None:
+        """Handle an event of a frame. Kinds that only a page may send are ignored."""
         match payload:
             case Tools():
                 self._on_tools_changed(frame, payload.name)
@@ -611,6 +613,7 @@ class FrameTools:
             frame.listed.set()
 
     async def _list_tools(self, frame: ToolFrame) -> object:
+        """Return the list of tools as the agent of a frame answers it."""
         text = await frame.agent.invoke("list", timeout=5.0, returns=str)
         request = Message("capabilities/list", None)
         if len(text) <= PARSED_ON_LOOP:
@@ -638,6 +641,7 @@ class FrameTools:
         return qualified
 
     def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
+        """Replace the tools of a frame, and report a change with the names of the removed ones."""
         old_tools = frame.tools
         frame.tools = tools
         removed = [name for name in old_tools if name not in tools]

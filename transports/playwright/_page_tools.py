@@ -177,6 +177,7 @@ class JudgedNetwork:
                 writer.transport.abort()
 
     async def _serve_within_limits(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection of the browser, unless there are too many or it is of another user."""
         if self._connection_count > self._limits.connections:
             self._note_refusal(None, f"more than {self._limits.connections:,} connections")
             return
@@ -211,6 +212,7 @@ class JudgedNetwork:
             server_writer.transport.abort()
 
     async def _connect_to(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the first address of a server that is allowed and answers."""
         try:
             async with self._judging:
                 addresses = await self._judge(host, port)
@@ -399,6 +401,7 @@ class _Picture:
         return size
 
     async def of_page(self, page: Page) -> BinaryData:
+        """Take a picture of the page, in the requested size if there is one. The page gets its own size back."""
         if self._width is None and self._height is None:
             return await self._take_picture(page)
 

@@ -72,6 +72,7 @@ class ServerAddress:
         self._address: tuple[str, int] | None = None
 
     async def read(self, response: Response | None) -> None:
+        """Remember the address that a response came from."""
         self._origin = self._address = None
         if response is None:
             return
@@ -435,6 +436,7 @@ class PageTransport(Transport):
             raise
 
     async def _send_call(self, message: Message, reach: Reach, timeout: float) -> Message:
+        """Send a call to the document at ``reach``, and add its side effects to the reply."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
@@ -556,6 +558,7 @@ class PageTransport(Transport):
     # --- page tools ---------------------------------------------------------------------------------------------------
 
     async def _use_page_tool(self, message: Message, timeout: float) -> Message:
+        """Answer ``page/pdf`` and ``page/screenshot``."""
         tab = self._open_tab()
         payload: Any = message.payload
         if message.type == "page/pdf":

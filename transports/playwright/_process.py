@@ -218,6 +218,7 @@ class Remote:
         return redact_url(self.url)
 
     async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
+        """Connect to the browser within ``timeout`` seconds."""
         limit = playwright_timeout(timeout)
         if self.is_server:
             browser_type = getattr(playwright, engine)
@@ -306,6 +307,7 @@ class BrowserProcess:
         await (self._starting or self.begin_driver(folder))
 
     async def _start_driver(self, folder: Path) -> None:
+        """Start the driver. If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
         # In a thread, as the home folder may be on a slow disk.
         cache = await asyncio.to_thread(compile_cache)
         with child_environment(folder, cache):

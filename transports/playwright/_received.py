@@ -155,6 +155,7 @@ def _failed_answer(request: Message, error_name: str, error_message: str) -> Mes
 
 
 def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
+    """Return content of a reply. Handles begin with ``holder``."""
     if binary.kind == "broken":
         return Broken(binary.value)
     if binary.size is None:

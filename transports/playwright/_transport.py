@@ -156,6 +156,7 @@ class TopPageTransport(PageTransport):
         return self._server_address.of(self.url)
 
     async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
+        """Check the adapter, and run it in the documents of the page."""
         if self._adapter is None:
             return
         await self._check_adapter(agent, self._adapter)
@@ -191,6 +192,7 @@ class TopPageTransport(PageTransport):
             raise UsageError(f"the adapter {adapter.name} is not valid JavaScript: line {line}: {reason}")
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        """Open the app in the page, and find out which protocol it speaks. Raises if it is not an app."""
         if self._source.extension is not None and self._browser is not None:
             extension = await self._browser.load_extension(self._source.extension)
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
@@ -220,6 +222,7 @@ class TopPageTransport(PageTransport):
             raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
     async def _navigate(self, page: Page) -> Response | None:
+        """Open the target in the page. Raises :class:`~transports.errors.ConnectFailed` with the likely reason."""
         with _collect_statuses(page) as statuses:
             try:
                 return await page.goto(
@@ -273,6 +276,7 @@ class TopPageTransport(PageTransport):
             await asyncio.sleep(0.01)
 
     def _advice(self, app: AppState, status: int | None) -> str:
+        """Return the advice for a page in which no app was found."""
         if app.present or app.threw:
             return ""
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
@@ -320,6 +324,7 @@ class TopPageTransport(PageTransport):
     # --- the tools of its frames --------------------------------------------------------------------------------------
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        """Return the watcher of the tools in frames; ``None`` if tools are not wanted."""
         if not self._script_options:
             return None
         self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)

@@ -285,6 +285,7 @@ class Writer:
         self._write_line(header)
 
     def _open_file(self) -> FileIO:
+        """Open the file for appending, without following a symlink."""
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             # Checks that it is a regular file, and closes only the copy of the descriptor.
@@ -396,6 +397,7 @@ class Reader:
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
     def _parse_header(self, data: bytes) -> Header:
+        """Return the header of the recording. Raises for another format than this version reads."""
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
 
@@ -520,6 +522,7 @@ class ContentPacker:
         raise TypeError(f"{type(value).__name__} cannot be recorded")
 
     async def _pack_binary(self, binary: BinaryData, place: list[str | int], is_parameter: bool) -> ContentEntry:
+        """Store the content of a binary, and return its entry without the description."""
         match binary.content:
             case Handle(id=handle, size=length):
                 return ContentEntry(path=place, kind="handle", handle=handle, length=length)

@@ -165,6 +165,7 @@ class Golden:
 
 
 def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
+    """Return the bytes of a result: of an artifact, of a file, or as given."""
     __tracebackhide__ = True
     if isinstance(actual, bytes):
         return actual

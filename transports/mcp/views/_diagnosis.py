@@ -87,6 +87,7 @@ class Diagnosis:
             _add_report(self.missing_inputs, failure)
 
     def _on_response(self, response: Response) -> None:
+        """Note a part of the document that was answered with an error, or a script with a page of HTML."""
         request = response.request
         is_script = request.resource_type == "script"
         is_error = response.status >= 400
@@ -146,6 +147,7 @@ class Diagnosis:
             _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
 
     def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
+        """Note an exception of a script, with its line if the browser reports one."""
         text = f"{error.name}: {error.message}" if error.name else error.message
         line = _LINE.search(error.stack or "")
         if line is not None:

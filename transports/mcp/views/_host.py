@@ -393,6 +393,7 @@ class Host:
         return refused
 
     def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
+        """Note what a notification of the view says. One that the imitated host does not support is ignored."""
         if not self._supports(method):
             return
         match method, _read_params(method, params):

@@ -98,6 +98,7 @@ def _folder() -> Any:
 
 
 def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
+    """Decode a profile, and check the sources that it adds to policies. ``suffix`` is ``.json`` or ``.toml``."""
     try:
         if suffix == ".json":
             profile = msgspec.convert(decode_given(content, f"the profile {name}"), HostProfile)

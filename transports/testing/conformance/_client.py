@@ -226,6 +226,7 @@ class _ContentMeter:
         return item
 
     async def _measure_content(self, item: ContentItem, binary: BinaryData) -> None:
+        """Measure size and head of a binary, wherever it is."""
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
             await self._measure_download(item, binary, content)

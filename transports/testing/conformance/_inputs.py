@@ -160,6 +160,7 @@ class _Sampler:
         raise reason
 
     def _sample_type(self, schema: Mapping[str, object], hint: str, depth: int) -> object:
+        """Return a value of the type of a schema."""
         match _type_of(schema):
             case "object":
                 return self._sample_object(schema, hint, depth)
@@ -229,6 +230,7 @@ def _type_of(schema: Mapping[str, object]) -> str:
 
 
 def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
+    """Return a small file of a type that the schema allows."""
     declared = members_of(properties["mimeType"])
     allowed = [declared.get("const"), *as_list(declared.get("enum")), *as_list(declared.get("examples"))]
     mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
@@ -240,6 +242,7 @@ def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
 
 
 def _sample_text(schema: Mapping[str, Any]) -> str:
+    """Return a text that fits the format, the pattern and the length of a schema."""
     shortest = schema.get("minLength", 0)
     longest = schema.get("maxLength", math.inf)
     text_of_format = _FORMATS.get(schema.get("format", ""))
@@ -263,6 +266,7 @@ def _sample_text(schema: Mapping[str, Any]) -> str:
 
 
 def _sample_number(schema: Mapping[str, Any]) -> float:
+    """Return 1, or the number nearest to it that fits the limits and the step of a schema."""
     is_integer = _type_of(schema) == "integer"
     low = schema.get("minimum", -math.inf)
     high = schema.get("maximum", math.inf)

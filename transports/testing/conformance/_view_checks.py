@@ -237,6 +237,7 @@ def _judge_tool_metadata(app: Evidence) -> Iterator[str]:
 
 
 def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the metadata of a tool."""
     ui = _ui_metadata(tool)
     if _is_object(ui):
         if not isinstance(ui.get("resourceUri", ""), str):
@@ -299,6 +300,7 @@ def _judge_view_metadata(app: Evidence) -> Iterator[str]:
 
 
 def _faults_of_metadata(ui: object) -> Iterator[str]:
+    """Yield what is wrong with the metadata of a view."""
     if not _is_object(ui):
         yield f"_meta.ui is {_describe_type(ui)}"
         return
@@ -388,6 +390,7 @@ def _judge_visibility(app: Evidence) -> Iterator[str]:
 
 
 def _opened_views(app: Evidence) -> Sequence[ViewTrial]:
+    """Return the views that could be shown. Without one, the rule does not apply."""
     _require_views(app)
     opened = [view for view in app.views.trials if view.opened]
     if opened:

@@ -69,6 +69,7 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
 
 
 def _describe_failure(error: BaseException, subject: Subject) -> str:
+    """Return why a behaviour does not hold, with the request that had no answer."""
     match error:
         case AssertionError() | pytest.fail.Exception():
             return str(error)
