@@ -16,8 +16,8 @@ from transports.base import Features
 from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
 from transports.protocol._find_content import Found
 from transports.protocol.binary import BinaryData, Handle
-from transports.routing import ABP, Fetcher
-from transports.routing._router import Storing, declared_text, metadata_of
+from transports.routing import Fetcher, Router
+from transports.routing._router import declared_text, metadata_of
 
 
 class Far:
@@ -88,8 +88,8 @@ async def test_the_name_of_a_download_holds_no_known_secret(tmp_path: Path) -> N
 
     KNOWN_SECRETS.add("A", "value-of-a")
     try:
-        storing = Storing(open_store(tmp_path), Named(), ABP, "disk")
-        ref = await storing.file(Found((), BinaryData(Handle("1", 3))), "report", {}, None)
+        router = Router(open_store(tmp_path), fetcher=Named())
+        ref = (await router.route({"file": BinaryData(Handle("1", 3))}, capability="report")).artifact()
     finally:
         KNOWN_SECRETS.forget()
     assert ref.filename and "SECRET" in ref.filename and not [*tmp_path.rglob("*value-of-a*")]

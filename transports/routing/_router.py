@@ -1,8 +1,4 @@
-"""The router, and the storing of files that come with answers and calls.
-
-* :class:`Router` — stores the files of an answer and puts references in their places, by the finds of :mod:`._layers`.
-* :class:`Storing` — files, long texts and JSON of answers in one store, with secrets masked.
-"""
+"""The router: it stores the files of an answer that :mod:`._layers` finds, and puts references in their places."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import ParamSpec, TypeVar, Unpack, cast
 
@@ -44,33 +39,47 @@ T = TypeVar("T")
 
 def reference_for(ref: ArtifactRef, file: Found) -> dict[str, object]:
     """Return the reference of stored content, with the other fields of its descriptor as ``metadata``."""
-    extra = reference_metadata(file)
-    return {**ref.as_dict(), "metadata": dict(extra)} if extra else ref.as_dict()
+    reference = ref.as_dict()
+    metadata = reference_metadata(file)
+    if metadata:
+        reference["metadata"] = dict(metadata)
+    return reference
 
 
 def reference_metadata(file: Found) -> Mapping[str, object]:
     """Return the fields of a descriptor that do not describe its content."""
-    return file.binary.extra if isinstance(file.binary, BinaryData) else {}
+    if isinstance(file.binary, BinaryData):
+        return file.binary.extra
+    return {}
 
 
 def declared_text(file: Found) -> str | None:
     """Return the text of a descriptor whose content is UTF-8 text, or ``None`` (docs/protocol.md 9.3)."""
-    content = file.binary.content if isinstance(file.binary, BinaryData) and file.layer == "abp" else None
-    return str(content.text) if isinstance(content, Encoded) and content.encoding == "utf-8" else None
+    if file.layer != "abp" or not isinstance(file.binary, BinaryData):
+        return None
+    content = file.binary.content
+    if isinstance(content, Encoded) and content.encoding == "utf-8":
+        return str(content.text)
+    return None
 
 
 def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
     """Return the metadata of an answer: its fields that hold no content (docs/protocol.md 12.2).
 
-    ``refs`` are the places of references that the answer itself held."""
+    ``refs`` are the places of references that the answer itself held.
+    """
     if () in refs:
         return {}
     if files and files[0].path == ():
-        return files[0].binary.extra if isinstance(files[0].binary, BinaryData) else {}
+        return reference_metadata(files[0])
+    if not isinstance(data, dict):
+        return {}
+
     used = {item.path[0] for item in files} | {place[0] for place in refs}
-    if any(item.is_flat and len(item.path) == 1 for item in files):
+    is_descriptor = any(item.is_flat and len(item.path) == 1 for item in files)
+    if is_descriptor:
         used |= DESCRIPTOR_KEYS
-    return {key: value for key, value in data.items() if str(key) not in used} if isinstance(data, dict) else {}
+    return {key: value for key, value in data.items() if str(key) not in used}
 
 
 def captured_places(data: object, files: Sequence[Found]) -> Iterator[Place]:
@@ -79,11 +88,18 @@ def captured_places(data: object, files: Sequence[Found]) -> Iterator[Place]:
     The first is ``document`` if the answer has no file and no field of that name. Then follow ``captured.0``,
     ``captured.1`` and so on, except for places of files in the answer.
     """
-    free = not files and not (isinstance(data, dict) and "document" in data)
-    if free:
+    number = 0
+    has_document_field = isinstance(data, dict) and "document" in data
+    if not files and not has_document_field:
         yield ("document",)
+        number = 1
+
     used = {item.path for item in files}
-    yield from (place for n in count(1 if free else 0) if (place := ("captured", n)) not in used)
+    while True:
+        place = ("captured", number)
+        if place not in used:
+            yield place
+        number += 1
 
 
 class Unkept(Mapping[str, ArtifactRef]):
@@ -131,12 +147,14 @@ class Unkept(Mapping[str, ArtifactRef]):
 def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
     """Return the artifacts of a JSON answer, ``data``, for a store that keeps nothing; ``None`` if it keeps or audits.
 
-    ``origin`` is the ``source`` of the reference, with the capability."""
+    ``origin`` is the ``source`` of the reference, with the capability.
+    """
     if not isinstance(store, NoneStore) or store.audit or len(data) > min(store.max_bytes, _SMALL):
         return None
     for value in origin.values():
         if type(value) is not str:
-            return None  # the store must check other values now, not when the reference is read
+            # The store must check other values now, not when the reference is read.
+            return None
     store.warn_once()
     return Unkept(store, data, origin)
 
@@ -144,19 +162,24 @@ def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> U
 def masked(staged: Staged, secrets: KnownSecrets) -> Staged:
     """Return ``staged`` with the values of ``secrets`` masked in its content (:meth:`.KnownSecrets.mask`).
 
-    Without secrets, that is ``staged`` itself."""
-    return _MaskedStaged(staged, secrets) if secrets else staged
+    Without secrets, that is ``staged`` itself.
+    """
+    if secrets:
+        return _MaskedStaged(staged, secrets)
+    return staged
 
 
 class _MaskedStaged(Staged):
     """Staged file that masks its content when it is committed.
 
-    Written content is held in memory until then; content above ``MAX_MASKED_BYTES`` is passed on unmasked."""
+    Written content is held in memory until then; content above ``MAX_MASKED_BYTES`` is passed on unmasked.
+    """
 
     def __init__(self, staged: Staged, secrets: KnownSecrets) -> None:
-        self._known = secrets
+        self._secrets = secrets
         self._staged = staged
-        self._kept: bytearray | None = bytearray()
+        #: Content that is not written yet; ``None`` once it has been passed on.
+        self._held: bytearray | None = bytearray()
 
     @property
     def path(self) -> Path:
@@ -164,19 +187,20 @@ class _MaskedStaged(Staged):
 
     @property
     def size(self) -> int:
-        return self._staged.size + len(self._kept or b"")
+        return self._staged.size + len(self._held or b"")
 
     async def write(self, chunk: bytes | memoryview) -> None:
-        if self._kept is None:
+        if self._held is None:
             await self._staged.write(chunk)
             return
-        self._kept += chunk
-        if len(self._kept) > MAX_MASKED_BYTES:
-            content, self._kept = bytes(self._kept), None
+        self._held += chunk
+        if len(self._held) > MAX_MASKED_BYTES:
+            content = bytes(self._held)
+            self._held = None
             await self._staged.write(content)
 
     async def reset(self) -> None:
-        self._kept = bytearray()
+        self._held = bytearray()
         await self._staged.reset()
 
     def follow(self) -> None:
@@ -184,12 +208,14 @@ class _MaskedStaged(Staged):
         self._staged.follow()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
-        if self._kept:
-            content, self._kept = bytes(self._kept), None
-            await self._staged.write(await in_thread(self._known.mask, content))
-        elif self._kept is not None:
+        if self._held:
+            content = bytes(self._held)
+            self._held = None
+            await self._staged.write(await in_thread(self._secrets.mask, content))
+        elif self._held is not None:
+            # The transport may have written the file itself.
             with map_os_errors("mask a file", self.path.parent):
-                await in_thread(_mask_file, self.path, self._known)
+                await in_thread(_mask_file, self.path, self._secrets)
         return await self._staged.commit(**options)
 
 
@@ -203,137 +229,23 @@ def _mask_file(path: Path, secrets: KnownSecrets) -> None:
             file.write(masked_content)
 
 
-class Storing:
-    """Writer of the parts of answers into one store, under one policy.
-
-    ``fetcher`` brings content that is not in the answer; ``durability`` is for answers without a file."""
-
-    def __init__(self, store: ArtifactStore, fetcher: Fetcher, policy: RoutingPolicy, durability: Durability) -> None:
-        self._durability = durability
-        self._store = store
-        self._known = known_to(store.scope.holder)
-        self._fetcher = fetcher
-        self._policy = policy
-
-    async def json(
-        self,
-        routed: JSONValue,
-        encoded: bytes,
-        capability: str,
-        origin: Mapping[str, object],
-        parts: _Parts,
-        large: bool,
-    ) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or has no files.
-
-        An answer without data is not stored. Adds to ``parts``; returns the previews that agents see in the place of
-        long texts.
-        """
-        policy = self._policy
-        is_alone = not (parts.stored or parts.references)
-        durability: Durability = self._durability if is_alone else "disk"
-        previews: dict[Place, JSONValue] = {}
-        limit = policy.max_inline_chars
-        has_long = limit is not None and len(encoded) > limit
-        is_large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if is_alone and routed is not None and not has_long and not is_large:
-            parts.unkept = unkept(self._store, encoded, origin)
-            if parts.unkept is not None:
-                return previews
-
-        if limit is not None and has_long:
-            texts = await _process(large, long_texts, routed, limit)
-            texts = [text for text in texts if field_of(text[0]) not in parts.stored]
-            texts.sort(key=lambda text: -len(text[1]))
-            for place, text, mime_type in texts[: policy.max_texts]:
-                ref = await self._store.put_text(
-                    text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
-                )
-                parts.stored[field_of(place)] = ref
-                previews[place] = preview(text, ref)
-                parts.steps.append(
-                    Step("size", field_of(place), f"{len(text):,} characters, {stored_as(ref, 'also ')}")
-                )
-        if routed is not None and (is_alone or (is_large and "" not in parts.stored)):
-            ref = await self._store.put_bytes(
-                encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
-            )
-            parts.stored[""] = ref
-            if is_large:
-                parts.steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {stored_as(ref, 'also ')}"))
-        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in parts.stored:
-            previews[()] = preview(routed, parts.stored[""])
-        return previews
-
-    def text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
-        """Return the previews that agents see in the place of each long ``text`` beside a reference."""
-        limit = self._policy.max_inline_chars
-        return {
-            (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
-            for place, text in texts.items()
-            if is_long(text, limit)
-        }
-
-    async def file(
-        self,
-        item: Found,
-        capability: str,
-        origin: Mapping[str, object],
-        on_download: OnDownload | None,
-        sender: Sender | None = None,
-    ) -> ArtifactRef:
-        """Store a file of an answer that came from ``sender``, and release content on the far side.
-
-        Raises the error of an invalid descriptor, and errors of the store and the fetcher."""
-        binary = item.binary
-        if isinstance(binary, ABPError):
-            raise binary
-        content = binary.content
-        if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
-            decoded = content if isinstance(content, bytes) else b"".join(binary.chunks())
-            options = self._options(binary, capability, origin)
-            return await self._store.put_bytes(await self._masked(decoded), **options)
-        fetcher = self._fetcher.asked_by(sender)
-        try:
-            async with self._store.stage() as stage:
-                staged = masked(stage, self._known)
-                with span("abp.transfer", {}):
-                    described, warnings = await fetcher.into(
-                        staged, binary, on_download and partial(on_download, item.field)
-                    )
-                if warnings:
-                    origin = {**origin, "warnings": list(warnings)}
-                return await staged.commit(**self._options(described, capability, origin))
-        finally:
-            await self._fetcher.release(binary)
-
-    async def _masked(self, content: bytes) -> bytes:
-        if self._known and len(content) > _SMALL:
-            return await in_thread(self._known.mask, content)
-        return self._known.mask(content)
-
-    def _options(self, binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
-        return {
-            "size": binary.size,
-            "mime_type": binary.mime_type,
-            "filename": binary.filename and self._known.text(binary.filename),  # a download brings its own
-            "namespace": capability,
-            "meta": origin,
-        }
-
-
-def stored_as(ref: ArtifactRef, also: str = "") -> str:
-    return f"{also}stored as {ref.id}" if ref.stored else "not stored"
-
-
 #: Size in bytes of content that is decoded and masked in the event loop.
 _SMALL = 64 * 1024
 
 
 @dataclass(slots=True)
-class _Parts:
-    """Parts of an answer that is routed: files in the store, and what stands in their places."""
+class _Answer:
+    """Answer of a call while it is routed: its origin, the files in the store, and what stands in their places.
 
+    A ``large`` answer is processed in threads. ``origin`` is the ``source`` of its files. Downloads are on behalf of
+    ``sender``, with their progress to ``on_download``.
+    """
+
+    capability: str
+    origin: Mapping[str, object]
+    large: bool
+    sender: Sender | None
+    on_download: OnDownload | None
     warnings: list[str]
     steps: list[Step]
     #: References by field.
@@ -359,6 +271,7 @@ class _Parts:
         self.references[file.path] = reference_for(ref, file)
         for warning in _strings(ref.source.get("warnings")):
             self.warnings.append(f"{file.field or 'answer'}: {warning}")
+
         if match is not None:
             self.summaries.append(match.summary(ref))
         else:
@@ -367,8 +280,9 @@ class _Parts:
             text = declared_text(file)
             if text is not None:
                 self.texts[file.path] = cast(str, clamp(text, MAX_BYTES))
+
         layer = file.layer if match is None else "fields"
-        self.steps.append(Step(layer, file.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
+        self.steps.append(Step(layer, file.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
 
     def add_failure(self, file: Found, error: ABPError) -> None:
         self.failures.append((file, error))
@@ -400,12 +314,13 @@ class Router:
         opened = discover_store(store)
         if opened is None:
             raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
-        self._store = store = opened
-        self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
+        self._store = opened
+        self._secrets = known_to(opened.scope.holder)
+        self._fetcher = fetcher or Fetcher(limit=opened.max_bytes)
         self._policy = policy or ABP
         self._on_event = on_event
+        self._durability = durability
         self._layers = Layers(self._policy, self._fetcher)
-        self._storing = Storing(store, self._fetcher, self._policy, durability)
 
     async def route(
         self,
@@ -444,41 +359,43 @@ class Router:
         places = captured_places(data, files)
         captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
 
-        parts = _Parts(warnings=list(warnings), steps=list(recognised.steps))
-        for place, ref in recognised.refs.items():
-            parts.add_reference(place, ref)
-        await self._store_files(
-            [*files, *captured], recognised.configured, parts, capability, origin, on_download, sender
+        answer = _Answer(
+            capability, origin, large, sender, on_download, warnings=list(warnings), steps=list(recognised.steps)
         )
-        for file in captured:  # these have no place in the answer
-            parts.references.pop(file.path, None)
-            parts.texts.pop(file.path, None)
+        for place, ref in recognised.refs.items():
+            answer.add_reference(place, ref)
+        if files or captured:
+            await self._store_files([*files, *captured], recognised.configured, answer)
+        for file in captured:
+            # These have no place in the answer.
+            answer.references.pop(file.path, None)
+            answer.texts.pop(file.path, None)
 
-        routed = cast(JSONValue, await _process(large, replace, data, parts.references))
+        routed = cast(JSONValue, await _process(large, replace, data, answer.references))
         previews: dict[Place, JSONValue] = {}
-        if not parts.failures:
+        if not answer.failures:
             encoded = await _process(large, _encode_answer, routed, capability)
-            previews = await self._storing.json(routed, encoded, capability, origin, parts, large)
-        # Added after json(), because text that is a file already needs no second file for its length.
-        if parts.texts:
-            with_text = {place: {**parts.references[place], "text": text} for place, text in parts.texts.items()}
+            previews = await self._store_json(routed, encoded, answer)
+        # Added after the JSON was stored, because text that is a file already needs no second file for its length.
+        if answer.texts:
+            with_text = {place: {**answer.references[place], "text": text} for place, text in answer.texts.items()}
             routed = cast(JSONValue, await _process(large, replace, routed, with_text))
-            previews |= self._storing.text_previews(parts.texts, parts.stored)
+            previews |= self._text_previews(answer)
         if schema:
-            parts.warnings += check_output(schema, routed, [*recognised.refs, *(file.path for file in files)])
+            answer.warnings += check_output(schema, routed, [*recognised.refs, *(file.path for file in files)])
 
-        has_files = bool(files or captured or parts.stored.keys() - {""})
+        has_files = bool(files or captured or answer.stored.keys() - {""})
         result = Result(
             capability,
             routed,
-            parts.stored if parts.unkept is None else parts.unkept,
+            answer.stored if answer.unkept is None else answer.unkept,
             transport=transport,
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
-            warnings=tuple(parts.warnings),
+            warnings=tuple(answer.warnings),
             effects=tuple(effects),
             metadata=(await _process(large, metadata_of, data, files, recognised.refs)) if has_files else {},
-            steps=tuple(parts.steps),
-            summaries=tuple(parts.summaries),
+            steps=tuple(answer.steps),
+            summaries=tuple(answer.summaries),
             previews=previews,
             limits=self._policy.agent,
             inline_fields=frozenset([*map(field_of, recognised.refs), *(file.field for file in files)]),
@@ -487,19 +404,12 @@ class Router:
         )
         if not self._policy.inline_data:
             result = await _process(large, result.by_reference)
-        if parts.failures:
-            raise self._failure(capability, parts.failures, result, sender)
+        if answer.failures:
+            raise self._first_failure(answer, result)
         return result
 
     async def _store_files(
-        self,
-        files: Sequence[Found],
-        configured: Mapping[Place, FieldMatch],
-        parts: _Parts,
-        capability: str,
-        origin: Mapping[str, object],
-        on_download: OnDownload | None,
-        sender: Sender | None,
+        self, files: Sequence[Found], configured: Mapping[Place, FieldMatch], answer: _Answer
     ) -> None:
         """Store the files of an answer, one after the other. A file that cannot be stored does not stop the others."""
         waiting = deque(files)
@@ -507,38 +417,148 @@ class Router:
             while waiting:
                 file = waiting.popleft()
                 try:
-                    ref = await self._storing.file(file, capability, origin, on_download, sender)
+                    ref = await self._store_file(file, answer)
                 except ABPError as error:
-                    parts.add_failure(file, error)
+                    answer.add_failure(file, error)
                 else:
-                    parts.add_file(file, ref, configured.get(file.path), self._policy.default_summary_template)
+                    answer.add_file(file, ref, configured.get(file.path), self._policy.default_summary_template)
         finally:
-            for file in waiting:  # cancelled: these will not be fetched
+            # After a cancellation, the files that are left will not be fetched.
+            for file in waiting:
                 await self._fetcher.release(file.binary)
 
-    def _failure(
-        self,
-        capability: str,
-        failures: Sequence[tuple[Found, ABPError]],
-        result: Result,
-        sender: Sender | None,
-    ) -> ABPError:
-        item, error = failures[0]
-        if isinstance(error, BinaryError):  # others are about the store, or the way to the app
-            error.located(f"{capability}: {item.field or 'the answer'}")
-        error.details.setdefault("field", item.field)
-        if isinstance(item.binary, BinaryData) and (url := self._fetcher.asked_by(sender).content_url(item.binary)):
-            error.details.setdefault("url", redact_url(url))
-            error.download_url = url
-        if len(failures) > 1:
-            error.details["also_failed"] = [other.field for other, _ in failures[1:]]
+    async def _store_file(self, file: Found, answer: _Answer) -> ArtifactRef:
+        """Store a file of an answer, and release content on the far side.
+
+        Raises the error of an invalid descriptor, and errors of the store and the fetcher.
+        """
+        binary = file.binary
+        if isinstance(binary, ABPError):
+            raise binary
+        content = binary.content
+        if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
+            decoded = content if isinstance(content, bytes) else b"".join(binary.chunks())
+            options = self._put_options(binary, answer.capability, answer.origin)
+            return await self._store.put_bytes(await self._mask(decoded), **options)
+
+        fetcher = self._fetcher.asked_by(answer.sender)
+        on_download = None
+        if answer.on_download is not None:
+            on_download = partial(answer.on_download, file.field)
+        try:
+            async with self._store.stage() as stage:
+                staged = masked(stage, self._secrets)
+                with span("abp.transfer", {}):
+                    described, warnings = await fetcher.into(staged, binary, on_download)
+                origin = answer.origin
+                if warnings:
+                    origin = {**origin, "warnings": list(warnings)}
+                return await staged.commit(**self._put_options(described, answer.capability, origin))
+        finally:
+            await self._fetcher.release(binary)
+
+    async def _mask(self, content: bytes) -> bytes:
+        """Return ``content`` with the known secrets masked."""
+        if self._secrets and len(content) > _SMALL:
+            return await in_thread(self._secrets.mask, content)
+        return self._secrets.mask(content)
+
+    def _put_options(self, binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
+        return {
+            "size": binary.size,
+            "mime_type": binary.mime_type,
+            # The name may be that of a download, in which nothing is masked yet.
+            "filename": binary.filename and self._secrets.text(binary.filename),
+            "namespace": capability,
+            "meta": origin,
+        }
+
+    async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
+        """Store long texts as files, and the whole answer as JSON if it is large or has no files.
+
+        An answer without data is not stored. Returns the previews that agents see in the place of long texts.
+        """
+        policy = self._policy
+        has_files = bool(answer.stored or answer.references)
+        has_long_text = policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars
+        is_large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
+        if routed is not None and not has_files and not has_long_text and not is_large:
+            answer.unkept = unkept(self._store, encoded, answer.origin)
+            if answer.unkept is not None:
+                return {}
+
+        durability: Durability = "disk" if has_files else self._durability
+        previews: dict[Place, JSONValue] = {}
+        if has_long_text:
+            previews = await self._store_long_texts(routed, answer, durability)
+        if routed is not None and (not has_files or (is_large and "" not in answer.stored)):
+            ref = await self._store.put_bytes(
+                encoded,
+                mime_type="application/json",
+                namespace=answer.capability,
+                meta=answer.origin,
+                durability=durability,
+            )
+            answer.stored[""] = ref
+            if is_large:
+                answer.steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
+        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in answer.stored:
+            previews[()] = preview(routed, answer.stored[""])
+        return previews
+
+    async def _store_long_texts(
+        self, routed: JSONValue, answer: _Answer, durability: Durability
+    ) -> dict[Place, JSONValue]:
+        """Store the longest texts of an answer as files, and return their previews."""
+        limit = self._policy.max_inline_chars
+        assert limit is not None
+        found_texts = await _process(answer.large, long_texts, routed, limit)
+        texts = [text for text in found_texts if field_of(text.place) not in answer.stored]
+        texts.sort(key=lambda text: len(text.text), reverse=True)
+
+        previews: dict[Place, JSONValue] = {}
+        for place, text, mime_type in texts[: self._policy.max_texts]:
+            ref = await self._store.put_text(
+                text, mime_type=mime_type, namespace=answer.capability, meta=answer.origin, durability=durability
+            )
+            answer.stored[field_of(place)] = ref
+            previews[place] = preview(text, ref)
+            step = f"{len(text):,} characters, {_stored_as(ref, 'also ')}"
+            answer.steps.append(Step("size", field_of(place), step))
+        return previews
+
+    def _text_previews(self, answer: _Answer) -> dict[Place, JSONValue]:
+        """Return the previews that agents see in the place of each long text beside a reference."""
+        limit = self._policy.max_inline_chars
+        return {
+            (*place, "text"): shorten(text, stored=answer.stored[field_of(place)].stored)
+            for place, text in answer.texts.items()
+            if is_long(text, limit)
+        }
+
+    def _first_failure(self, answer: _Answer, result: Result) -> ABPError:
+        """Return the error of the first file that could not be stored, with its place, its URL and the ``result``."""
+        file, error = answer.failures[0]
+        if isinstance(error, BinaryError):
+            # Others are about the store, or the way to the app.
+            error.located(f"{answer.capability}: {file.field or 'the answer'}")
+        error.details.setdefault("field", file.field)
+        if isinstance(file.binary, BinaryData):
+            url = self._fetcher.asked_by(answer.sender).content_url(file.binary)
+            if url:
+                error.details.setdefault("url", redact_url(url))
+                error.download_url = url
+        if len(answer.failures) > 1:
+            error.details["also_failed"] = [other.field for other, _ in answer.failures[1:]]
         error.result = result
         return error
 
 
 async def _process(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run ``work`` on a whole answer, in a thread if the answer is large."""
-    return await in_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
+    if large:
+        return await in_thread(work, *args, **kwargs)
+    return work(*args, **kwargs)
 
 
 def _encode_answer(routed: object, capability: str) -> bytes:
@@ -548,5 +568,13 @@ def _encode_answer(routed: object, capability: str) -> bytes:
         raise UsageError(f"{capability}: the result holds a value that is not JSON: {error}") from error
 
 
+def _stored_as(ref: ArtifactRef, also: str = "") -> str:
+    if ref.stored:
+        return f"{also}stored as {ref.id}"
+    return "not stored"
+
+
 def _strings(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list | tuple) else []
+    if isinstance(value, list | tuple):
+        return [str(item) for item in value]
+    return []
