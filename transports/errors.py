@@ -445,7 +445,7 @@ class Corrupt(StoreError):
     """Raised when stored bytes or metadata no longer match their hash. Bytes that were already read must not be
     trusted. The session survives.
 
-    What to do: delete the artifact and store it again; ``abp artifacts fsck`` finds all damaged artifacts."""
+    What to do: make the call again, or delete the artifact; ``abp artifacts fsck`` finds all damaged artifacts."""
 
     code = "CORRUPT"
 

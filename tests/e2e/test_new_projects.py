@@ -28,7 +28,7 @@ def follow(kind: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypa
     commands.remove(install)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    script = "\n".join(("set -e", _ENDING, *commands)).replace("8000", port)
+    script = "\n".join(("set -e", _ENDING, *commands)).replace("8001", port)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {"PATH": path, "PYTHONPATH": str(packaging.ROOT), "ABP_OUTPUT_DIR": str(folder / "out")}
     return packaging.run("bash", "-c", script, cwd=folder, env={**env, "PYTEST_ADDOPTS": "-p no:cacheprovider"})

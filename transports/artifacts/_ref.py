@@ -390,7 +390,7 @@ def not_found(artifact_id: str) -> ArtifactNotFound:
 
 def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
     return Corrupt(
-        f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
+        f"the metadata of artifact {artifact_id} is damaged ({error}); make the call again, or delete the artifact",
         details={"id": artifact_id},
     )
 

@@ -89,6 +89,13 @@ def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monke
     assert ran.status == 0 and "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
     assert "starts this command" not in abp("mcp").err
 
+    async def relay_nothing(upstream: object, shared: object) -> int:
+        return 0
+
+    monkeypatch.setattr("transports.surfaces.mcp.proxy._running.run_stdio", relay_nothing)
+    ran = abp.at_terminal("proxy", "--", sys.executable, "-c", "", script=lambda terminal: None)
+    assert "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
+
 
 def test_a_misspelt_parameter_is_a_line_on_stderr(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     line = "abp: warning: data.json: you gave 'csw', which its inputSchema does not name; did you mean 'csv'?\n"

@@ -132,7 +132,7 @@ def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> Non
     assert answer["result"]["content"][0]["type"] == "resource_link"
     out, said = process.communicate(timeout=60)
     assert out == b"" and process.returncode == 0
-    assert b"bytes to the model" in said and b"give" in said
+    assert b"text bytes to the model" in said and b"give" in said
     counted = abp("proxy", "--stats", "--json").document["large"]["give"]
     assert counted["calls"] == 1 and counted["bytes_in"] < 1000 and counted["bytes_out"] < 3000
     assert (counted["pictures_in"], counted["pictures_out"]) == (1, 0)

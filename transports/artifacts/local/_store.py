@@ -453,7 +453,9 @@ class _Reader:
 
     def _corrupt(self, reason: str) -> Corrupt:
         key = self._ref.id
-        return Corrupt(f"artifact {key} is damaged: {reason}; store it again", details={"id": key})
+        return Corrupt(
+            f"artifact {key} is damaged: {reason}; make the call again, or delete the artifact", details={"id": key}
+        )
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -88,7 +88,8 @@ def _content_prefix(key: str) -> str:
 
 
 def _corrupt(ref: ArtifactRef, reason: str) -> Corrupt:
-    return Corrupt(f"artifact {ref.id} is damaged: {reason}; store it again", details={"id": ref.id})
+    advice = "make the call again, or delete the artifact"
+    return Corrupt(f"artifact {ref.id} is damaged: {reason}; {advice}", details={"id": ref.id})
 
 
 @dataclass(slots=True)

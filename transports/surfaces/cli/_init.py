@@ -25,10 +25,10 @@ _AFTER_APP = """\
 Next:
   cd {folder}
   pip install 'abp-transports[test]'
-  python serve.py 8000 &
+  python serve.py 8001 &
   pytest
-  abp call http://127.0.0.1:8000/ notes.pdf
-  abp conformance http://127.0.0.1:8000/"""
+  abp call http://127.0.0.1:8001/ notes.pdf
+  abp conformance http://127.0.0.1:8001/"""
 _AFTER_VIEW = """\
 Next:
   cd {folder}
@@ -40,9 +40,9 @@ _AFTER_ADAPTER = """\
 Next:
   cd {folder}
   pip install 'abp-transports[test]'
-  python -m http.server 8000 --bind 127.0.0.1 &
+  python -m http.server 8001 --bind 127.0.0.1 &
   pytest
-  abp call http://127.0.0.1:8000/page.html table.csv --adapter table.js"""
+  abp call http://127.0.0.1:8001/page.html table.csv --adapter table.js"""
 _AFTER_TESTS = """\
 Next; with --abp-headed, pytest shows the browser:
   cd {folder}

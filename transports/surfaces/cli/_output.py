@@ -301,6 +301,12 @@ def print_note(text: str, *, always: bool = False) -> None:
     print_line(f"abp: {line}")
 
 
+def note_mcp_client() -> None:
+    """Explain a command that speaks MCP over stdin to a person who runs it at a terminal."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
+
+
 def print_line(text: str) -> None:
     """Print text on stderr without a prefix, if there is a stderr. Used for questions."""
     with suppress(OSError):

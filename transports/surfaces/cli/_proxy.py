@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...protocol._strict_json import encode_json
 from ..shared._listening import parse_address
 from ._options import Headers, Json, Limits, Output, ServerTokens, Ttl, headers_of, open_limited_store
-from ._output import asynchronous, print_line, print_note, print_text
+from ._output import asynchronous, note_mcp_client, print_line, print_note, print_text
 
 if TYPE_CHECKING:
     from ...mcp._servers import Server
@@ -98,6 +98,7 @@ async def proxy(
         await stack.enter_async_context(sweeping(store))
         try:
             if upstream is not None:
+                note_mcp_client()
                 return await run_stdio(upstream, Shared(store, options, counted, roots=None))
             assert http is not None
             address, users = _address_and_users(http, token)

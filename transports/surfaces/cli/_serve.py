@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import sys
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -32,7 +31,7 @@ from ._options import (
     Ttl,
     open_limited_store,
 )
-from ._output import asynchronous, print_json, print_note, print_text, run_async
+from ._output import asynchronous, note_mcp_client, print_json, print_note, print_text, run_async
 from ._signals import expect_signal
 
 if TYPE_CHECKING:
@@ -209,8 +208,7 @@ def mcp(
             expect_signal()
             bridge = Bridge(options, store, connect=connect_app, activity=activity, link=link, calls=calls, named=named)
             if http is None:
-                if sys.stdin is not None and sys.stdin.isatty():
-                    print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
+                note_mcp_client()
                 await serve_stdio(bridge)
                 return 0
 

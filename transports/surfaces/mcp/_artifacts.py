@@ -21,15 +21,18 @@ Fields: TypeAlias = dict[str, object]
 Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 
-_LARGE = "large: read ranges, artifact://ID?offset=0&length=20000"
-
-
 def _warnings(ref: ArtifactRef) -> list[str]:
     """Return the first five warnings of the call that produced an artifact."""
     warnings = ref.source.get("warnings")
     if not isinstance(warnings, list):
         return []
     return [plain_line(str(warning)) for warning in warnings[:5]]
+
+
+def _reading_advice(ref: ArtifactRef) -> str:
+    if ref.mime_type.startswith(("image/", "audio/", "video/")):
+        return "large: stored whole; give its URI to a tool or the user"
+    return "large: read ranges, artifact://ID?offset=0&length=20000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class ArtifactView:
 
         ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
         annotations for resources."""
-        advice = [_LARGE] if self.is_large(ref) else []
+        advice = [_reading_advice(ref)] if self.is_large(ref) else []
         meta: Fields = {
             "size_bytes": ref.size_bytes,
             "sha256": ref.sha256,
@@ -101,7 +104,7 @@ class ArtifactView:
         if capability:
             parts.append(plain_line(f"from {capability}", 200))
         if self.is_large(ref):
-            parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
+            parts.append(f"about {estimated_tokens(ref):,} tokens; {_reading_advice(ref)}")
         warnings = [plain_line(warning, 200) for warning in _warnings(ref)[:1]]
         return "; ".join([", ".join(parts), *warnings])
 

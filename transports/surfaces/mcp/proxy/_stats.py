@@ -31,8 +31,8 @@ logger = logging.getLogger("transports")
 _MAX_NAME = 200
 #: Headings of the table: of a server, a tool, and the fields of its :class:`Count`.
 _HEADINGS = (
-    *("server", "tool", "calls", "bytes in", "pictures in"),
-    *("bytes to the model", "pictures to the model", "files"),
+    *("server", "tool", "calls", "text bytes in", "pictures in"),
+    *("text bytes to the model", "pictures to the model", "files"),
 )
 
 
