@@ -195,8 +195,8 @@ class PostMessageTransport(PageTransport):
 
         return not_abp(
             f"{app_page} answered no message within {format_seconds(timeout)}",
-            "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
-            f"{self._harness_origin}, drive it?",
+            "it must include abp-embed.js, with a data-origins that allows "
+            f"{self._harness_origin} (docs/embedding.md); a page with window.abp is driven without this transport",
             await read_problems(page, frame),
             sign_in=frame is not None and await asks_to_sign_in(frame, self._target),
         )
