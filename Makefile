@@ -32,6 +32,7 @@ help:
 
 setup: $(READY)
 	@$(BIN)/abp doctor --install
+	@echo "ready: . $(BIN)/activate && abp --help"
 
 $(BIN)/uv: requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
