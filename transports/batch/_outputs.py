@@ -16,6 +16,7 @@ from .._internal.notebook import _html as notebook
 from .._internal.tasks import in_thread
 from ..artifacts._files import replacing
 from ..errors import ABPError, LedgerError
+from ..protocol._plain_text import plain_line
 from ..protocol._strict_json import JSONValue, encode_json
 from ._jobs import Job, State, job_document
 from ._reading import first_jobs
@@ -26,6 +27,8 @@ logger = logging.getLogger("transports")
 
 #: Names in the hints of one message.
 _MAX_HINTS = 10
+#: Error codes with a message in the report.
+_MAX_FIRST_ERRORS = 10
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
@@ -185,6 +188,7 @@ class _Statistics:
     def __init__(self) -> None:
         self._states: Counter[str] = Counter()
         self._codes: Counter[str] = Counter()
+        self._first_errors: dict[str, JSONValue] = {}
         self._milliseconds = array("d")
         self._finished = array("d")
         self._first = float("inf")
@@ -205,6 +209,9 @@ class _Statistics:
         self._states[row.state] += 1
         if row.error_code is not None and row.state.is_final:
             self._codes[row.error_code] += 1
+            if row.error_code not in self._first_errors and len(self._first_errors) < _MAX_FIRST_ERRORS:
+                error = plain_line(row.error or "", 300)
+                self._first_errors[row.error_code] = {"id": row.job.id, "key": row.key, "error": error}
         if row.started is not None and row.finished is not None:
             self._first = min(self._first, row.started)
             self._finished.append(row.finished)
@@ -224,6 +231,7 @@ class _Statistics:
             "hints": list[JSONValue](_parameter_hints(self._missing)),
             "states": {state.value: self._states[state] for state in State},
             "codes": dict(self._codes.most_common()),
+            "first_errors": self._first_errors,
             "milliseconds": percentiles,
             "throughput": self._throughput(),
         }

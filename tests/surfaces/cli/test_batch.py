@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import threading
 from pathlib import Path
@@ -110,6 +111,17 @@ def test_failed_jobs_are_named_and_run_again_when_asked_for(
     exported = abp("batch", "export", tmp_path / "run", "--out", tmp_path / "copy", "--json")
     assert exported.status == 3 and events(exported.out)[0]["codes"] == {"UNKNOWN_CAPABILITY": 1}
     assert (tmp_path / "copy" / "manifest.jsonl").stat().st_size
+
+
+def test_the_first_error_of_each_code_is_printed(abp: CommandLine, tmp_path: Path) -> None:
+    nothing_there = {"target": "ws://127.0.0.1:9/"}
+    path = write_jobs(tmp_path / "jobs.jsonl", csv_job(0, **nothing_there), csv_job(1, **nothing_there))
+    ran = abp("batch", "run", path, "--out", tmp_path / "run", "--retries", "0")
+    assert re.search(
+        r"\nErrors: TRANSPORT_ERROR 2\nFirst TRANSPORT_ERROR, job j0: cannot connect to ws://127.0.0.1:9/: .*; "
+        r"start the app or correct the address\nManifest: ",
+        ran.out,
+    ), ran.out
 
 
 def test_a_correction_of_a_failed_line_makes_the_run_green(

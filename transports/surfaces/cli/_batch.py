@@ -416,6 +416,7 @@ def print_report(
     codes = cast("Mapping[str, int]", report["codes"])
     if codes:
         print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
+        _print_first_errors(codes, cast("Mapping[str, Mapping[str, str | None]]", report["first_errors"]))
     for hint in cast("list[str]", report["hints"]):
         print_text(f"Hint: {hint}")
 
@@ -425,6 +426,16 @@ def print_report(
     next_step = _next_step(counts, run)
     if next_step is not None:
         print_text(next_step)
+
+
+def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Mapping[str, str | None]]) -> None:
+    """Print the first error of the three most frequent codes."""
+    for code in list(codes)[:3]:
+        first = first_errors.get(code)
+        if first is None or not first["error"]:
+            continue
+        job = f"job {first['id']}" if first["id"] else f"job with key {first['key']}"
+        print_text(f"First {code}, {job}: {first['error']}")
 
 
 def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
