@@ -12,7 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, cast
 import typer
 
 from ..._internal.tasks import begin, in_thread
-from ...errors import UsageError
+from ...errors import ABPError, UsageError
 from ..shared._listening import parse_address
 from ._options import (
     OUT,
@@ -551,11 +551,21 @@ def run_(
                 verb = "job is" if count == 1 else "jobs are"
                 print_note(f"{count} {verb} run again")
 
-            status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
-            report = await export_run(opened, out, browsers)
-            # Commands on the run take its folder only if the ledger and the files are in it.
-            is_in_folder = ledger is None and working.store is None
-            print_report(report, out, run=out if is_in_folder else None, as_json=as_json)
+            async def report(browsers: Mapping[str, JSONValue]) -> None:
+                written = await export_run(opened, out, browsers)
+                # Commands on the run take its folder only if the ledger and the files are in it.
+                is_in_folder = ledger is None and working.store is None
+                print_report(written, out, run=out if is_in_folder else None, as_json=as_json)
+
+            try:
+                status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+            except asyncio.CancelledError:
+                # The report of a long run must not delay the end.
+                with suppress(ABPError, TimeoutError):
+                    async with asyncio.timeout(5):
+                        await report({})
+                raise
+            await report(browsers)
         return status
 
     return run_async(work)
