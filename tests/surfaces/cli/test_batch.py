@@ -242,6 +242,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     stopped = abp.at_terminal(*stuck_run, script=twice, term="xterm")
     assert stopped.status == 130
     assert stopped.out.startswith("Jobs: 1 unknown\nErrors: CANCELLED 1\n")
+    assert "Unknown jobs may have run, so they are never sent again. If the app shows that they did not," in stopped.out
     assert f"To look at the unknown jobs: abp serve --batch {tmp_path / 'stuck'}\n" in stopped.out
     counts = abp("batch", "status", tmp_path / "stuck", "--json").document
     assert counts["unknown"] == 1

@@ -423,6 +423,11 @@ def print_report(
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if counts.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
+    if counts.get("unknown"):
+        print_text(
+            "Unknown jobs may have run, so they are never sent again. If the app shows that they did not, put their "
+            "lines into a new file and run it with another --out."
+        )
     next_step = _next_step(counts, run)
     if next_step is not None:
         print_text(next_step)
