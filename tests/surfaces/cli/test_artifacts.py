@@ -47,6 +47,13 @@ def test_nothing_is_removed_if_one_of_several_does_not_exist(abp: CommandLine, t
     assert (ran.status, ran.err) == (0, f"abp: removed {one.id} (one.txt)\nabp: removed {two.id} (two.txt)\n")
 
 
+def test_an_artifact_of_another_store_is_told_how_to_name_the_store(abp: CommandLine, tmp_path: Path) -> None:
+    (ref,) = put(tmp_path / "reports", one=b"one")
+    ran = abp("artifacts", "get", ref.id, "--store", tmp_path / "out")
+    assert ran.status == 1 and "if the call had --out DIR, give --store DIR here, too" in ran.err
+    assert abp("artifacts", "get", ref.id, "--store", tmp_path / "reports").out == "one"
+
+
 def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC-2")  # POSIX: two hours east
     time.tzset()

@@ -87,7 +87,10 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
         if not matches:
             matches = [ref for ref in refs if is_named(ref, name)]
         if not matches:
-            message = f"no artifact {name!r} in {store.url}; `abp artifacts list` lists what is stored"
+            message = (
+                f"no artifact {name!r} in {store.url}; `abp artifacts list` lists what is stored; if the call had "
+                "--out DIR, give --store DIR here, too"
+            )
             raise ArtifactNotFound(message, details=error.details) from None
 
     if len(matches) > 1:
