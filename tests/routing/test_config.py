@@ -124,9 +124,13 @@ async def test_a_session_takes_its_rules_from_the_file_that_is_named_or_found(
     assert await place_of_the_file(tmp_path) == ["content"]
     assert await place_of_the_file(tmp_path, routing=ABP) == [""]
     assert Options.load().max_sessions == 2
-    (tmp_path / "abp.toml").write_text("[rooting]\n")
-    with pytest.raises(UsageError, match=r"rooting: unknown; settings belong in the tables .*routing"):
-        await place_of_the_file(tmp_path)
+    for table, advice in (
+        ("rooting", r"did you mean \[routing\]\?"),
+        ("users", r"settings belong in the tables \[apps\], "),
+    ):
+        (tmp_path / "abp.toml").write_text(f"[{table}]\n")
+        with pytest.raises(UsageError, match=f"{table}: unknown; {advice}"):
+            await place_of_the_file(tmp_path)
 
 
 async def test_a_session_takes_a_preset_by_its_name(tmp_path: Path) -> None:

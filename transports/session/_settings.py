@@ -277,8 +277,11 @@ def read_config(named: Path | None = None) -> ConfigFile:
         raise UsageError(f"{file} cannot be read ({reason})") from error
     for key, table in document.items():
         if key not in TABLES:
-            tables = ", ".join(f"[{name}]" for name in TABLES)
-            raise UsageError(f"{file}: {key}: unknown; settings belong in the tables {tables}")
+            advice = "settings belong in the tables " + ", ".join(f"[{name}]" for name in TABLES)
+            similar = difflib.get_close_matches(key, TABLES, n=1, cutoff=0.7)
+            if similar:
+                advice = f"did you mean [{similar[0]}]?"
+            raise UsageError(f"{file}: {key}: unknown; {advice}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {key}: must be a table, [{key}]")
     return ConfigFile(file, named is not None or is_trusted(file, content), document, content)
