@@ -113,6 +113,7 @@ class PostMessageTransport(PageTransport):
         return self._counts
 
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        """Open the harness, embed the app in it, and watch the app's frame."""
         self._harness_origin = await open_harness(page, self._target, self._harness)
         navigation = NavigationWatcher(page, self._harness_origin)
         self._navigation = navigation

@@ -223,11 +223,13 @@ def _type_of(head: bytes, source: BinaryData | OpenFile) -> str:
 
 
 def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
+    """Raise the error for a file that is too large, or of a type that is not accepted."""
     if size > limits.max_file_bytes:
         raise TooLarge(
             f"the file has {size:,} bytes; at most {limits.max_file_bytes:,} are accepted with a call",
             details={"limit": limits.max_file_bytes, "size": size},
         )
+
     allowed = limits.allowed_mime_types
     if mime_type is not None and not any(fnmatchcase(mime_type, pattern.lower()) for pattern in allowed):
         raise UsageError(
@@ -245,12 +247,15 @@ async def _store_file(
         "namespace": capability,
         "meta": {"input_of": capability},
     }
+
     if isinstance(source, OpenFile):
         return await store.put_stream(_read_limited(source.file, limits), **options)
+
     if isinstance(source.content, LocalFile):
         options["size"] = source.size
         options["filename"] = source.filename or source.content.path.name
         return await store.put_file(source.content.path, **options)
+
     return await store.put_bytes(source.read(), **options)
 
 

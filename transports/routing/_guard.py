@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from ..errors import UsageError
 from ..protocol._strict_json import JSONValue, encode_json
@@ -182,40 +182,51 @@ def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> li
     return sizes
 
 
+class _FieldSize(NamedTuple):
+    """Sizes of a field of an object in bytes: of its key with the colon and the comma, and of its value."""
+
+    key: int
+    value: int
+
+    def with_share(self, share: int) -> int:
+        """Return the size of the field if its value is cut to ``share``."""
+        return self.key + min(self.value, share)
+
+
 def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValue:
     """Return all fields, each cut as far as needed; if even that does not fit, the fields that fit."""
     room_inside = room - len("{}")
-    key_sizes = {name: json_size(name) + len(":,") for name in fields}
-    value_sizes = {name: json_size(value) for name, value in fields.items()}
-
-    def min_size(name: str, share: int) -> int:
-        return key_sizes[name] + min(value_sizes[name], share)
-
-    names: list[str] = []
-    more: dict[str, JSONValue] = {}
+    sizes = {name: _FieldSize(json_size(name) + len(":,"), json_size(value)) for name, value in fields.items()}
     for min_share in (_MIN_SHARE, 64, _MIN_FIELD_SHARE, _MIN_VALUE):
-        if sum(min_size(name, min_share) for name in fields) <= room_inside:
-            names = list(fields)
-            break
-    else:
-        more_key = _ELLIPSIS
-        while more_key in fields:
-            more_key += _ELLIPSIS
-        free = room_inside - json_size(more_key) - json_size(_more_fields(len(fields))) - len(":,")
-        for name in fields:
-            size = min_size(name, _MIN_FIELD_SHARE)
-            if size <= free:
-                names.append(name)
-                free -= size
-        if not names:
-            return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room)
-        more[more_key] = _more_fields(len(fields) - len(names))
-        # Its braces are not needed, but a comma is.
-        room_inside -= json_size(more) - len("{}") + len(",")
+        if sum(size.with_share(min_share) for size in sizes.values()) <= room_inside:
+            return _fit_values(fields, sizes, room_inside, suffix)
 
-    room_for_values = room_inside - sum(key_sizes[name] for name in names)
-    shares = _divide(room_for_values, [value_sizes[name] for name in names])
-    return {name: _fit(fields[name], share, suffix) for name, share in zip(names, shares, strict=True)} | more
+    more_key = _ELLIPSIS
+    while more_key in fields:
+        more_key += _ELLIPSIS
+    free = room_inside - json_size(more_key) - json_size(_more_fields(len(fields))) - len(":,")
+    shown: dict[str, JSONValue] = {}
+    for name, value in fields.items():
+        size = sizes[name].with_share(_MIN_FIELD_SHARE)
+        if size <= free:
+            shown[name] = value
+            free -= size
+    if not shown:
+        return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room)
+
+    # The braces of this object are not needed, but a comma is.
+    more: dict[str, JSONValue] = {more_key: _more_fields(len(fields) - len(shown))}
+    room_for_shown = room_inside - json_size(more) + len("{}") - len(",")
+    return _fit_values(shown, sizes, room_for_shown, suffix) | more
+
+
+def _fit_values(
+    fields: Mapping[str, JSONValue], sizes: Mapping[str, _FieldSize], room: int, suffix: str
+) -> dict[str, JSONValue]:
+    """Return the fields with their values cut to fair shares of ``room``."""
+    room_for_values = room - sum(sizes[name].key for name in fields)
+    shares = _divide(room_for_values, [sizes[name].value for name in fields])
+    return {name: _fit(value, share, suffix) for (name, value), share in zip(fields.items(), shares, strict=True)}
 
 
 def _more_fields(count: int) -> str:

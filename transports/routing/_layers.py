@@ -66,6 +66,7 @@ def fill_summary(
         content_type = "binary"
     elif not content_type:
         content_type = extension_for(ref.mime_type).removeprefix(".")
+
     values = {
         "content_type": content_type,
         "mime_type": ref.mime_type,
@@ -276,11 +277,10 @@ class Fetcher:
         match binary.content:
             case Handle() as handle:
                 await self._save(handle, staged, binary.size)
-            case Download(url=url) as reference:
-                if url[:5].lower() == "blob:":
-                    await self._save(Handle(url), staged, binary.size)
-                else:
-                    return await self._download(reference, staged, binary, on_download)
+            case Download(url=url) if url[:5].lower() == "blob:":
+                await self._save(Handle(url), staged, binary.size)
+            case Download() as reference:
+                return await self._download(reference, staged, binary, on_download)
             case _:
                 with map_os_errors("write a file", staged.path.parent):
                     await in_thread(_decode, binary, staged.path)
@@ -313,6 +313,7 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> tuple[BinaryData, Sequence[str]]:
+        """Download a file into ``staged``. Return its description, and warnings about it."""
         from .http._downloads import download  # late: aiohttp, which most sessions never need
         from .http._request import DownloadRequest, cookies_of
 

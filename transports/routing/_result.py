@@ -54,6 +54,7 @@ def long_texts(data: object, limit: int) -> list[LongText]:
 
 
 def _collect_long_texts(node: object, place: Place, limit: int, texts: list[LongText]) -> None:
+    """Add the long texts below ``node``, which is at ``place``."""
     declared_type = None
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(node, dict):
@@ -380,10 +381,12 @@ class Result:
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
         if self._has_no_data():
             view["note"] = _NO_DATA
+
         shown_fields = self.inline_fields | {field_of(place) for place in self.previews}
         other_files = {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in shown_fields}
         if other_files:
             view["artifacts"] = other_files
+
         if self.warnings:
             view["warnings"] = list(self.warnings)
         if self.response_metadata:

@@ -220,6 +220,7 @@ class _MaskedStaged(Staged):
 
 
 def _mask_file(path: Path, secrets: KnownSecrets) -> None:
+    """Mask the content of a file in its place; its size stays the same."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
@@ -314,6 +315,7 @@ class Router:
         opened = discover_store(store)
         if opened is None:
             raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
+
         self._store = opened
         self._secrets = known_to(opened.scope.holder)
         self._fetcher = fetcher or Fetcher(limit=opened.max_bytes)
@@ -436,10 +438,11 @@ class Router:
         if isinstance(binary, ABPError):
             raise binary
         content = binary.content
-        if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
-            decoded = content if isinstance(content, bytes) else b"".join(binary.chunks())
+        if isinstance(content, Encoded) and len(content.text) <= _SMALL:
+            content = b"".join(binary.chunks())
+        if isinstance(content, bytes):
             options = self._put_options(binary, answer.capability, answer.origin)
-            return await self._store.put_bytes(await self._mask(decoded), **options)
+            return await self._store.put_bytes(await self._mask(content), **options)
 
         fetcher = self._fetcher.asked_by(answer.sender)
         on_download = None
@@ -491,7 +494,9 @@ class Router:
         previews: dict[Place, JSONValue] = {}
         if has_long_text:
             previews = await self._store_long_texts(routed, answer, durability)
-        if routed is not None and (not has_files or (is_large and "" not in answer.stored)):
+
+        needs_file = not has_files or (is_large and "" not in answer.stored)
+        if routed is not None and needs_file:
             ref = await self._store.put_bytes(
                 encoded,
                 mime_type="application/json",
@@ -502,6 +507,7 @@ class Router:
             answer.stored[""] = ref
             if is_large:
                 answer.steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
+
         if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in answer.stored:
             previews[()] = preview(routed, answer.stored[""])
         return previews
@@ -543,11 +549,13 @@ class Router:
             # Others are about the store, or the way to the app.
             error.located(f"{answer.capability}: {file.field or 'the answer'}")
         error.details.setdefault("field", file.field)
+
         if isinstance(file.binary, BinaryData):
             url = self._fetcher.asked_by(answer.sender).content_url(file.binary)
             if url:
                 error.details.setdefault("url", redact_url(url))
                 error.download_url = url
+
         if len(answer.failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in answer.failures[1:]]
         error.result = result

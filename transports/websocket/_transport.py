@@ -332,6 +332,7 @@ class WebSocketTransport(Transport):
         self._read_task = begin(self._keep_connected(self._connection), self._fail)
 
     async def _connect(self) -> Connection:
+        """Open a connection. Raises :class:`~transports.errors.ConnectFailed`."""
         try:
             connection = await open_connection(
                 self._target, headers=self._headers, timeout=self._timeout, options=self._options
@@ -449,6 +450,7 @@ class WebSocketTransport(Transport):
         outcome = self._pending.deliver(message)
         if outcome == "delivered":
             return
+
         if outcome != "event":
             # Late replies are normal: they belong to calls that were cancelled or timed out.
             level = logging.INFO if outcome == "late" else logging.WARNING
@@ -466,6 +468,7 @@ class WebSocketTransport(Transport):
         error = reason
         if not isinstance(error, ProtocolError):
             error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
+
         self._pending.counts["unreadable"] += 1
         request_id = answered_request(data)
         if request_id is not None:
@@ -509,6 +512,7 @@ class WebSocketTransport(Transport):
         return None
 
     async def _send_later(self, connection: Connection, message: Message) -> None:
+        """Send a message after the earlier ones, once the peer reads."""
         # Messages wait here unencoded: a slow peer costs time, not memory.
         async with self._send_lock:
             if message.content:

@@ -68,6 +68,7 @@ class PendingReplies:
         message_id = message.id or new_id()
         message.id = message_id
         future = self.register(message)
+
         try:
             async with asyncio.timeout(timeout):
                 sending = send(message)

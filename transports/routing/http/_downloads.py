@@ -310,6 +310,7 @@ class Transfer:
         return headers
 
     def _redirect_target(self, source: Target, location: str | None) -> Target:
+        """Return where a redirect leads. Raises :class:`~transports.errors.RedirectRefused`."""
         if not location:
             raise self._redirect_refused(source, "a redirect without a Location")
         try:
