@@ -5,7 +5,7 @@ import { on } from './events.js';
 import { plural } from './format.js';
 import { openCapability } from './run.js';
 
-const TRANSPORTS = [['', 'auto'], ['playwright', 'playwright'], ['postmessage', 'postmessage'], ['websocket', 'websocket']];
+const TRANSPORTS = [['', 'auto'], ['playwright', 'playwright'], ['postmessage', 'postmessage'], ['websocket', 'websocket'], ['webmcp', 'webmcp']];
 const OPEN = 2; // apps whose capabilities are unfolded at first
 
 let apps = [];

@@ -28,7 +28,7 @@ export function duration(ms) {
 }
 
 // Made once: a formatter takes longer to make than a card.
-const TIME = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const TIME = new Intl.DateTimeFormat(undefined, { hour: 'numeric', minute: '2-digit', second: '2-digit' });
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 
 /** The time of day; with the date unless it is today. */
