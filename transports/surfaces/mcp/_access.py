@@ -208,6 +208,7 @@ class _KeySet:
             self._next_fetch = time.monotonic() + _FETCH_INTERVAL
 
     async def _download_key_set(self) -> bytes:
+        """Return the issuer's answer. Raises :class:`jwt.PyJWTError` if it is refused or too large."""
         from aiohttp import ClientSession  # late: a bridge without signed tokens must not load it
 
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}

@@ -69,7 +69,7 @@ from ...session._connect import connect
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity
 from ..shared._apps import App, Apps, Connect
-from ..shared._capability_tools import tool_name
+from ..shared._capability_tools import free_name, tool_name
 from ..shared._detached import DetachedCalls
 from ._access import app_is_in_scope, require_scopes
 from ._artifacts import TEMPLATE, ArtifactView, Link
@@ -452,13 +452,7 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
     by_prompt: dict[str, App] = {}
     for app in apps.values():
         words = re.sub(r"[^a-z0-9]+", "_", app_name(app).lower()).strip("_")[:50]
-        base = f"use_{words or 'app'}"
-        name = base
-        number = 2
-        while name in by_prompt:
-            name = f"{base}_{number}"
-            number += 1
-        by_prompt[name] = app
+        by_prompt[free_name(f"use_{words or 'app'}", by_prompt)] = app
     return by_prompt
 
 
@@ -538,11 +532,11 @@ def _observe(server: Server[None]) -> None:
         """Add attributes to the SDK's span, and record the duration of the request."""
         transport = {"network.transport": "pipe" if ctx.request is None else "tcp"}
         labels = {**transport, "mcp.method.name": _recorded_method(server, ctx)}
+        attributes = dict(transport)
         session = connection_key(ctx)
         if session:
-            annotate({**transport, "mcp.session.id": session})
-        else:
-            annotate(transport)
+            attributes["mcp.session.id"] = session
+        annotate(attributes)
 
         started = time.perf_counter()
         result: HandlerResult = None

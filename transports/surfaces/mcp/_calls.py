@@ -204,10 +204,12 @@ class ProgressReporter:
             await cancel_and_wait((beating,))
 
     async def _beat(self) -> None:
+        """Report progress whenever the app has reported none for the interval, until cancelled."""
         while True:
-            await asyncio.sleep(max(self._reported + self._interval - time.monotonic(), 0))
-            if time.monotonic() - self._reported < self._interval:
-                continue  # the app has reported progress meanwhile
+            silent_seconds = time.monotonic() - self._reported
+            if silent_seconds < self._interval:
+                await asyncio.sleep(self._interval - silent_seconds)
+                continue
 
             # MCP requires values that grow. Adding a millionth does not change a very large float.
             smallest_step = 1e-6

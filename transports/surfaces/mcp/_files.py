@@ -338,6 +338,7 @@ async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder
 
 
 async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
+    """Write the content of an artifact to a new file, also to the disk."""
     fd = -1
 
     def create() -> None:

@@ -148,10 +148,12 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
     clients refuse unknown content."""
     if is_version_at_least(version, "2025-06-18"):
         return result
-    content = [
-        TextContent(text=f"{item.name}: {item.uri}") if isinstance(item, ResourceLink) else item
-        for item in result.content
-    ]
+    content: list[ContentBlock] = []
+    for block in result.content:
+        if isinstance(block, ResourceLink):
+            content.append(TextContent(text=f"{block.name}: {block.uri}"))
+        else:
+            content.append(block)
     return result.model_copy(update={"content": content})
 
 

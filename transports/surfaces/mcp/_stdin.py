@@ -55,17 +55,17 @@ class Stdin:
         threading.Thread(target=self._watch_parent, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if _is_pipe(self._fd):
-            reader = asyncio.StreamReader(_CHUNK)
-            self._pipe, _ = await self._loop.connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._fd, "rb", buffering=0)
-            )
-            while chunk := await reader.read(_CHUNK):
+        if not _is_pipe(self._fd):
+            threading.Thread(target=self._read_file, daemon=True).start()
+            while (chunk := await self._queue.get()) is not None:
                 yield chunk
             return
 
-        threading.Thread(target=self._read_file, daemon=True).start()
-        while (piece := await self._queue.get()) is not None:
+        reader = asyncio.StreamReader(_CHUNK)
+        self._pipe, _ = await self._loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._fd, "rb", buffering=0)
+        )
+        while piece := await reader.read(_CHUNK):
             yield piece
 
     def _read_file(self) -> None:

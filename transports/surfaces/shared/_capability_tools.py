@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -30,7 +30,7 @@ def tool_name(capability: str) -> str:
     return f"abp_{name}"[:_MAX_NAME]
 
 
-def free_tool_name(capability: str, taken: Collection[str]) -> str:
+def free_tool_name(capability: str, taken: Container[str]) -> str:
     """Return the name of a capability's tool, with a number if it is among ``taken``."""
     base = tool_name(capability)
     name = base
@@ -38,6 +38,16 @@ def free_tool_name(capability: str, taken: Collection[str]) -> str:
     while name in taken:
         count += 1
         name = f"{base[: _MAX_NAME - 5]}_{count}"
+    return name
+
+
+def free_name(base: str, taken: Container[str]) -> str:
+    """Return ``base``, with a number after it if it is among ``taken``."""
+    name = base
+    count = 1
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
     return name
 
 

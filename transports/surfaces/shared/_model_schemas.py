@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeGuard
 
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import encode_json
+from ._capability_tools import free_name
 
 #: JSON Schema.
 Schema: TypeAlias = dict[str, object]
@@ -419,11 +420,7 @@ def _names_for_models(schema: Schema) -> dict[str, str]:
             continue
         # of the 64 characters, four are left for a number
         base = _UNSAFE.sub("_", app_name).strip("_")[:60] or "parameter"
-        model_name = base
-        count = 1
-        while model_name in app_names or model_name in renamed:
-            count += 1
-            model_name = f"{base}_{count}"
+        model_name = free_name(base, app_names | renamed.keys())
         renamed[model_name] = app_name
     return renamed
 

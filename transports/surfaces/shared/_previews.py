@@ -112,13 +112,19 @@ def _divide_bytes(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]
     byte_limits = [0] * len(refs)
     bytes_left = limits.total
 
-    # The size of a converted image as PNG is not known yet, so such images come last and leave nothing.
-    by_size = sorted(enumerate(refs), key=lambda item: (item[1].mime_type in _CONVERTED, item[1].size_bytes))
-    for position, (index, ref) in enumerate(by_size):
-        images_left = len(refs) - position
+    def rank(index: int) -> tuple[bool, int]:
+        # The size of a converted image as PNG is not known yet, so such images come last.
+        return refs[index].mime_type in _CONVERTED, refs[index].size_bytes
+
+    indexes = sorted(range(len(refs)), key=rank)
+    for images_left, index in zip(range(len(refs), 0, -1), indexes, strict=True):
+        ref = refs[index]
         limit = min(limits.each, bytes_left // images_left)
         byte_limits[index] = limit
-        bytes_left -= min(limit, ref.size_bytes) if ref.mime_type in _SHOWN else limit
+        if ref.mime_type in _SHOWN:
+            bytes_left -= min(limit, ref.size_bytes)
+        else:
+            bytes_left -= limit
 
     return byte_limits
 

@@ -213,7 +213,7 @@ class AddressServer:
             reason = failure_message(error)
 
         if waiting.key is not None and not waiting.answered:
-            await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, reason or "the server sent no answer"))
+            await self._answer_with_error(waiting, reason or "the server sent no answer")
         elif reason:
             logger.warning("%s", reason)
 
@@ -280,9 +280,7 @@ class AddressServer:
     async def _end_session(self, waiting: _Waiting) -> None:
         """End the connection, since the server has forgotten the session."""
         if waiting.key is not None:
-            waiting.answered = True
-            reason = f"{self._server} has forgotten the session"
-            await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, reason))
+            await self._answer_with_error(waiting, f"{self._server} has forgotten the session")
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -366,8 +364,7 @@ class AddressServer:
             if waiting is None or waiting.key is None:
                 logger.warning("a message of %s is dropped: %s", self._server, error.message)
             else:
-                waiting.answered = True
-                await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, error.message, {"code": error.code}))
+                await self._answer_with_error(waiting, error.message, {"code": error.code})
             return
         except ABPError:
             await self._pass_on(raw)
@@ -377,6 +374,12 @@ class AddressServer:
             waiting.answered = True
             self._learn_from_answer(waiting.method, message)
         await self._pass_on(raw)
+
+    async def _answer_with_error(
+        self, waiting: _Waiting, reason: str, data: Mapping[str, object] | None = None
+    ) -> None:
+        waiting.answered = True
+        await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, reason, data))
 
     async def _pass_on(self, raw: bytes) -> None:
         async with self._delivering:

@@ -184,7 +184,7 @@ class _Rewriting:
 
         texts = [index for index, block in enumerate(blocks) if index not in large and _is_read_as_text(block)]
         total = sum(len(blocks[index]) for index in texts)
-        for index in sorted(texts, key=lambda index: -len(blocks[index])):
+        for index in sorted(texts, key=lambda index: len(blocks[index]), reverse=True):
             if total <= self._limit or len(blocks[index]) < _MIN_REPLACED:
                 break
             large.add(index)

@@ -96,8 +96,8 @@ async def serve_proxy(
             ],
         )
 
-    # Few sessions, since each has a process.
     try:
+        # Few sessions, since each has a process.
         await serve_app(app, *address, on_started, proxy.running(), max_sessions=20)
     finally:
         shared.stats.flush()
@@ -137,7 +137,8 @@ class _Sessions:
             oldest_use = time.monotonic() - 30 * 60
 
             for (user, name), session in list(self._sessions.items()):
-                if not session.is_alive or (session.is_idle and session.used < oldest_use):
+                is_unused = session.is_idle and session.used < oldest_use
+                if is_unused or not session.is_alive:
                     self._end_session(user, name)
 
     def _live_session(self, user: str, name: str | None) -> Session | None:
