@@ -14,39 +14,12 @@ from itertools import islice
 from typing import Any
 
 import anyio
+import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    EmptyResult,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    SetLevelRequestParams,
-    SubscribeRequestParams,
-    SubscriptionsListenRequestParams,
-    SubscriptionsListenResult,
-    TextContent,
-    Tool,
-    UnsubscribeRequestParams,
-)
 
 from ..._internal.telemetry import use_global_providers
 from ..._internal.telemetry._instruments import (
@@ -155,8 +128,8 @@ class Bridge:
             on_get_prompt=self._get_prompt,
             on_completion=self._complete,
         )
-        self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
-        self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
+        self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
         add_tasks(self.server, self._registered, self._view)
         _observe(self.server)
         self.server.middleware.append(
@@ -205,7 +178,7 @@ class Bridge:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Return a page of the visible tools: the fixed tools, then those of capabilities."""
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
@@ -219,15 +192,17 @@ class Bridge:
                 tools.append(tool.definition())
         return _tool_page(tools, params.cursor if params else None)
 
-    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Answer:
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:
         reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
         async with reporter.beating():
             answer = await self._answer_call(ctx, params, reporter)
-        if isinstance(answer, CallToolResult):
+        if isinstance(answer, types.CallToolResult):
             answer = for_version(answer, ctx.protocol_version)
         return answer
 
-    async def _answer_call(self, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> Answer:
+    async def _answer_call(
+        self, ctx: Context, params: types.CallToolRequestParams, reporter: ProgressReporter
+    ) -> Answer:
         """Call a tool, and return any error of the call as a result, so that the model reads it. Raises
         :class:`MCPError` for a tool that is unknown or hidden."""
         user = self._registered(ctx)
@@ -255,7 +230,7 @@ class Bridge:
         finally:
             user.touch()
 
-    def _find_tool(self, user: User, name: str) -> Tool | CapabilityTool:
+    def _find_tool(self, user: User, name: str) -> types.Tool | CapabilityTool:
         """Return a visible tool. Raises :class:`MCPError` for one that is unknown or hidden."""
         fixed_tool = self._fixed_tools.get(name)
         if fixed_tool is not None:
@@ -279,29 +254,35 @@ class Bridge:
         if similar:
             suggestions = " or ".join(f"abp_{other}" for other in similar)
             advice = f"did you mean {suggestions}? If not, {advice}"
-        return MCPError(INVALID_PARAMS, f"unknown tool {name[:100]!r}; {advice}")
+        return MCPError(types.INVALID_PARAMS, f"unknown tool {name[:100]!r}; {advice}")
 
-    async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def _list_resources(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
         user = self._registered(ctx)
         if not self._view.as_resources:
-            return ListResourcesResult(resources=[])
+            return types.ListResourcesResult(resources=[])
         return await list_resources(user.store, params.cursor if params else None, self._view)
 
-    async def _list_templates(self, _: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+    async def _list_templates(
+        self, _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
         templates = [TEMPLATE] if self._view.as_resources else []
-        return ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
+        return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
-    async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Read an artifact, or a resource of a connected MCP server."""
         user = self._registered(ctx)
         max_bytes = self.options.max_resource_bytes
         if params.uri.startswith("artifact:"):
             if not self._view.as_resources:
-                raise MCPError(INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
+                raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
             return await read_resource(user.store, params.uri, max_bytes, self._view)
 
         if not self.options.shows(tool_name("resources.read")):
-            raise MCPError(INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)")
+            raise MCPError(
+                types.INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)"
+            )
         await user.ready()
         try:
             apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
@@ -310,14 +291,14 @@ class Bridge:
             # The content was stored as an artifact.
             user.subscribers.resources_changed()
 
-    async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
+    async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
         arguments = list(_ARGUMENTS)
         if self.options.enable_file_tools:
             arguments.append(_FILE_ARGUMENT)
         prompts = [
-            Prompt(
+            types.Prompt(
                 name=name,
                 title=f"Use {app_name(app)}",
                 description=f"What {app_name(app)} can do, and how to ask for it.",
@@ -325,14 +306,14 @@ class Bridge:
             )
             for name, app in _apps_by_prompt(user.apps).items()
         ]
-        return ListPromptsResult(prompts=prompts, ttl_ms=0)
+        return types.ListPromptsResult(prompts=prompts, ttl_ms=0)
 
-    async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         user = self._registered(ctx)
         await user.ready()
         return _write_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
-    async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
+    async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Complete an argument of a prompt or of the artifact template. Unknown arguments have no completions."""
         user = self._registered(ctx)
         other_arguments: Mapping[str, str] = {}
@@ -354,23 +335,25 @@ class Bridge:
         values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
         # MCP allows 100 values.
         max_values = 100
-        completion = Completion(values=values[:max_values], total=len(values), has_more=len(values) > max_values)
-        return CompleteResult(completion=completion)
+        completion = types.Completion(values=values[:max_values], total=len(values), has_more=len(values) > max_values)
+        return types.CompleteResult(completion=completion)
 
-    async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
-        return EmptyResult()
+        return types.EmptyResult()
 
-    async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
         await self._registered(ctx).subscribers.unsubscribe(ctx, params.uri)
-        return EmptyResult()
+        return types.EmptyResult()
 
-    async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
         return await self._registered(ctx).subscribers.listen(ctx, params)
 
-    async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
+    async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         self._registered(ctx).subscribers.set_level(ctx, params.level)
-        return EmptyResult()
+        return types.EmptyResult()
 
 
 def _instructions(*, files: bool, retention: object) -> str:
@@ -382,34 +365,34 @@ def _instructions(*, files: bool, retention: object) -> str:
     return text
 
 
-def _tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
+def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToolsResult:
     """Return the page of 100 ``tools`` at ``cursor``, or the first page. Raises :class:`MCPError` for an invalid
     cursor."""
     is_valid = cursor is None or (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9)
     if not is_valid:
-        raise MCPError(INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
+        raise MCPError(types.INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
 
     start = int(cursor or 0)
     end = start + 100
     next_cursor = str(end) if end < len(tools) else None
-    return ListToolsResult(tools=list(tools[start:end]), next_cursor=next_cursor, ttl_ms=0)
+    return types.ListToolsResult(tools=list(tools[start:end]), next_cursor=next_cursor, ttl_ms=0)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
 
 _ARGUMENTS = [
-    PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
-    PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
-    PromptArgument(name="value", description="The value of that parameter."),
+    types.PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
+    types.PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
+    types.PromptArgument(name="value", description="The value of that parameter."),
 ]
-_FILE_ARGUMENT = PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
+_FILE_ARGUMENT = types.PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
 
 
-def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
+def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> types.GetPromptResult:
     """Return the prompt of this name: what its app can do, how to call it, and the call that ``arguments`` describe."""
     app = _apps_by_prompt(apps).get(name)
     if app is None:
-        raise MCPError(INVALID_PARAMS, f"unknown prompt {name[:100]!r}; list the prompts again")
+        raise MCPError(types.INVALID_PARAMS, f"unknown prompt {name[:100]!r}; list the prompts again")
 
     lines = [f"Use the app {app_name(app)}, which is connected as session {app.key}. It can do this:"]
     capabilities = app.session.capabilities
@@ -432,8 +415,8 @@ def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files:
 
     if arguments.get("capability"):
         lines.append(_describe_call(arguments))
-    message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
-    return GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
+    message = types.PromptMessage(role="user", content=types.TextContent(text="\n".join(lines)))
+    return types.GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
 
 
 def _describe_call(arguments: Mapping[str, str]) -> str:
@@ -543,7 +526,7 @@ def _observe(server: Server[None]) -> None:
         try:
             result = await call_next(ctx)
             match result:
-                case CallToolResult(is_error=True) | {"isError": True}:
+                case types.CallToolResult(is_error=True) | {"isError": True}:
                     labels["error.type"] = "tool_error"
             return result
         except asyncio.CancelledError as error:

@@ -15,22 +15,10 @@ from itertools import count
 from typing import Any, ClassVar
 
 import anyio
+import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    ClientCapabilities,
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    CreateMessageResultWithTools,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    Role,
-    SamplingMessage,
-    TextContent,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
@@ -54,16 +42,16 @@ class Form:
     """Form for the user of the client (elicitation)."""
 
     question: AppQuestion
-    result: ClassVar[type[BaseModel]] = ElicitResult
+    result: ClassVar[type[BaseModel]] = types.ElicitResult
 
-    def is_supported_by(self, client: ClientCapabilities | None) -> bool:
+    def is_supported_by(self, client: types.ClientCapabilities | None) -> bool:
         if client is None or client.elicitation is None:
             return False
         return client.elicitation.form is not None or client.elicitation.url is None
 
-    def request(self) -> ElicitRequest:
-        return ElicitRequest(
-            params=ElicitRequestFormParams(
+    def request(self) -> types.ElicitRequest:
+        return types.ElicitRequest(
+            params=types.ElicitRequestFormParams(
                 message=plain_text(self.question.message),
                 requested_schema=plain_schema(self.question.schema) or self.question.schema,
             )
@@ -71,7 +59,7 @@ class Form:
 
     def answer(self, response: object) -> Mapping[str, object]:
         """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
-        if not isinstance(response, ElicitResult) or response.action != "accept":
+        if not isinstance(response, types.ElicitResult) or response.action != "accept":
             return DECLINED
         return self.question.answer(response.content or {})
 
@@ -80,22 +68,22 @@ class Form:
 class Prompt:
     """Prompt for the model of the client (sampling)."""
 
-    params: CreateMessageRequestParams
-    result: ClassVar[type[BaseModel]] = CreateMessageResult
+    params: types.CreateMessageRequestParams
+    result: ClassVar[type[BaseModel]] = types.CreateMessageResult
 
-    def is_supported_by(self, client: ClientCapabilities | None) -> bool:
+    def is_supported_by(self, client: types.ClientCapabilities | None) -> bool:
         return client is not None and client.sampling is not None
 
-    def request(self) -> CreateMessageRequest:
-        return CreateMessageRequest(params=self.params)
+    def request(self) -> types.CreateMessageRequest:
+        return types.CreateMessageRequest(params=self.params)
 
     def answer(self, response: object) -> Mapping[str, object]:
         """Return the model's text for the app, ``{"success": True, "data": {"result": …}}``. Anything but text
         declines."""
-        if not isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
+        if not isinstance(response, types.CreateMessageResult | types.CreateMessageResultWithTools):
             return DECLINED
         blocks = response.content if isinstance(response.content, list) else [response.content]
-        texts = [block.text for block in blocks if isinstance(block, TextContent)]
+        texts = [block.text for block in blocks if isinstance(block, types.TextContent)]
         if not texts:
             return DECLINED
         return {"success": True, "data": {"result": "\n".join(texts)}}
@@ -124,11 +112,11 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
     messages = _sampling_messages(params.get("messages"))
     task = question_text(params)
     if task:
-        messages.append(SamplingMessage(role="user", content=TextContent(text=task)))
+        messages.append(types.SamplingMessage(role="user", content=types.TextContent(text=task)))
     if not messages:
         return None
 
-    prompt = CreateMessageRequestParams(messages=messages, max_tokens=1000)
+    prompt = types.CreateMessageRequestParams(messages=messages, max_tokens=1000)
     match params.get("maxTokens"):
         case int() as max_tokens if max_tokens > 0:
             prompt.max_tokens = int(max_tokens)
@@ -144,16 +132,16 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
     return Prompt(prompt)
 
 
-def _sampling_messages(items: object) -> list[SamplingMessage]:
+def _sampling_messages(items: object) -> list[types.SamplingMessage]:
     """Return the messages that have a text, in one of the three forms that apps write; others are left out."""
-    messages: list[SamplingMessage] = []
+    messages: list[types.SamplingMessage] = []
     if not isinstance(items, list):
         return messages
     for item in items:
         text = _sampling_text(item)
         if text is not None:
-            role: Role = "assistant" if item.get("role") == "assistant" else "user"
-            messages.append(SamplingMessage(role=role, content=TextContent(text=text)))
+            role: types.Role = "assistant" if item.get("role") == "assistant" else "user"
+            messages.append(types.SamplingMessage(role=role, content=types.TextContent(text=text)))
     return messages
 
 

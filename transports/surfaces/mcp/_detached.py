@@ -10,18 +10,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
+import mcp_types as types
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    CallToolRequestParams,
-    CallToolResult,
-    InputRequiredResult,
-    InputResponses,
-    RequestParams,
-)
 from pydantic import Field
 
 from ...errors import ABPError, OutcomeUnknown, UsageError
@@ -49,7 +40,7 @@ class DetachedTools:
         self,
         user: User,
         view: ArtifactView,
-        call_result: Callable[[Result, App], Awaitable[CallToolResult]],
+        call_result: Callable[[Result, App], Awaitable[types.CallToolResult]],
     ) -> None:
         self._user = user
         self._max_answer_bytes = user.options.max_answer_bytes
@@ -59,7 +50,7 @@ class DetachedTools:
 
     async def start(
         self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
-    ) -> CallToolResult:
+    ) -> types.CallToolResult:
         """Start a call of `abp_call` with `detach`, and return its id as a result."""
         record = call_record(app, call.id, capability, detached=True)
 
@@ -101,8 +92,12 @@ class DetachedTools:
         return make_content
 
     async def result(
-        self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+        self,
+        arguments: Mapping[str, Any],
+        ctx: Context,
+        reporter: ProgressReporter,
+        params: types.CallToolRequestParams,
+    ) -> types.CallToolResult | types.InputRequiredResult:
         """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
         call = str(arguments["call"])
         wait = float(arguments.get("wait", 20))
@@ -113,7 +108,7 @@ class DetachedTools:
                 running.answer_with(params.input_responses)
             question = await running.wait(ctx, reporter, wait)
             if question is not None:
-                return InputRequiredResult(
+                return types.InputRequiredResult(
                     input_requests={question.key: question.client_request.request()}, request_state=f"call {call}"
                 )
             latest_progress = running.latest
@@ -125,7 +120,7 @@ class DetachedTools:
             kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest_progress))
         return _kept_result(kept_call, self._max_answer_bytes, self._view)
 
-    async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def cancel(self, arguments: Mapping[str, Any]) -> types.CallToolResult:
         kept_call = await self._user.calls.cancel(str(arguments["call"]), self._scope)
         record = kept_call.record
         text = f"Call {record.id} of {plain_line(record.capability)}: {record.status}"
@@ -145,11 +140,11 @@ def _running_call(user: User, call: str) -> ToolCall | None:
     return live.pending
 
 
-def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
+def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> types.CallToolResult:
     """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
     there is no result: the outcome is unknown, or the result has expired."""
     if call.content is not None:
-        return CallToolResult.model_validate_json(call.content)
+        return types.CallToolResult.model_validate_json(call.content)
 
     record = call.record
     name = plain_line(record.capability)
@@ -190,12 +185,12 @@ def _call_document(record: CallRecord) -> dict[str, object]:
 TASK_AFTER = 2.0
 
 
-class _TaskParams(RequestParams):
+class _TaskParams(types.RequestParams):
     task_id: str = Field(max_length=100)
 
 
 class _UpdateTaskParams(_TaskParams):
-    input_responses: InputResponses
+    input_responses: types.InputResponses
 
 
 def new_task(record: CallRecord) -> dict[str, object]:
@@ -252,7 +247,7 @@ class _Tasks:
         try:
             result = _kept_result(call, user.options.max_answer_bytes, self._view)
         except ABPError as error:
-            return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
+            return {**task, "status": "failed", "error": {"code": types.INTERNAL_ERROR, "message": str(error)}}
         content = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return {**task, "status": "completed", "result": content}
 
@@ -272,7 +267,7 @@ class _Tasks:
 
     def _require_user(self, ctx: Context) -> User:
         if not is_modern(ctx):
-            raise MCPError(METHOD_NOT_FOUND, "tasks are an extension of protocol 2026-07-28")
+            raise MCPError(types.METHOD_NOT_FOUND, "tasks are an extension of protocol 2026-07-28")
         return self._user_of(ctx)
 
 
@@ -281,4 +276,4 @@ async def _existing_call(call: Awaitable[KeptCall]) -> KeptCall:
     try:
         return await call
     except UsageError as error:
-        raise MCPError(INVALID_PARAMS, error.message) from None
+        raise MCPError(types.INVALID_PARAMS, error.message) from None
