@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeGuard
 
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import encode_json
+from ...protocol.schema import NotChecked, target_of
 from ._capability_tools import free_name
 
 #: JSON Schema.
@@ -115,7 +116,7 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
 def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object]:
     """Replace a reference at the root by its target. Keywords next to the reference override those of the target."""
     for _ in range(_MAX_DEPTH):
-        target = _resolve_reference(schema.get("$ref"), schema)
+        target = resolve_reference(schema.get("$ref"), schema)
         if not isinstance(target, Mapping) or target is schema:
             break
         other_keywords = {key: value for key, value in schema.items() if key != "$ref"}
@@ -123,23 +124,15 @@ def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object
     return schema
 
 
-def _resolve_reference(reference: object, root: Mapping[str, object]) -> object:
+def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
     """Return the part of ``root`` that a local reference points to, such as ``#/$defs/color``; ``None`` if there is no
     such part, and for any other reference."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
-
-    part: object = root
-    for step in reference[1:].split("/")[1:]:
-        # escapes of JSON Pointer (RFC 6901)
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(part, Mapping):
-            part = part.get(name)
-        elif isinstance(part, list) and name.isdecimal() and int(name) < len(part):
-            part = part[int(name)]
-        else:
-            return None
-    return part
+    try:
+        return target_of(root, reference)
+    except NotChecked:
+        return None
 
 
 # --- repair -----------------------------------------------------------------------------------------------------------
@@ -296,7 +289,7 @@ def _remove_dangling_references(root: Schema) -> None:
         node = waiting.pop()
         if isinstance(node, dict):
             reference = node.get("$ref")
-            if isinstance(reference, str) and not isinstance(_resolve_reference(reference, root), dict):
+            if isinstance(reference, str) and not isinstance(resolve_reference(reference, root), dict):
                 del node["$ref"]
             waiting += node.values()
         elif isinstance(node, list):
@@ -546,7 +539,7 @@ def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
             continue
         seen.add(id(part))
         yield part
-        waiting.append(_resolve_reference(part.get("$ref"), root))
+        waiting.append(resolve_reference(part.get("$ref"), root))
         for keyword in ("anyOf", "oneOf", "allOf"):
             waiting += _as_list(part.get(keyword))
         waiting += [part.get("then"), part.get("else")]

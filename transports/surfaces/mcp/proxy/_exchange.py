@@ -45,7 +45,7 @@ from ._messages import (
     result_message,
     to_raw,
 )
-from ._rewriting import Caller, ProxyOptions, Rewriter, Rewritten
+from ._rewriting import VIEW, Caller, ProxyOptions, Rewritten, rewrite
 from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
@@ -118,18 +118,6 @@ class Shared:
     roots: Sequence[Path] | None
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
-    def exchange(self, scope: Scope | None = None, facts: Facts | None = None) -> Exchange:
-        """Return a new exchange that stores artifacts in ``scope`` and reads only these.
-
-        Without a scope, it stores artifacts in a new session, since files without an owner would stay forever. It
-        reads all of the store, since a client that was started again has the links of its last session."""
-        readable = self.store
-        if scope is not None:
-            readable = self.store.scoped(scope)
-        owner = scope or Scope(session=secrets.token_urlsafe(12))
-        rewriter = Rewriter(self.store.scoped(owner), self.options)
-        return Exchange(facts or Facts(), rewriter, readable, self)
-
 
 @dataclass(frozen=True, slots=True)
 class Passed:
@@ -149,15 +137,20 @@ class _Request:
 
 
 class Exchange:
-    """The messages between one client and one server. ``facts`` may be shared with other clients of the server, and
-    artifacts are read from ``store``."""
+    """The messages between one client and one server. Artifacts are stored in ``scope``, and only these are read;
+    ``facts`` may be shared with other clients of the server."""
 
-    def __init__(self, facts: Facts, rewriter: Rewriter, store: ArtifactStore, shared: Shared) -> None:
-        self.facts = facts
+    def __init__(self, shared: Shared, scope: Scope | None = None, facts: Facts | None = None) -> None:
+        self.facts = facts or Facts()
         self.roots = Roots(shared.roots)
-        self._rewriter = rewriter
-        self._store = store
         self._shared = shared
+        if scope is None:
+            # Files without an owner would stay forever. All are read, since a client that was started again has the
+            # links of its last session.
+            self._stored = shared.store.scoped(Scope(session=secrets.token_urlsafe(12)))
+            self._readable = shared.store
+        else:
+            self._stored = self._readable = shared.store.scoped(scope)
         self._open: OrderedDict[Key, _Request] = OrderedDict()
         self._progress: OrderedDict[Key, Key] = OrderedDict()
         self._warned = False
@@ -215,16 +208,15 @@ class Exchange:
 
     async def answer(self, message: Message) -> bytes:
         """Answer a request for which :meth:`is_for_proxy` is true."""
-        view = self._rewriter.view
         raw_id = bytes(message.envelope.id)
         params = message.params
         max_resource_bytes = 64 << 20
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
-                    result = await read_artifact(self._store, params.uri, max_resource_bytes, view)
+                    result = await read_artifact(self._readable, params.uri, max_resource_bytes, VIEW)
                 elif message.method == "resources/list":
-                    result = await list_artifacts(self._store, params.cursor, view)
+                    result = await list_artifacts(self._readable, params.cursor, VIEW)
                 else:
                     result = {"resourceTemplates": [TEMPLATE]}
                 if _is_stateless(params.meta):
@@ -254,7 +246,7 @@ class Exchange:
         if any(not text.startswith("artifact:") for text in files.values()):
             folders = await self.roots.folders(ask)
         async with self._shared.reading:
-            raw = await tool.files.fill_in(message, files, self._store, folders)
+            raw = await tool.files.fill_in(message, files, self._readable, folders)
         return await read_message(raw)
 
     def _tool_of(self, message: Message) -> _ToolFacts | None:
@@ -400,29 +392,30 @@ class Exchange:
                 await self._learn_tools(result)
             case "tools/call" | "tasks/result" | "resources/read" | "prompts/get":
                 self._learn_task(result, request)
-                return await self._rewriter.rewrite(result, self._caller_of(request))
+                return await self._rewrite_content(result, request)
             case "tasks/get":
-                return await self._rewrite_task(result, self._caller_of(request))
+                return await self._rewrite_task(result, request)
         return None
 
-    async def _rewrite_task(self, task: msgspec.Raw, caller: Caller) -> Rewritten | None:
+    async def _rewrite_task(self, task: msgspec.Raw, request: _Request) -> Rewritten | None:
         """Rewrite the result in a task, which it holds since protocol 2026-07-28 once it is completed."""
         fields = FIELDS.decode(task)
         if "result" not in fields:
             return None
-        rewritten = await self._rewriter.rewrite(fields["result"], caller)
+        rewritten = await self._rewrite_content(fields["result"], request)
         if rewritten is None:
             return None
         fields["result"] = msgspec.Raw(rewritten.result)
         return Rewritten(encode_json(fields), rewritten.files)
 
-    def _caller_of(self, request: _Request) -> Caller:
+    async def _rewrite_content(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
         tool = self.facts.tools.get(request.tool)
         output_schema = None
         if tool is not None:
             output_schema = tool.output_schema
         name = request.tool or request.method.replace("/", ".")
-        return Caller(request.method, name, output_schema, self.facts.version)
+        caller = Caller(request.method, name, output_schema, self.facts.version)
+        return await rewrite(result, caller, self._stored, self._shared.options)
 
     def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
         """Learn the server's description of itself. If it has no resources, return the description with the capability

@@ -25,6 +25,7 @@ from ....errors import TooLarge, UsageError
 from ....protocol._find_content import Place, field_of, replace
 from ....protocol._media import OCTET_STREAM
 from ....protocol._strict_json import encode_json
+from ...shared._model_schemas import resolve_reference
 from ._messages import FIELDS, Key, Message, fields_of, to_raw
 
 #: Most parts of one schema that are looked at, and their depth.
@@ -296,7 +297,7 @@ def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping
     while unvisited and visited < _MAX_PARTS:
         visited += 1
         place, part = unvisited.popleft()
-        part = _resolve_reference(schema, part)
+        part = _follow_references(schema, part)
         if not isinstance(part, dict):
             continue
         yield place, part
@@ -314,7 +315,7 @@ def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping
             unvisited.append(((*place, None), part["items"]))
 
 
-def _resolve_reference(schema: Mapping[str, object], part: object) -> object:
+def _follow_references(schema: Mapping[str, object], part: object) -> object:
     """Return the part of a schema that a reference such as ``#/$defs/Page`` names, or ``part`` if it is none. A
     reference out of the schema gives ``None``."""
     for _ in range(_MAX_DEPTH):
@@ -323,9 +324,5 @@ def _resolve_reference(schema: Mapping[str, object], part: object) -> object:
             break
         if not reference.startswith("#/"):
             return None
-        part = schema
-        for step in reference[2:].split("/"):
-            if not isinstance(part, Mapping):
-                return None
-            part = part.get(unquote(step).replace("~1", "/").replace("~0", "~"))
+        part = resolve_reference(reference, schema)
     return part

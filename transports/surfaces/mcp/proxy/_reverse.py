@@ -161,12 +161,12 @@ class ReverseProxy:
         """Return the exchange of a request's session, or a new one for a request without a session."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             # These clients have no sessions, and several of them may use the same ids at the same time.
-            return self._shared.exchange(Scope(user=user), self._facts.setdefault(user, Facts()))
+            return Exchange(self._shared, Scope(user=user), self._facts.setdefault(user, Facts()))
 
         session = request.headers.get(SESSION, "")
         exchange = self._exchanges[user].get(session)
         if exchange is None:
-            exchange = self._shared.exchange(Scope(user=user, session=session or None))
+            exchange = Exchange(self._shared, Scope(user=user, session=session or None))
             self._remember_exchange(user, session, exchange)
         return exchange
 

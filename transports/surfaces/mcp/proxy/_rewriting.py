@@ -80,50 +80,47 @@ class ProxyOptions:
     json_previews: bool = False
 
 
-class Rewriter:
-    """Replacement of large values by links to artifacts of ``store``. Values are measured as they came, base64 as
-    base64."""
+#: How artifacts look to clients.
+VIEW = ArtifactView()
 
-    def __init__(self, store: ArtifactStore, options: ProxyOptions) -> None:
-        self.store = store
-        self.options = options
-        self.view = ArtifactView()
 
-    async def rewrite(self, result: msgspec.Raw, caller: Caller) -> Rewritten | None:
-        """Return the result of a tool, a prompt or ``resources/read`` with links in the place of large content;
-        ``None`` if nothing is large. A value that cannot be stored stays as it is, with a warning.
+async def rewrite(result: msgspec.Raw, caller: Caller, store: ArtifactStore, options: ProxyOptions) -> Rewritten | None:
+    """Return the result of a tool, a prompt or ``resources/read`` with links to artifacts of ``store`` in the place of
+    large content; ``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot
+    be stored stays as it is, with a warning.
 
-        Raises ``ValueError`` for a result of another form."""
-        if len(result) <= self.options.max_inline:
-            return None
+    Raises ``ValueError`` for a result of another form."""
+    if len(result) <= options.max_inline:
+        return None
 
-        rewriting = _Rewriting(self, caller)
-        fields = FIELDS.decode(result)
+    rewriting = _Rewriting(store, options, caller)
+    fields = FIELDS.decode(result)
 
-        if caller.method == "resources/read":
-            if "contents" in fields:
-                fields["contents"] = await rewriting.rewrite_contents(fields["contents"])
-        elif caller.method == "prompts/get":
-            if "messages" in fields:
-                fields["messages"] = await rewriting.rewrite_messages(fields["messages"])
-        else:
-            if "content" in fields:
-                fields["content"] = await rewriting.rewrite_blocks(fields["content"])
-            structured = fields.get("structuredContent")
-            if structured is not None and len(structured) > self.options.max_inline:
-                fields["structuredContent"], links = await rewriting.rewrite_structured(structured)
-                blocks = _ITEMS.decode(fields.get("content", b"[]"))
-                fields["content"] = to_raw([*blocks, *links])
+    if caller.method == "resources/read":
+        if "contents" in fields:
+            fields["contents"] = await rewriting.rewrite_contents(fields["contents"])
+    elif caller.method == "prompts/get":
+        if "messages" in fields:
+            fields["messages"] = await rewriting.rewrite_messages(fields["messages"])
+    else:
+        if "content" in fields:
+            fields["content"] = await rewriting.rewrite_blocks(fields["content"])
+        structured = fields.get("structuredContent")
+        if structured is not None and len(structured) > options.max_inline:
+            fields["structuredContent"], links = await rewriting.rewrite_structured(structured)
+            blocks = _ITEMS.decode(fields.get("content", b"[]"))
+            fields["content"] = to_raw([*blocks, *links])
 
-        return rewriting.finish(fields)
+    return rewriting.finish(fields)
 
 
 class _Rewriting:
     """The rewriting of one result: collects the artifacts that were stored for it, and its warnings."""
 
-    def __init__(self, rewriter: Rewriter, caller: Caller) -> None:
-        self._rewriter = rewriter
-        self._limit = rewriter.options.max_inline
+    def __init__(self, store: ArtifactStore, options: ProxyOptions, caller: Caller) -> None:
+        self._store = store
+        self._options = options
+        self._limit = options.max_inline
         self._caller = caller
         self._refs: dict[str, ArtifactRef] = {}
         self._linked: set[str] = set()
@@ -268,7 +265,7 @@ class _Rewriting:
             inherited_meta[f"{META}uri"] = resource["uri"]
 
         links: list[object] = []
-        for link in self._rewriter.view.links(unlinked):
+        for link in VIEW.links(unlinked):
             link["_meta"] = {**inherited_meta, **_object_or_empty(link["_meta"])}
             if isinstance(block.get("annotations"), dict):
                 link["annotations"] = block["annotations"]
@@ -355,7 +352,7 @@ class _Rewriting:
         refs.append(ref)
         clamped = await in_thread(clamp, cast("JSONValue", tree), self._preview_bytes())
         shown = encode_json(clamped).decode()
-        if self._rewriter.options.json_previews:
+        if self._options.json_previews:
             return shown, refs
         return _preview(shown, _describe_shape(tree), ref), refs
 
@@ -386,7 +383,7 @@ class _Rewriting:
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
         """Return the files in a JSON tree by their places: those that the policy declares, and those it recognises."""
-        policy = self._rewriter.options.policy
+        policy = self._options.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._caller.name))}
         for content in find(tree, heuristics=policy.search):
             if isinstance(content.binary, BinaryData) and isinstance(content.binary.content, bytes | Encoded):
@@ -394,7 +391,7 @@ class _Rewriting:
         return dict(islice(files.items(), _MAX_FILES))
 
     def _recognise_file(self, text: str) -> BinaryData | None:
-        search = self._rewriter.options.policy.search
+        search = self._options.policy.search
         if search is None:
             return None
         return search.recognise(text)
@@ -495,7 +492,7 @@ class _Rewriting:
         self, place: str, chunks: Iterable[bytes], mime_type: str | None, filename: str | None
     ) -> ArtifactRef:
         """Store content as an artifact, which is listed in the result's ``_meta`` under its ``place``."""
-        async with self._rewriter.store.stage() as staged:
+        async with self._store.stage() as staged:
             pieces = iter(chunks)
             while (chunk := await in_thread(next, pieces, None)) is not None:
                 await staged.write(chunk)

@@ -12,7 +12,7 @@ from ....artifacts._files import write_all
 from ....mcp._stdio import LineReader
 from .._stdin import Stdin, exit_soon
 from ._duplex import Duplex
-from ._exchange import Passed, Shared
+from ._exchange import Exchange, Passed, Shared
 from ._messages import MAX_BYTES
 from ._upstream import Upstream
 
@@ -35,7 +35,7 @@ async def relay(
 
     When the client ends, the server's input is closed, and its answers still pass. Return the status of a server that
     has ended by itself, otherwise 0."""
-    duplex = Duplex(shared.exchange(), upstream.send, write)
+    duplex = Duplex(Exchange(shared), upstream.send, write)
     client = asyncio.ensure_future(_read_client(chunks, duplex))
     server = asyncio.ensure_future(duplex.read_server(upstream.run))
     try:

@@ -199,7 +199,7 @@ class _Sessions:
             if message.method != "initialize" or not message.is_request:
                 return refusal(400, "initialize first, or name the session")
             name = secrets.token_urlsafe(24)
-            exchange = self._shared.exchange(Scope(user=user, session=name))
+            exchange = Exchange(self._shared, Scope(user=user, session=name))
             session = self._sessions[user, name] = await Session.start(self._server, exchange)
             headers = {SESSION: name}
         if not message.is_request:
@@ -216,7 +216,7 @@ class _Sessions:
         async with self._starting[user]:
             session = self._live_session(user, None)
             if session is None:
-                exchange = self._shared.exchange(Scope(user=user))
+                exchange = Exchange(self._shared, Scope(user=user))
                 session = await Session.start(self._server, exchange, is_shared=True)
                 self._sessions[user, None] = session
         return stream_response(_answer_events(session, message))
