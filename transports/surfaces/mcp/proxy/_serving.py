@@ -170,7 +170,7 @@ class _Sessions:
         if request.method == "GET":
             if session is None:
                 return refusal(400, "initialize first")
-            return stream_response(_listen_events(session))
+            return stream_response(_as_events(session.listen(), b": listening\n\n"))
         return await self._answer_post(request, user, partial(self._post_in_session, user, session))
 
     async def _answer_post(
@@ -205,7 +205,7 @@ class _Sessions:
         if not message.is_request:
             await session.send(message)
             return Response(status_code=202)
-        return stream_response(_answer_events(session, message), headers)
+        return stream_response(_as_events(session.request(message)), headers)
 
     async def _post_without_session(self, user: str, message: Message) -> Response:
         """Answer a message of a client without a handshake. Only requests are passed on: a notification or an answer
@@ -219,18 +219,14 @@ class _Sessions:
                 exchange = Exchange(self._shared, Scope(user=user))
                 session = await Session.start(self._server, exchange, is_shared=True)
                 self._sessions[user, None] = session
-        return stream_response(_answer_events(session, message))
+        return stream_response(_as_events(session.request(message)))
 
 
-async def _answer_events(session: Session, message: Message) -> AsyncGenerator[bytes, None]:
-    async with aclosing(session.request(message)) as messages:
-        async for raw in messages:
-            yield event(raw)
-
-
-async def _listen_events(session: Session) -> AsyncGenerator[bytes, None]:
-    yield b": listening\n\n"
-    async with aclosing(session.listen()) as messages:
+async def _as_events(messages: AsyncGenerator[bytes, None], first: bytes = b"") -> AsyncGenerator[bytes, None]:
+    """Yield ``first``, and each message as an event."""
+    async with aclosing(messages):
+        if first:
+            yield first
         async for raw in messages:
             yield event(raw)
 
