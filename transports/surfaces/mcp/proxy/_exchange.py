@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -50,10 +50,27 @@ from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 #: Most unanswered requests, tasks and progress tokens that are remembered. Messages about older ones pass unchanged.
 _MAX_OPEN = 10_000
 #: Requests whose results may have large content.
 _COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
+
+
+class Recent(OrderedDict[K, V]):
+    """Mapping that forgets its oldest entries above ``limit``."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._limit:
+            self.popitem(last=False)
 
 
 class _ListedTool(msgspec.Struct):
@@ -104,7 +121,7 @@ class Facts:
     version: str = ""
     has_resources: bool = True
     tools: dict[str, _ToolFacts] = field(default_factory=dict)
-    tasks: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    tasks: Recent[str, str] = field(default_factory=lambda: Recent(_MAX_OPEN))
 
 
 @dataclass(slots=True)
@@ -151,8 +168,8 @@ class Exchange:
             self._readable = shared.store
         else:
             self._stored = self._readable = shared.store.scoped(scope)
-        self._open: OrderedDict[Key, _Request] = OrderedDict()
-        self._progress: OrderedDict[Key, Key] = OrderedDict()
+        self._open: Recent[Key, _Request] = Recent(_MAX_OPEN)
+        self._progress: Recent[Key, Key] = Recent(_MAX_OPEN)
         self._warned = False
         #: Requests that the server does not have: an answer of the server to one of them is dropped.
         self.unsent: Collection[Key] = ()
@@ -179,9 +196,6 @@ class Exchange:
             self._progress[token] = message.key
         if message.method == "initialize":
             self.roots.available = "roots" in _client_capabilities(message)
-
-        _forget_oldest(self._open)
-        _forget_oldest(self._progress)
 
     async def add_batch(self, batch: bytes) -> None:
         """Remember the requests of a batch (protocol 2025-03-26)."""
@@ -453,12 +467,6 @@ class Exchange:
         except ValueError:  # another field with this name
             return
         self.facts.tasks[created.task_id or created.task.task_id] = request.tool
-        _forget_oldest(self.facts.tasks)
-
-
-def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
-    while len(entries) > _MAX_OPEN:
-        entries.popitem(last=False)
 
 
 def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from .._messages import read_request_body
 from ._address import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
-from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
+from ._exchange import Exchange, Facts, Recent, Shared, refusal as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 
 logger = logging.getLogger("transports")
@@ -90,9 +90,9 @@ class ReverseProxy:
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         self._not_sent = _NOT_SENT | {name.lower() for name in server.headers}
         #: Exchanges by user and session.
-        self._exchanges: defaultdict[str, OrderedDict[str, Exchange]] = defaultdict(OrderedDict)
+        self._exchanges: defaultdict[str, Recent[str, Exchange]] = defaultdict(lambda: Recent(_MAX_SESSIONS))
         #: Users by the sessions that they opened.
-        self._owners: OrderedDict[str, str] = OrderedDict()
+        self._owners: Recent[str, str] = Recent(_MAX_SESSIONS)
         #: Facts about the server for users whose clients have no session.
         self._facts: dict[str, Facts] = {}
 
@@ -167,15 +167,8 @@ class ReverseProxy:
         exchange = self._exchanges[user].get(session)
         if exchange is None:
             exchange = Exchange(self._shared, Scope(user=user, session=session or None))
-            self._remember_exchange(user, session, exchange)
+            self._exchanges[user][session] = exchange
         return exchange
-
-    def _remember_exchange(self, user: str, session: str, exchange: Exchange) -> None:
-        exchanges = self._exchanges[user]
-        exchanges[session] = exchange
-        exchanges.move_to_end(session)
-        while len(exchanges) > _MAX_SESSIONS:
-            exchanges.popitem(last=False)
 
     async def _send_upstream(self, request: Request, body: bytes) -> httpx2.Response:
         """Send a request with this body to the server, without the headers that are for the proxy."""
@@ -225,10 +218,8 @@ class ReverseProxy:
         is_handshake = received.message is not None and received.message.method == "initialize"
         if is_handshake and opened:
             self._exchanges[user].pop(received.session, None)
-            self._remember_exchange(user, opened, received.exchange)
+            self._exchanges[user][opened] = received.exchange
             self._owners[opened] = user
-            while len(self._owners) > _MAX_SESSIONS:
-                self._owners.popitem(last=False)
         if received.request.method == "DELETE":
             self._exchanges[user].pop(received.session, None)
 
