@@ -108,12 +108,6 @@ class ArtifactView:
         warnings = [plain_line(warning, 200) for warning in _warnings(ref)[:1]]
         return "; ".join([", ".join(parts), *warnings])
 
-    def links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
-        """Return links to artifacts with all their facts; none without ``as_resources``."""
-        if not self.as_resources:
-            return []
-        return [{"type": "resource_link", **self.resource(ref)} for ref in refs]
-
     def url(self, ref: ArtifactRef) -> str | None:
         if self.link is None:
             return None

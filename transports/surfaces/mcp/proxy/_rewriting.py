@@ -258,15 +258,16 @@ class _Rewriting:
         if not self._caller.has_links:
             return [{"type": "text", "text": _describe_refs([ref])} for ref in unlinked]
 
-        inherited_meta: dict[str, object] = {}
-        for part in (resource or {}, block):
-            inherited_meta |= _object_or_empty(part.get("_meta"))
-        if resource is not None and isinstance(resource.get("uri"), str):
-            inherited_meta[f"{META}uri"] = resource["uri"]
+        inherited_meta = _object_or_empty(block.get("_meta"))
+        if resource is not None:
+            inherited_meta = _object_or_empty(resource.get("_meta")) | inherited_meta
+            if isinstance(resource.get("uri"), str):
+                inherited_meta[f"{META}uri"] = resource["uri"]
 
         links: list[object] = []
-        for link in VIEW.links(unlinked):
-            link["_meta"] = {**inherited_meta, **_object_or_empty(link["_meta"])}
+        for ref in unlinked:
+            link = {"type": "resource_link", **VIEW.resource(ref)}
+            link["_meta"] = {**inherited_meta, **VIEW.meta(ref)}
             if isinstance(block.get("annotations"), dict):
                 link["annotations"] = block["annotations"]
             links.append(link)
