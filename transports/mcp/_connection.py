@@ -121,6 +121,7 @@ class Connection:
             streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
         else:
             streams = http_streams(self.server, self._auth, self.aside, max_bytes=self.max_bytes)
+
         self.client = Client(
             repair_tools(streams, self.aside),
             elicitation_callback=self._questions.elicit,
@@ -412,35 +413,48 @@ async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[
 
 async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
     """Send a request and answer the server's questions until it returns a result."""
-    session = connection.client.session
     responses: types.InputResponses | None = None
     state: str | None = None
     for _ in range(LIMITS.rounds):
-        request = make(responses, state)
-        try:
-            raw = await session.send_request(request, _Raw, progress_callback=progress)
-        except MCPError as error:
-            if error.code != types.HEADER_MISMATCH:
-                raise
-            # The SDK makes headers from the tool's schema, which has changed. Listing the tools updates it.
-            await connection.client.list_tools()
-            raw = await session.send_request(request, _Raw, progress_callback=progress)
-        result = connection.aside.take(raw.root) or raw.root
+        result = await _send_once(connection, make(responses, state), progress)
         if result.get("resultType") != "input_required":
             return result
 
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
         required = types.InputRequiredResult.model_validate(result, by_name=False)
-        responses = {}
+        responses = await _answer_questions(connection, required)
         state = required.request_state
-        for key, question in (required.input_requests or {}).items():
-            context = ClientRequestContext(session=session, request_id=key)
-            response = await session.dispatch_input_request(context, question)
-            if isinstance(response, types.ErrorData):
-                raise MCPError.from_error_data(response)
-            responses[key] = response
     raise ProtocolError(f"the server asked {LIMITS.rounds} times and never answered")
+
+
+async def _send_once(
+    connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None
+) -> dict[str, Any]:
+    """Send a request, and return its result or the questions of the server."""
+    session = connection.client.session
+    try:
+        raw = await session.send_request(request, _Raw, progress_callback=progress)
+    except MCPError as error:
+        if error.code != types.HEADER_MISMATCH:
+            raise
+        # The SDK makes headers from the tool's schema, which has changed. Listing the tools updates it.
+        await connection.client.list_tools()
+        raw = await session.send_request(request, _Raw, progress_callback=progress)
+    return connection.aside.take(raw.root) or raw.root
+
+
+async def _answer_questions(connection: Connection, required: types.InputRequiredResult) -> types.InputResponses:
+    """Return the answers to the questions of a server. Raises :class:`mcp.MCPError` if one is refused."""
+    session = connection.client.session
+    responses: types.InputResponses = {}
+    for key, question in (required.input_requests or {}).items():
+        context = ClientRequestContext(session=session, request_id=key)
+        response = await session.dispatch_input_request(context, question)
+        if isinstance(response, types.ErrorData):
+            raise MCPError.from_error_data(response)
+        responses[key] = response
+    return responses
 
 
 async def list_tools(connection: Connection) -> dict[str, types.Tool]:
@@ -504,6 +518,7 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
         return ProtocolError(text)
     if code == TOO_MANY:
         return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
+
     text = connection.server.redact(text)[: LIMITS.message_chars]
     if code == types.CONNECTION_CLOSED or text == _SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
@@ -511,6 +526,7 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
             # The server refused the request, so it did not run.
             return Disconnected(connection.lost.result(), sent=False)
         return Disconnected(connection.lost.result())
+
     details: dict[str, object] = {"code": code}
     if data is not None:
         details["data"] = data

@@ -404,13 +404,13 @@ class PageAgent(Agent):
 
         await self.channel.install(
             AgentScript(
-                source(configuration),
-                source({**configuration, "late": True}),
-                self._binding,
-                self._on_emit,
-                self._on_document,
-                now,
-                frames,
+                source=source(configuration),
+                late=source({**configuration, "late": True}),
+                binding=self._binding,
+                on_emit=self._on_emit,
+                on_document=self._on_document,
+                now=now,
+                frames=frames,
             )
         )
 

@@ -84,6 +84,29 @@ class CdpChannel(Channel):
         if script.frames is not None:
             contexts = FrameContexts(self.cdp, script.frames, replace(script, source=hand_over), CdpChannel)
         self._frames = contexts
+        self._listen(script, contexts)
+
+        on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
+        # Pipelined: sent in this order, without waiting for each reply.
+        steps = [
+            self.cdp.send("Runtime.enable"),
+            self.cdp.send("Runtime.addBinding", {"name": script.binding}),
+            self.cdp.send("Page.enable"),
+            self.cdp.send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
+        ]
+        if contexts is None:
+            await asyncio.gather(*steps)
+        else:
+            tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
+            contexts.read_tree(tree["frameTree"])
+
+        if script.now:
+            self._set_agent(await evaluate(self.cdp, script.late))
+            if contexts is not None:
+                await contexts.install_now()
+
+    def _listen(self, script: AgentScript, contexts: FrameContexts | None) -> None:
+        """Receive the agents of documents and their output. Those of documents in frames go to ``contexts``."""
 
         def on_binding(event: Mapping[str, Any]) -> None:
             if contexts is not None and not contexts.is_page(event["executionContextId"]):
@@ -110,25 +133,6 @@ class CdpChannel(Channel):
         # Both come for each document, in this order and before any reply from that document.
         listen(self.cdp, "Runtime.executionContextsCleared", on_cleared)
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
-
-        on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
-        # Pipelined: sent in this order, without waiting for each reply.
-        steps = [
-            self.cdp.send("Runtime.enable"),
-            self.cdp.send("Runtime.addBinding", {"name": script.binding}),
-            self.cdp.send("Page.enable"),
-            self.cdp.send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
-        ]
-        if contexts is None:
-            await asyncio.gather(*steps)
-        else:
-            tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
-            contexts.read_tree(tree["frameTree"])
-
-        if script.now:
-            self._set_agent(await evaluate(self.cdp, script.late))
-            if contexts is not None:
-                await contexts.install_now()
 
     def _set_agent(self, remote: Mapping[str, Any]) -> None:
         self.agent = None

@@ -270,12 +270,13 @@ class CdpDownloads:
                     raise RungUnusable(f"the browser {state} the download")
                 await growing.take(folder / guid)
             except BaseException:
-                may_still_begin = not began.done() or began.cancelled()
-                if may_still_begin:
+                has_begun = began.done() and not began.cancelled()
+                if not has_begun:
+                    # It may still begin, and is cancelled then.
                     self._given_up[name] = folder
                 # Before the download is cancelled, which takes seconds and may itself be cancelled.
                 await growing.drop()
-                if not may_still_begin and not began.exception():
+                if has_begun and not began.exception():
                     guid = began.result()
                     await self.cancel(guid, folder)
                 raise

@@ -185,11 +185,7 @@ class EffectTracker:
         unfinished: list[_Output] = []
         for output in call.outputs:
             if await self._is_finished(output, deadline - now()):
-                content = self._take_content(output, warnings)
-                if content is not None:
-                    contents.append(content)
-                    if output.is_late:
-                        warnings.append(f"{output.what} began before this call")
+                contents += self._take_contents(output, warnings, is_late=output.is_late)
             elif output.required:
                 raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
             else:
@@ -241,20 +237,26 @@ class EffectTracker:
         await asyncio.wait(futures, timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
         return output.task.done()
 
-    def _take_content(self, output: _Output, warnings: list[str]) -> BinaryData | None:
-        """Return the content of a finished output, or ``None`` if it failed, with a warning. Raises the error of a
-        required output."""
+    def _take_contents(self, output: _Output, warnings: list[str], *, is_late: bool) -> list[BinaryData]:
+        """Return the content of a finished output; none if it failed.
+
+        Adds a warning if it failed or is late. Raises the error of a required output."""
         try:
-            return output.task.result()
+            content = output.task.result()
         except ABPError as error:
             if output.required:
                 raise
             warnings.append(f"{output.what}: {error.message}")
+            return []
         except Exception as error:
             if output.required:
                 raise TransportError(f"{output.what}: {first_line(error)}") from error
             warnings.append(f"{output.what}: {first_line(error)}")
-        return None
+            return []
+
+        if is_late:
+            warnings.append(f"{output.what} began before this call")
+        return [content]
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
         """Return the contents that began before the call and are finished; the others wait for a later call."""
@@ -262,14 +264,10 @@ class EffectTracker:
         self.unattributed.outputs = []
         contents: list[BinaryData] = []
         for output in deferred:
-            if not output.task.done():
+            if output.task.done():
+                contents += self._take_contents(output, warnings, is_late=True)
+            else:
                 self.unattributed.outputs.append(output)
-                continue
-
-            content = self._take_content(output, warnings)
-            if content is not None:
-                warnings.append(f"{output.what} began before this call")
-                contents.append(content)
 
         if self._discarded:
             warnings.append(f"{self._discarded} outputs that began before this call were too many and are lost")

@@ -655,15 +655,18 @@ class PageEffects:
         if self._windows.on_download(frame, guid, name):
             return True
 
-        announced = None
+        announced: ExpectedEffect | None = None
         owner = self._windows.owner_of(frame)
         if owner is None:
             announced = self.tracker.take_expected(frame, "")
-        if announced is not None:
-            owner = announced.call
+            if announced is not None:
+                owner = announced.call
+
         # The owner may have ended: then the download comes late, with the call that is under way now.
-        call = self.tracker.current_call(None if owner is None else owner.id)
-        is_late = (announced is not None and announced.is_late) or owner not in (None, call)
+        call = self.tracker.current_call(owner.id if owner is not None else None)
+        is_late = owner is not None and owner is not call
+        if announced is not None and announced.is_late:
+            is_late = True
 
         detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)

@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,14 +110,19 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
             return build
 
     names = ("chrome", "chromium", "msedge") if name is None else (name,)
-    for kind in names:
-        for command in _COMMANDS[kind]:
+    choice = _installed_on_system(names)
+    if choice is None and name in (None, "chromium"):
+        choice = _installed_by_playwright("chromium")
+    return choice
+
+
+def _installed_on_system(names: Iterable[str]) -> BrowserChoice | None:
+    """Return the first of these browsers that is installed, by its usual commands and paths."""
+    for name in names:
+        for command in _COMMANDS[name]:
             path = shutil.which(command)
             if path is not None:
                 return BrowserChoice(path, "installed on this system")
-
-    if name in (None, "chromium"):
-        return _installed_by_playwright("chromium")
     return None
 
 

@@ -79,16 +79,12 @@ class Report:
         for theme, group in groupby(self.outcomes, key=lambda outcome: outcome.check.theme):
             yield f"\n{theme}", None
             for outcome in group:
-                check = outcome.check
-                yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
-                if outcome.status in ("failed", "warning"):
-                    yield from ((f"          {text}", None) for text in outcome.findings)
-                    yield from ((f"          how to fix it: {fix}", None) for fix in outcome.fixes)
-                    yield f"          source: {check.source}", None
+                yield from _outcome_lines(outcome)
 
         if self.left_out:
             names = ", ".join(self._left_out_names())
             yield f"\nleft out, as the author of an adapter cannot change them: {names}", None
+
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         if skipped:
             more = " …" if len(skipped) > _MAX_SKIPPED_SHOWN else ""
@@ -97,12 +93,13 @@ class Report:
             yield "", None
 
         numbers = ", ".join(_counted(status, number) for status, number in self.counts.items())
+        totals = f"{numbers}, in {self.seconds:.1f} s"
         if self.why_unchecked is not None:
-            yield f"NOTHING WAS CHECKED: {self.why_unchecked}; {numbers}, in {self.seconds:.1f} s", "failed"
+            yield f"NOTHING WAS CHECKED: {self.why_unchecked}; {totals}", "failed"
         elif self.conformant:
-            yield f"conformant: {numbers}, in {self.seconds:.1f} s", "passed"
+            yield f"conformant: {totals}", "passed"
         else:
-            yield f"NOT CONFORMANT: {numbers}, in {self.seconds:.1f} s", "failed"
+            yield f"NOT CONFORMANT: {totals}", "failed"
 
     def _left_out_names(self) -> Iterable[str]:
         """Return the ids of checks that are left out, with ``theme.*`` for a whole theme."""
@@ -151,6 +148,17 @@ class Report:
         else:
             message, colour = "conformant", "brightgreen"
         return {"schemaVersion": 1, "label": f"ABP {PROTOCOL_VERSION}", "message": message, "color": colour}
+
+
+def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
+    """Yield the lines about one check: its result, and for a broken rule the findings and what to do."""
+    check = outcome.check
+    yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
+    if outcome.status not in ("failed", "warning"):
+        return
+    details = [*outcome.findings, *(f"how to fix it: {fix}" for fix in outcome.fixes), f"source: {check.source}"]
+    for detail in details:
+        yield f"          {detail}", None
 
 
 def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:

@@ -305,29 +305,33 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
         yield f"_meta.ui is {_describe_type(ui)}"
         return
 
-    csp = ui.get("csp", {})
-    if not _is_object(csp):
-        yield f"csp is {_describe_type(csp)}"
-    else:
-        for key in _DOMAINS:
-            domains = csp.get(key, [])
-            if not isinstance(domains, list) or not all(isinstance(domain, str) for domain in domains):
-                yield f"csp.{key} is not a list of texts"
-        yield from _misspelt_keys("csp", csp, _DOMAINS)
-
-    permissions = ui.get("permissions", {})
-    if not _is_object(permissions):
-        yield f"permissions is {_describe_type(permissions)}"
-    else:
-        for key in _PERMISSIONS:
-            if not _is_object(permissions.get(key, {})):
-                yield f"permissions.{key} is {_describe_type(permissions[key])}, not {{}}"
-        yield from _misspelt_keys("permissions", permissions, _PERMISSIONS)
-
+    yield from _faults_of_csp(ui.get("csp", {}))
+    yield from _faults_of_permissions(ui.get("permissions", {}))
     if not isinstance(ui.get("domain", ""), str):
         yield f"domain is {_describe_type(ui['domain'])}"
     if not isinstance(ui.get("prefersBorder", True), bool):
         yield f"prefersBorder is {_describe_type(ui['prefersBorder'])}"
+
+
+def _faults_of_csp(csp: object) -> Iterator[str]:
+    if not _is_object(csp):
+        yield f"csp is {_describe_type(csp)}"
+        return
+    for key in _DOMAINS:
+        domains = csp.get(key, [])
+        if not isinstance(domains, list) or not all(isinstance(domain, str) for domain in domains):
+            yield f"csp.{key} is not a list of texts"
+    yield from _misspelt_keys("csp", csp, _DOMAINS)
+
+
+def _faults_of_permissions(permissions: object) -> Iterator[str]:
+    if not _is_object(permissions):
+        yield f"permissions is {_describe_type(permissions)}"
+        return
+    for key in _PERMISSIONS:
+        if not _is_object(permissions.get(key, {})):
+            yield f"permissions.{key} is {_describe_type(permissions[key])}, not {{}}"
+    yield from _misspelt_keys("permissions", permissions, _PERMISSIONS)
 
 
 @RULES(
