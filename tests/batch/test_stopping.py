@@ -14,7 +14,7 @@ from tests.batch.planted import PAGE, World
 from tests.batch.runs import Recorder, hold_up, jobs, states
 from tests.support.eventually import eventually
 from transports.batch import Job, Ledger, Outcome, RunOptions, State, open_ledger
-from transports.batch._runner import Ahead, Elapsed, Ended, Runner
+from transports.batch._runner import Ahead, Elapsed, Runner
 from transports.batch.ledger._schema import Leased, Settlement
 from transports.errors import LedgerError
 
@@ -43,9 +43,7 @@ async def test_outcomes_that_could_not_be_written_are_written_when_the_run_ends(
     assert await states(ledger) == ["succeeded"] * 3 and len(settled) == 3
 
 
-@pytest.mark.parametrize(
-    ("moment", "state", "reported"), [("leased", "queued", 0), ("rate", "queued", 0), ("settled", "succeeded", 3)]
-)
+@pytest.mark.parametrize(("moment", "state", "reported"), [("leased", "queued", 0), ("settled", "succeeded", 3)])
 async def test_a_run_may_be_cancelled_at_any_moment(
     ledger: Ledger,
     monkeypatch: pytest.MonkeyPatch,
@@ -62,22 +60,14 @@ async def test_a_run_may_be_cancelled_at_any_moment(
             reached.set()
             await go_on.wait()
 
-    async def wait_for_rate(rate: object, count: int) -> None:
-        reached.set()
-        await go_on.wait()
-
-    if moment == "rate":
-        monkeypatch.setattr("transports.batch._runner.Rate.take", wait_for_rate)
-    else:
-        hold_up(monkeypatch, ledger, after=wait)
+    hold_up(monkeypatch, ledger, after=wait)
     await ledger.add(lambda: [jobs(3)], "one")
     settled: list[Settlement] = []
     work = asyncio.create_task(Runner(ledger, Recorder(), RunOptions(), settled.append).run())
     await reached.wait()
     work.cancel()
     await asyncio.sleep(0)
-    if moment != "rate":  # the wait for the rate is cancelled, that for the ledger is not
-        go_on.set()
+    go_on.set()  # the wait for the ledger is not cancelled
     with pytest.raises(asyncio.CancelledError):
         await work
     assert await states(ledger) == [state] * 3 and len(settled) == reported
@@ -119,7 +109,7 @@ async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_w
             await asyncio.sleep(0.01)
     runner.drain()
     go_on.set()
-    assert await work is Ended.STOPPED
+    await work
     ran = len(driver.jobs)
     assert [job.params["n"] for job in driver.jobs] == [*range(ran)] and driver.most[None] == 8
     assert await states(ledger) == ["succeeded"] * ran + ["queued"] * (100 - ran)
@@ -182,7 +172,7 @@ async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
 
     await ledger.add(lambda: [jobs(100)], "one")
     hold_up(monkeypatch, ledger, after=note)
-    assert await Runner(ledger, Recorder(held_up), RunOptions(lease_seconds=1.0)).run() is Ended.DONE
+    await Runner(ledger, Recorder(held_up), RunOptions(lease_seconds=1.0)).run()
     assert slept and max(waited) < 1.0 and len(waited) == 100
     assert {row.attempts async for row in ledger.rows()} == {1}
 
@@ -199,7 +189,7 @@ async def test_jobs_begin_however_slowly_the_ledger_answers(ledger: Ledger, monk
 
     await ledger.add(lambda: [jobs(3)], "one")
     hold_up(monkeypatch, ledger, after=be_slow)
-    assert await Runner(ledger, Recorder(), RunOptions(), max_wait=0.05).run() is Ended.DONE
+    await Runner(ledger, Recorder(), RunOptions(), max_wait=0.05).run()
     assert await states(ledger) == ["succeeded"] * 3
 
 
@@ -244,7 +234,7 @@ async def test_a_job_that_is_leased_again_while_it_ends_is_not_run_again(
         await ledger.add(lambda: [jobs(1, idempotent=True)], "one")
         hold_up(monkeypatch, ledger, lose_lease, end_job)
         runner = Runner(ledger, driver, RunOptions(concurrency=2))
-        assert await runner.run() is Ended.DONE
+        await runner.run()
         assert lost and await states(ledger) == ["succeeded"] and len(driver.jobs) == 1
 
 

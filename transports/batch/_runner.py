@@ -12,11 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Protocol, TypeAlias
-
-from aiolimiter import AsyncLimiter
 
 from .._internal.tasks import backoff_delay, begin, finished
 from ..errors import ABPError, UsageError
@@ -54,39 +51,34 @@ LIMITS = Limits()
 
 
 class Rate:
-    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two."""
+    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two.
+
+    This is a leaky bucket: a start is allowed if it fits in, and ``per_second`` leak out."""
 
     def __init__(self, per_second: float | None) -> None:
-        self._limiter: AsyncLimiter | None = None
-        self._pause = math.inf
-        if per_second is not None:
-            burst = max(2.0, per_second / 10)
-            self._limiter = AsyncLimiter(burst, burst / per_second)
-            self._pause = max(1 / per_second, 0.001)
+        self._per_second = per_second
+        self._starts = 0.0
+        self._updated = time.monotonic()
 
     def room(self, count: int) -> int:
         """Return the number of starts that are allowed now, at most ``count``."""
-        if self._limiter is None:
+        if self._per_second is None:
             return count
-
-        # The limiter only answers whether a number fits: search for the largest one.
-        low, high = 0, count
-        while low < high:
-            middle = (low + high + 1) // 2  # rounded up, so that the loop ends
-            if self._limiter.has_capacity(middle):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        now = time.monotonic()
+        self._starts = max(self._starts - (now - self._updated) * self._per_second, 0.0)
+        self._updated = now
+        burst = max(2.0, self._per_second / 10)
+        return min(count, int(burst - self._starts))
 
     def seconds(self) -> float:
         """Return the seconds until another start may be allowed, infinity if one is allowed now."""
-        return math.inf if self.room(1) else self._pause
+        if self._per_second is None or self.room(1) > 0:
+            return math.inf
+        return max(1 / self._per_second, 0.001)
 
-    async def take(self, count: int) -> None:
-        """Count ``count`` starts; wait if they are not allowed yet."""
-        if self._limiter is not None and count:
-            await self._limiter.acquire(count)
+    def take(self, count: int) -> None:
+        """Count starts, which must have been allowed."""
+        self._starts += count
 
 
 class HostPauses:
@@ -333,17 +325,6 @@ class Driver(Protocol):
         raised with :data:`~transports.batch._jobs.NOT_SENT` as its argument."""
 
 
-class Ended(StrEnum):
-    """Reason why a worker has ended."""
-
-    #: Every job of the run has a final state.
-    DONE = "done"
-    #: The worker was asked to stop.
-    STOPPED = "stopped"
-    #: The deadline of the run has passed.
-    DEADLINE = "deadline"
-
-
 class Runner:
     """Worker for the jobs of a ledger, with one driver. ``on_settled`` is called with each outcome once it is in the
     ledger. A prefetched job waits ``max_wait`` seconds at most."""
@@ -373,18 +354,18 @@ class Runner:
         self._wake = asyncio.Event()
         #: Wakes the worker to write a small batch of ended jobs.
         self._write_timer: asyncio.TimerHandle | None = None
-        #: Why no more jobs are started; ``None`` while they are.
-        self._stopped: Ended | None = None
+        #: True once no more jobs are started.
+        self._stopped = False
         self._renewed_at = 0.0
         #: Requests in a row for which the ledger had no jobs.
         self._empty_requests = 0
 
     def drain(self) -> None:
         """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
-        self._stopped = self._stopped or Ended.STOPPED
+        self._stopped = True
         self._wake.set()
 
-    async def run(self) -> Ended:
+    async def run(self) -> None:
         """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
 
         If it is cancelled, running jobs are cancelled in their apps and settled: queued again if they are idempotent or
@@ -394,16 +375,16 @@ class Runner:
             self._deadline = time.monotonic() + self._options.deadline
         loop = asyncio.ensure_future(self._run_loop())
         try:
-            return await asyncio.shield(loop)
+            await asyncio.shield(loop)
         except asyncio.CancelledError:
             # Stop starting jobs at once: the ledger may take long to answer.
-            self._stopped = self._stopped or Ended.STOPPED
+            self._stopped = True
             loop.cancel()
             with contextlib.suppress(Exception):
                 await finished(loop)
             raise
 
-    async def _run_loop(self) -> Ended:
+    async def _run_loop(self) -> None:
         """Lease, start and settle jobs until the run has ended for this worker."""
         try:
             while True:
@@ -411,9 +392,9 @@ class Runner:
                 leased = await self._write_and_lease()
                 self._start_jobs()
                 if self._stopped and not self._has_leases:
-                    return self._stopped
+                    return
                 if not leased and not self._has_leases and await self._ledger.is_done():
-                    return Ended.DONE
+                    return
                 await self._wait_for_event()
         finally:
             await self._cancel_jobs()
@@ -455,7 +436,7 @@ class Runner:
             self._report_settled()
 
         if leased:
-            await self._rate.take(leased)
+            self._rate.take(leased)
             self._empty_requests = 0
         elif room:
             self._empty_requests += 1
@@ -479,8 +460,8 @@ class Runner:
     def _return_late_jobs(self) -> None:
         """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
-            self._stopped = self._stopped or Ended.DEADLINE
-        dropped = self._ahead.drop(self._pauses.closed(), stopped=self._stopped is not None)
+            self._stopped = True
+        dropped = self._ahead.drop(self._pauses.closed(), stopped=self._stopped)
         if dropped:
             self._ended += map(_not_begun, dropped)
             self._wake.set()
@@ -602,7 +583,7 @@ class Runner:
 
     async def _cancel_jobs(self) -> None:
         """Cancel running jobs, and write their outcomes."""
-        self._stopped = self._stopped or Ended.STOPPED
+        self._stopped = True
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:
             task.cancel()
