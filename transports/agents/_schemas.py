@@ -162,6 +162,7 @@ def _strict_branch(schema: object, level: int) -> Schema:
 
 
 def _kinds(schema: Mapping[str, object]) -> list[object]:
+    """Return the types of a schema, of which it may have one or several."""
     kind = schema.get("type")
     return kind if isinstance(kind, list) else [kind]
 
@@ -172,12 +173,16 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
     if not isinstance(properties, Mapping) or schema.get("additionalProperties", False) is not False:
         raise _NotStrict
     required = _required(schema)
-    if not {*map(str, required)} <= properties.keys():
+    undeclared = {str(name) for name in required} - properties.keys()
+    if undeclared:
         raise _NotStrict
+
     members: Schema = {}
     for name, member in properties.items():
         strict = _to_strict(member, level + 1)
-        members[name] = strict if name in required else _nullable(strict)
+        if name not in required:
+            strict = _nullable(strict)
+        members[name] = strict
     return {"type": "object", "properties": members, "required": [*members], "additionalProperties": False}
 
 
@@ -218,6 +223,7 @@ def _kind_of_values(schema: Mapping[str, object]) -> str | None:
 
 
 def _allows_null(schema: Mapping[str, object]) -> bool:
+    """Return whether null is a value that a schema takes: by its type, in an alternative, or among its values."""
     if "null" in _kinds(schema):
         return True
     branches = schema.get("anyOf", schema.get("oneOf"))
@@ -228,6 +234,7 @@ def _allows_null(schema: Mapping[str, object]) -> bool:
 
 
 def _count_properties(schema: object) -> int:
+    """Return the number of properties in a schema, at all levels."""
     if isinstance(schema, Mapping):
         properties = _mapping(schema.get("properties"))
         return len(properties) + sum(map(_count_properties, schema.values()))

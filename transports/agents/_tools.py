@@ -409,23 +409,22 @@ async def read_artifact(
     Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that is
     neither text nor PDF nor image. Propagates errors of the store."""
     checked = tool_arguments(READ_TOOL, read_schema(attach), arguments)
-    ref = await store.stat(checked["id"].removeprefix("artifact://"))
+    ref = await store.stat(checked["id"].removeprefix(URI))
+    description = f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)"
+
     if ref.mime_type == "application/pdf":
         return await _read_page(ref, store, checked.get("page", 1), with_picture=checked.get("picture") is True)
     if ref.mime_type.startswith("image/") and is_attached(ref.mime_type, attach):
-        shown = (await read_pictures([ref], store, limits)).shown
-        if shown:
-            about = f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)"
-            return Answer(plain_text(about), (attachment(shown[0]),))
+        pictures = await read_pictures([ref], store, limits)
+        if pictures.shown:
+            return Answer(plain_text(description), (attachment(pictures.shown[0]),))
     if is_textual(ref.mime_type):
         return await _read_text(ref, store, checked.get("offset", 0))
-    raise UsageError(
-        f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes) cannot be read as text; give its id to a "
-        "tool that takes such a file"
-    )
+    raise UsageError(f"{description} cannot be read as text; give its id to a tool that takes such a file")
 
 
 async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, with_picture: bool) -> Answer:
+    """Return the text of a page of a PDF, and its picture if that is asked for."""
     # A width of 0 pixels means no picture.
     width = 800 if with_picture else 0
     page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=width)
@@ -433,7 +432,9 @@ async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, wit
     text = page.text.strip() or "(no text on this page)"
     if len(page.text) >= _MAX_CHARS:
         text += "\n… (the page has more text)"
-    attachments = () if page.picture is None else (attachment(page.picture),)
+    attachments: tuple[Attachment, ...] = ()
+    if page.picture is not None:
+        attachments = (attachment(page.picture),)
     return Answer(plain_text(f"Page {number} of {page.pages} of {ref.filename}:\n{text}"), attachments)
 
 

@@ -320,6 +320,7 @@ def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
 
 
 def _replace_with_link(file: Path, path: Path) -> None:
+    """Make ``path`` a hard link to ``file``, in place of a file that exists there."""
     # os.link() does not replace an existing file, so the link is made under another name and then moved.
     link = temporary_path(path)
     try:

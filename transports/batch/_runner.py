@@ -129,6 +129,7 @@ class Retries:
         return delay
 
     def _retry_delay(self, key: str, retry_after: float | None, attempts: int) -> float | None:
+        """Return the seconds until a job whose outcome allows it is retried; ``None`` if a limit forbids it."""
         refusals = self._refusals.pop(key, 0)
 
         if retry_after is not None:
@@ -148,6 +149,7 @@ class Retries:
         return backoff_delay(retries)
 
     def _remember_refusals(self, key: str, refusals: int) -> None:
+        """Keep the number of refusals of a job until its next attempt has ended."""
         if not refusals:
             return
         self._refusals[key] = refusals

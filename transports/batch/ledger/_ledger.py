@@ -196,17 +196,18 @@ class Ledger:
         """End expired leases and the leases of lost workers. Return the numbers of jobs that are queued again, and of
         ``unknown`` jobs."""
 
-        return await self._transactions.run(self._expire)
+        return await self._transactions.run(self._end_lost_leases)
 
-    def _expire(self, cursor: Cursor) -> tuple[int, int]:
-        others: list[str] = []
+    def _end_lost_leases(self, cursor: Cursor) -> tuple[int, int]:
+        """Do the work of :meth:`expire` in a transaction."""
+        other_workers: list[str] = []
         if self._database.sees_workers:
             cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
-            others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
+            other_workers = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
 
         # The time is selected, so that it is evaluated once and the index can be used.
         queued, unknown = self._end_leases(cursor, f"lease_until < (SELECT {self._database.now})")
-        for worker in self._database.lost_workers(others):
+        for worker in self._database.lost_workers(other_workers):
             queued_of_worker, unknown_of_worker = self._end_leases(cursor, "worker = ?", worker)
             queued += queued_of_worker
             unknown += unknown_of_worker

@@ -21,23 +21,31 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         return _run_command(sys.argv[1:], final=True)
     finally:
-        gc.freeze()  # a fifth of a short command: at exit Python would look for cycles in all modules once more
+        # At exit Python would look for cycles in all modules once more, for a fifth of a short command's time.
+        gc.freeze()
 
 
 def _run_command(args: list[str], *, final: bool) -> int:
+    """Run one command and return its exit status, also after a signal. ``final`` means that the process ends then."""
     try:
         with handle_signals(final=final):
-            with on_signal(lambda: None) as signalled:  # deferred: an exception in an import would leave half a module
+            # A signal waits for the import: an exception there would leave half a module.
+            with on_signal(lambda: None) as signalled:
                 from ._commands import run
-            if stop := signalled():
+            stop = signalled()
+            if stop is not None:
                 raise stop
             return run(args)
     except Stopped as stop:
         if not is_expected():
-            from ...errors import CapabilityError
-            from ._output import report_error
-
-            error = CapabilityError(str(stop), code="CANCELLED", retryable=True)
-            error.cancelled = True
-            report_error(error, as_json="--json" in args)
+            _report_stop(stop, as_json="--json" in args)
         return stop.status
+
+
+def _report_stop(stop: Stopped, *, as_json: bool) -> None:
+    from ...errors import CapabilityError
+    from ._output import report_error
+
+    error = CapabilityError(str(stop), code="CANCELLED", retryable=True)
+    error.cancelled = True
+    report_error(error, as_json=as_json)

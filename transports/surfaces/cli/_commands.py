@@ -50,10 +50,11 @@ COMMANDS = {
 def load_command(name: str) -> Any:  # a command of the click that Typer vendors
     """Import one of :data:`COMMANDS` and return it: a command, or a group of commands."""
     module, _, attribute = COMMANDS[name].place.partition(":")
-    group = getattr(import_module(f".{module}", __package__), attribute)
-    if not isinstance(group, typer.Typer):
-        command, group = group, typer.Typer(add_completion=False, rich_markup_mode=None)
-        group.command(name)(command)
+    imported = getattr(import_module(f".{module}", __package__), attribute)
+    group = imported
+    if not isinstance(imported, typer.Typer):
+        group = typer.Typer(add_completion=False, rich_markup_mode=None)
+        group.command(name)(imported)
     loaded = typer.main.get_command(group)
     add_options(loaded)
     return loaded
@@ -66,7 +67,8 @@ class _LazyGroup(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
             return load_command(cmd_name)
-        self.commands = {name: load_command(name) for name in COMMANDS}  # the error suggests similar names
+        # The error for the unknown name suggests similar ones of these.
+        self.commands = {name: load_command(name) for name in COMMANDS}
         return None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -94,7 +96,6 @@ def _print_version(value: bool) -> None:
 
 def _browser_version() -> str:
     """Return the path and the version of the browser that would be started, as one line."""
-
     from ...playwright._find import HOW_TO_INSTALL, find_browser
 
     try:
@@ -104,11 +105,14 @@ def _browser_version() -> str:
     if choice is None:
         return f"browser: none; {HOW_TO_INSTALL}"
     version = ""
-    if sys.platform != "win32":  # on Windows, --version opens a window instead of printing
+    # On Windows, --version opens a window instead of printing.
+    if sys.platform != "win32":
         with suppress(OSError, subprocess.SubprocessError):
             command = [choice.path, "--version"]
             version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    return f"browser: {version} ({choice.path})" if version else f"browser: {choice.path}"
+    if version:
+        return f"browser: {version} ({choice.path})"
+    return f"browser: {choice.path}"
 
 
 @app.callback()
@@ -147,14 +151,17 @@ def run(args: Sequence[str]) -> int:
 
 
 def _run_command(args: Sequence[str]) -> int:
+    """Parse the arguments, run the command or complete a line in a shell, and return the exit status."""
     try:
         command: Any = typer.main.get_command(app)
         add_options(command)
-        instruction = os.environ.get("_ABP_COMPLETE")  # set by the shells' completion scripts, and more variables
+        # The completion scripts of the shells set this variable, and others that Typer reads.
+        instruction = os.environ.get("_ABP_COMPLETE")
         if instruction:
             from typer.completion import shell_complete
 
             return shell_complete(command, {}, "abp", "_ABP_COMPLETE", instruction)
+
         _require_utf8(args)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
@@ -162,6 +169,7 @@ def _run_command(args: Sequence[str]) -> int:
             require_output()
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
-        return end.exit_code if args else 2  # without arguments the help is printed, which is bad usage
+        # Without arguments the help is printed, which is bad usage.
+        return end.exit_code if args else 2
     except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a message
         return report_error(error, as_json="--json" in args)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -84,14 +84,16 @@ async def proxy(
         upstream = None
         if http is None:
             upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
-        from ...artifacts._opening import sweeping  # late: all of this is imported while the server starts
+        # All of this is imported while the server starts.
+        from ...artifacts._opening import sweeping
         from ...routing._policy import ABP, named_preset
         from ..mcp.proxy._exchange import Shared
         from ..mcp.proxy._rewriting import ProxyOptions
         from ..mcp.proxy._running import run_stdio
         from ..mcp.proxy._stats import Stats, log_file
 
-        options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews)
+        policy = named_preset(preset) if preset else ABP
+        options = ProxyOptions(max_inline, policy, json_previews)
         counted = Stats(str(server), log_file())
         store = open_limited_store(output, ttl, limits, config=None)
         await stack.enter_async_context(store)
@@ -112,23 +114,28 @@ async def proxy(
                 _print_stats(counted.as_dict(), {counted.server: counted.tools}, as_json=as_json, out=print_line)
 
 
+@contextmanager
+def _needing_mcp_sdk(option: str) -> Iterator[None]:
+    """Raise :class:`~transports.errors.UsageError`, which names ``option``, if a block cannot import the MCP SDK."""
+    try:
+        with needing("the MCP SDK", "mcp"):
+            yield
+    except ImportError as error:
+        raise UsageError(f"`abp proxy {option}`: {error}") from error
+
+
 async def _open_server(server: Server) -> Upstream:
     from ..mcp.proxy._upstream import open_upstream
 
-    try:
-        with needing("the MCP SDK", "mcp"):
-            return await open_upstream(server)
-    except ImportError as error:
-        raise UsageError(f"`abp proxy --url`: {error}") from error
+    with _needing_mcp_sdk("--url"):
+        return await open_upstream(server)
 
 
 def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
     """Return the address to listen on, and the users by their tokens. A new token is printed."""
-    try:
-        with needing("the MCP SDK", "mcp"):
-            from ..mcp._access import parse_tokens
-    except ImportError as error:
-        raise UsageError(f"`abp proxy --http`: {error}") from error
+    with _needing_mcp_sdk("--http"):
+        from ..mcp._access import parse_tokens
+
     address = parse_address(http, "--http", None)
     tokens = token or os.environ.get("ABP_MCP_TOKEN")
     if not tokens:
@@ -152,10 +159,13 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
         return parse_server(f"mcp+{url}", headers_of(None, header or ()))
     if header:
         raise UsageError("--header is for --url; give a server that is started environment variables")
-    return server_of(command) if command else None
+    if not command:
+        return None
+    return server_of(command)
 
 
 def _print_all_stats(*, as_json: bool) -> int:
+    """Print the statistics of all runs of the proxy, and return the exit status."""
     from ..mcp.proxy._stats import log_file, read_log
 
     log = log_file()
@@ -168,8 +178,11 @@ def _print_all_stats(*, as_json: bool) -> int:
 def _print_stats(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
+    """Print statistics by server and tool with ``out``: as a table, or their JSON ``document``."""
     from ..mcp.proxy._stats import table
 
-    lines = [encode_json(document).decode()] if as_json else table(servers)
-    for line in lines:
+    if as_json:
+        out(encode_json(document).decode())
+        return
+    for line in table(servers):
         out(line)

@@ -128,7 +128,10 @@ class Questions:
         required: Any = question.schema["required"]
         content: dict[str, object] = {}
         for name, schema in properties.items():
-            label = str(schema.get("title") or name) if question.whole else _LABELS[question.field]
+            if question.whole:
+                label = str(schema.get("title") or name)
+            else:
+                label = _LABELS[question.field]
             field = _Field(label, dict(schema), needed=name in required)
             value = await self._read_value(field)
             if value is not None:
@@ -159,11 +162,13 @@ class Questions:
             return _file_answer(path, data)
 
     async def _read_line(self, prompt: str, *, secret: bool = False, paths: bool = False) -> str:
+        """Return a typed line; with ``paths``, paths of files are completed. Raises :class:`_Declined`."""
         from prompt_toolkit.completion import PathCompleter
 
         from ._terminal import LineReader
 
-        reader = LineReader(PathCompleter(expanduser=True) if paths else None, secret=secret)
+        completer = PathCompleter(expanduser=True) if paths else None
+        reader = LineReader(completer, secret=secret)
         try:
             return await reader.read(f"{plain_text(prompt)}: ")
         except (reader.Interrupted, EOFError):
@@ -255,6 +260,7 @@ class _Field:
         return text
 
     def _find_choice(self, text: str) -> str:
+        """Return the choice with this value, title or number. Raises :class:`~transports.errors.UsageError`."""
         for value, title in self._choices:
             if text in (value, title):
                 return value
@@ -299,9 +305,17 @@ def _prompt_text(params: Mapping[str, object]) -> str:
     """Return the text of the task and the messages for a model."""
     texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        if isinstance(message, Mapping):
-            content = message.get("content", message.get("text"))
-            texts.append(content.get("text") if isinstance(content, Mapping) else content)
+    if isinstance(messages, list):
+        texts += map(_message_text, messages)
     texts.append(question_text(params))
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _message_text(message: object) -> object:
+    """Return the text of a message for a model; ``None`` if it has none."""
+    if not isinstance(message, Mapping):
+        return None
+    content = message.get("content", message.get("text"))
+    if isinstance(content, Mapping):
+        return content.get("text")
+    return content

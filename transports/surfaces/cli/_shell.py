@@ -43,8 +43,9 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
     connection = options.connection()
 
     def work() -> Coroutine[object, object, int]:
-        piped = None if at_terminal() or sys.stdin is None else sys.stdin.read().splitlines()
-        return answer(piped)
+        if at_terminal() or sys.stdin is None:
+            return answer(None)
+        return answer(sys.stdin.read().splitlines())
 
     async def answer(piped: list[str] | None) -> int:
         bar = ProgressBar("")
@@ -111,6 +112,7 @@ class _Shell:
             self._call.cancel()
 
     async def _run_line(self, line: str) -> None:
+        """Run a command of the shell, or call a capability."""
         name, _, rest = line.strip().partition(" ")
         if name == "help" and name not in self._app.capabilities:
             self._print_help(rest.strip())
@@ -127,6 +129,7 @@ class _Shell:
             print_capability(find_capability(self._app.info.name, name, self._app.capabilities))
 
     async def _run_call(self, name: str, params: Params) -> None:
+        """Call a capability and print its result, or that it was cancelled."""
         self._bar.set_label(name)
         with self._bar:
             values = params_for(params, self._app, name)

@@ -45,7 +45,7 @@ class LineReader:
         self, completer: Completer | None = None, history: History | None = None, *, secret: bool = False
     ) -> None:
         self._secret = secret
-        # not passed to PromptSession: with an explicit output it does not detect a dumb terminal
+        # They are not passed to PromptSession, which does not detect a dumb terminal with an explicit output.
         with create_app_session(input=create_input(sys.stdin), output=self._make_output()):
             self._session: PromptSession[str] = PromptSession(
                 completer=completer,
@@ -137,7 +137,8 @@ class LineCompleter(Completer):
         name, space, rest = text.partition(" ")
         capabilities = self._capabilities()
         descriptions = {name: capability.description for name, capability in capabilities.items()}
-        if not space:
+        is_first_word = not space
+        if is_first_word:
             yield from self._complete_name(name, {**self._commands, **descriptions})
         elif name == "help":
             yield from self._complete_name(rest, descriptions)
@@ -176,10 +177,16 @@ def _complete_key(word: str, schema: Mapping[str, Any], typed_keys: Collection[s
 
 
 def _complete_value(typed: str, schema: Mapping[str, Any]) -> Iterator[Completion]:
-    values = [True, False] if schema.get("type") == "boolean" else schema.get("enum")
-    for value in values if isinstance(values, list) else ():
-        is_word = isinstance(value, str) and " " not in value
-        text = value if is_word else json.dumps(value)
+    """Complete one of the values that a schema allows. A text with spaces is quoted as JSON."""
+    values = schema.get("enum")
+    if schema.get("type") == "boolean":
+        values = [True, False]
+    if not isinstance(values, list):
+        return
+    for value in values:
+        text = json.dumps(value)
+        if isinstance(value, str) and " " not in value:
+            text = value
         if text.startswith(typed):
             yield Completion(text, -len(typed))
 

@@ -119,12 +119,9 @@ class Access:
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self._identify_visitor(request)
             if visitor is None:
-                raise RequestRefused(
-                    401,
-                    "PERMISSION_REQUIRED",
-                    "a token is needed: `Authorization: Bearer TOKEN`",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
+                message = "a token is needed: `Authorization: Bearer TOKEN`"
+                headers = {"WWW-Authenticate": "Bearer"}
+                raise RequestRefused(401, "PERMISSION_REQUIRED", message, headers=headers)
             with self._count_request(visitor):
                 return await handler(request, visitor)
 

@@ -166,6 +166,7 @@ class ArtifactRoutes:
         return [ref for ref in listed if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Delete an artifact. Files of batch runs are read-only."""
         stored = await self._find_artifact(request, visitor)
         if stored.run_id is not None:
             raise RequestRefused(

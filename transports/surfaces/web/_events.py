@@ -69,6 +69,7 @@ class _Client:
         self._timer = asyncio.get_running_loop().call_later(self._stall_timeout, self._drop_if_stalled)
 
     def _drop_if_stalled(self) -> None:
+        """End the connection if the client has taken nothing since the last check; otherwise schedule the next one."""
         unsent = self._transport.get_write_buffer_size()
         is_same_write = self._writes == self._writes_at_last_check
         has_taken_nothing = unsent == self._unsent_at_last_check
@@ -185,6 +186,7 @@ class EventStream:
                 last_seen_id = entry.id
 
     def _encode_entry(self, entry: Entry) -> bytes:
+        """Return an entry of the log as an event, from the cache if possible."""
         text = self._texts.get(entry.id)
         if text is None:
             text = _encode_event(entry.id, entry.kind, _subject_document(entry.subject))

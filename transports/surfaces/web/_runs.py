@@ -165,6 +165,7 @@ class ServedRuns:
         await run.view.aclose()
 
     async def _watch_runs(self) -> None:
+        """Check the open runs once a second, until cancelled."""
         while True:
             await asyncio.sleep(self._limits.run_interval)
             for run_id, run in tuple(self._open.items()):
@@ -324,6 +325,7 @@ def _states(overview: Overview) -> dict[str, object]:
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
+    """Return the statistics of a run as JSON."""
     codes = [
         {"code": code, "name": plain_line(code) or "no code", "jobs": count} for code, count in overview.codes.items()
     ]
