@@ -110,11 +110,8 @@ def human_size(size: int) -> str:
 
 def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
     """Return the content of a field, or ``None`` if it does not fit the rule."""
-    file_format = siblings.get("format")
-    if rule.formats and isinstance(file_format, str) and file_format:
-        is_accepted = file_format.lower() in map(str.lower, rule.formats)
-        if not is_accepted:
-            return None
+    if not _fits_formats(siblings.get("format"), rule.formats):
+        return None
 
     # Text that begins with "<" is XML or HTML.
     declared_encoding = siblings.get("encoding")
@@ -125,9 +122,7 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
     if encoding == "utf-8":
         encoded = Encoded(text, "utf-8")
     elif encoding == "base64":
-        head = _DATA_URL.match(text)
-        bare = text[head.end() :] if head else text
-        bare = bare.replace("\r", "").replace("\n", "")
+        bare = _bare_base64(text)
         if len(bare) < _MAX_WORD_CHARS and rule.declared_type is not None and sniff_base64(bare) is None:
             return None
         encoded = Encoded(bare, "base64")
@@ -137,6 +132,21 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
 
     filename = _fill(rule.filename, siblings, {}) if rule.filename else None
     return BinaryData(encoded, rule.declared_type, None, filename)
+
+
+def _fits_formats(file_format: object, formats: Sequence[str]) -> bool:
+    """Return whether a field ``format`` has one of the ``formats`` of a rule, or one of the two is missing."""
+    if not formats or not isinstance(file_format, str) or not file_format:
+        return True
+    return file_format.lower() in map(str.lower, formats)
+
+
+def _bare_base64(text: str) -> str:
+    """Return base64 without the head of a data URL and without line breaks."""
+    head = _DATA_URL.match(text)
+    if head is not None:
+        text = text[head.end() :]
+    return text.replace("\r", "").replace("\n", "")
 
 
 def _fill(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
