@@ -111,9 +111,16 @@ async def test_headers_for_the_server_of_a_browser_have_its_secrets(folder: Path
 
 async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "abp.toml").write_text(described("127.0.0.1:9"))
-    with pytest.raises(UsageError, match=r"found, not named, and may come from someone else.*abp mcp --trust"):
+    advice = (
+        "you have not trusted the file yet; if it is yours, run `abp mcp --trust` in its folder, or set ABP_CONFIG="
+    )
+    with pytest.raises(
+        UsageError, match=f"^this folder's abp.toml has an app crm, but {advice}abp.toml for one command"
+    ):
         connect("crm", store="memory:")
-    with pytest.raises(UsageError, match=r"unknown app 'crn'; .*abp\.toml describes crm, but was found, not named"):
+    with pytest.raises(
+        UsageError, match=r"unknown app 'crn'; this folder's abp\.toml has an app crm, but you have not "
+    ):
         connect("crn", store="memory:")
     connect("ws://127.0.0.1:9/abp", store="memory:")
     assert "ignored secrets.CRM" in caplog.text

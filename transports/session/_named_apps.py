@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..playwright._extension import extension_folder
 from ..protocol._plain_text import redact_url
 from ._secrets import Secrets
-from ._settings import ConfigFile, found_file_advice, read_config
+from ._settings import ConfigFile, read_config, untrusted_file_advice
 from ._targets import takes_browser
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _reject_untrusted_app(file: ConfigFile, target: str) -> None:
     if not similar:
         return
 
-    message = f"{file.path} describes {similar[0]}, but {found_file_advice(file.path)}"
+    message = f"this folder's {file.path} has an app {similar[0]}, but {untrusted_file_advice(file.path)}"
     if target not in names:
         message = f"unknown app {target!r}; {message}"
     raise UsageError(message, code="PERMISSION_DENIED")

@@ -192,17 +192,17 @@ def is_trusted(file: Path, content: bytes) -> bool:
         return False
 
 
-def found_file_advice(file: Path | None) -> str:
-    """Return why a file of the working folder is not used, and what to do, as the rest of a sentence."""
+def untrusted_file_advice(file: Path | None) -> str:
+    """Return why a file of the working folder is not used, and what to do."""
     file = file or Path(_FILE)
     path = f"{file.resolve()}\n"
     with suppress(OSError):
         for record in _trust_record(file, b"").parent.iterdir():
             if record.read_text(encoding="utf-8") == path:
-                return "has changed since it was trusted; look at it, then run `abp mcp --trust` in its folder again"
+                return "it has changed since you trusted it; look at it, then run `abp mcp --trust` in its folder again"
     return (
-        "was found, not named, and may come from someone else; if you trust it, run `abp mcp --trust` in its folder, "
-        f"or name it: ABP_CONFIG={file}, or --config {file}"
+        "you have not trusted the file yet; if it is yours, run `abp mcp --trust` in its folder, or set "
+        f"ABP_CONFIG={file} for one command"
     )
 
 
@@ -253,7 +253,7 @@ class ConfigFile:
         """Log that these keys are ignored, and how to trust the file."""
         if keys:
             ignored = ", ".join(sorted(keys))
-            logger.warning("%s: ignored %s: this file %s", self.path, ignored, found_file_advice(self.path))
+            logger.warning("%s: ignored %s: %s", self.path, ignored, untrusted_file_advice(self.path))
 
 
 def read_config(named: Path | None = None) -> ConfigFile:

@@ -28,7 +28,7 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
         f'[secrets.CANARY]\nenv = "CANARY"\norigins = ["{origin}"]\n'
     )
     ran = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=${SECRET:CANARY}")
-    assert ran.status == 2 and "abp mcp --trust" in ran.err
+    assert ran.status == 2 and "abp mcp --trust" in ran.err and "--config" not in ran.err
     trusted = abp("mcp", "--trust")
     assert trusted.status == 0 and 'secrets.CANARY.env = "CANARY"' in trusted.out and "apps.bench" in trusted.out
     try:
@@ -42,7 +42,7 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
     with Path("abp.toml").open("a") as file:
         file.write("# one line more\n")
     changed = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=x")
-    assert changed.status == 2 and "abp.toml describes bench, but has changed since it was trusted" in changed.err
+    assert changed.status == 2 and "has an app bench, but it has changed since you trusted it" in changed.err
     assert abp("mcp", "--trust").status == 0
     for args, said in (
         (("login", "bench"), "bench is not a page"),

@@ -155,7 +155,7 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
     (said,) = caplog.messages
     ignored = "mcp.apps, mcp.export_roots, mcp.jwt_algorithms, mcp.jwt_audience, mcp.jwt_issuer, mcp.jwt_jwks_url"
     assert said.startswith(f"abp.toml: ignored {ignored}, mcp.max_sessions, mcp.roots, mcp.token: ")
-    assert "`abp mcp --trust`" in said and "--config abp.toml" in said
+    assert "`abp mcp --trust`" in said and "ABP_CONFIG=abp.toml" in said
     assert _is_granted(Options.load(config=Path("abp.toml")))  # named
     with monkeypatch.context() as named:
         named.setenv("ABP_CONFIG", "abp.toml")
