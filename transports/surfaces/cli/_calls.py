@@ -48,7 +48,7 @@ from ._output import (
     print_text,
     print_warnings,
     run_async,
-    with_quoted_parameter,
+    with_parameter_advice,
 )
 from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
 
@@ -219,7 +219,7 @@ async def call_each(
         except ABPError as error:
             failed += 1
             with bar.pause():
-                print_error(with_quoted_parameter(error), f"line {number}: ")
+                print_error(with_parameter_advice(error), f"line {number}: ")
             results.append({"line": number, **error_document(error)})
             if error.session_survives:
                 continue

@@ -43,7 +43,7 @@ from ._output import (
     print_text,
     print_warnings,
     run_async,
-    with_quoted_parameter,
+    with_parameter_advice,
 )
 from ._params import ParamOptions, Params, json_line, require_folder
 
@@ -219,7 +219,7 @@ async def _call_in_order(
             result = await view.call(name, params_for(params, view, name), timeout=timeout)
             outcomes.append(_ToolOutcome(name, result))
         except ABPError as error:
-            outcomes.append(_ToolOutcome(name, with_quoted_parameter(error)))
+            outcomes.append(_ToolOutcome(name, with_parameter_advice(error)))
             if not error.session_survives:
                 break
     return outcomes

@@ -71,18 +71,50 @@ OPTIONS = {
 _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
 
 
-def with_quoted_parameter(error: E) -> E:
-    """Add to the message of an error how to quote a text parameter that was decoded as JSON. Return the same error."""
+#: Fault of a parameter whose value was taken as text, since it is not valid JSON.
+_READ_AS_TEXT = re.compile(
+    r"^params\.([a-z_][\w-]*(?:\.[a-z_][\w-]*)*): \"(.*)\" is not of type \"(integer|number|boolean|array|object)\"$",
+    re.IGNORECASE,
+)
+#: By type: what to write, and an example.
+_FORMS = {
+    "integer": ("a whole number", "640"),
+    "number": ("a number", "0.5"),
+    "boolean": ("true or false", "true"),
+    "array": ("a list", '[{"a": 1}]'),
+    "object": ("an object", '{"a": 1}'),
+}
+
+
+def with_parameter_advice(error: E) -> E:
+    """Add to the message of an error how to write a parameter that was decoded as JSON and should be text, or the
+    reverse. Return the same error."""
     faults = error.details.get("faults")
-    if not isinstance(error, UsageError) or not isinstance(faults, list):
+    if not isinstance(error, UsageError) or not isinstance(faults, list) or " is a file: give " in error.message:
         return error
     for fault in faults:
-        match = _READ_AS_JSON.match(str(fault))
-        if match is not None:
-            key, value = match[1], match[2]
-            error.message += f"; as text: -p '{key}=\"{value}\"'"
+        advice = _parameter_advice(str(fault))
+        if advice is not None:
+            error.message += f"; {advice}"
             break
     return error
+
+
+def _parameter_advice(fault: str) -> str | None:
+    as_json = _READ_AS_JSON.match(fault)
+    if as_json is not None:
+        key, value = as_json.groups()
+        return f"as text: -p '{key}=\"{value}\"'"
+
+    as_text = _READ_AS_TEXT.match(fault)
+    if as_text is None:
+        return None
+    key, text, kind = as_text.groups()
+    form, example = _FORMS[kind]
+    advice = f"write {form}, such as -p {shlex.quote(f'{key}={example}')}"
+    if text.startswith(("[", "{")):
+        advice = f"this is not valid JSON: {advice}"
+    return advice
 
 
 _LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
@@ -386,9 +418,9 @@ def _as_abp_error(error: Exception) -> ABPError:
     """Return any error of a command as one with a code and a remedy."""
     # Errors of the argument parser have this method; their class is private to Typer.
     if hasattr(error, "format_message"):
-        return with_quoted_parameter(UsageError(_usage_message(error)))
+        return with_parameter_advice(UsageError(_usage_message(error)))
     if isinstance(error, ABPError):
-        return with_quoted_parameter(error)
+        return with_parameter_advice(error)
     if isinstance(error, OSError):
         file = f"{error.filename}: " if error.filename else ""
         return ABPError(f"the system refused: {file}{error.strerror or error}")
