@@ -56,7 +56,8 @@ _EXPECTED: Mapping[str, str] = {
 
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Decorate a public function that returns an awaitable: its arguments are checked (:func:`checked`), an
-    :class:`ABPError` gets the :func:`shortened` traceback, a cancellation none unless code of the caller is in it.
+    :class:`ABPError` gets the :func:`shortened` traceback, and a cancellation gets none, unless code of the caller is
+    in it.
 
     The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
     ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
@@ -73,7 +74,8 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
             if logger.isEnabledFor(logging.DEBUG):
                 logger.debug("%s", error.message, exc_info=error)
             raise shortened(error)  # noqa: B904 - it is the same error
-        except asyncio.CancelledError as stop:  # Ctrl-C, or a timeout of the caller: no fault, so only where it waited
+        except asyncio.CancelledError as stop:
+            # Ctrl-C or a timeout of the caller is no fault: the traceback shows only where the caller waited.
             if callers_traceback(stop.__traceback__) is not None:
                 raise
             raise stop.with_traceback(None)  # noqa: B904 - it is the same exception
@@ -125,23 +127,27 @@ def shortened(error: E) -> E:
 
 def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
     """Return the frames of a traceback that are in code of the caller: neither in this package nor in a library."""
-    frames = []
+    callers_frames = []
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
-            frames.append(traceback)
+        filename = traceback.tb_frame.f_code.co_filename
+        if not filename.startswith((*_LIBRARIES, "<frozen")):
+            callers_frames.append(traceback)
         traceback = traceback.tb_next
+
     callers = None
-    for frame in reversed(frames):
+    for frame in reversed(callers_frames):
         callers = TracebackType(callers, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return callers
 
 
 def _check_arguments(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    """Raise :class:`UsageError` for an argument of another type than its annotation, and for an unknown option of a
+    function with ``params``: it is probably a parameter of the app."""
     parameters = _parameters(function)
     for name, value in chain(zip(parameters, args, strict=False), kwargs.items()):
         parameter = parameters.get(name)
         if parameter is not None:
-            if type(value) not in parameter.fitting:
+            if type(value) not in parameter.accepted_types:
                 parameter.check(value)
         elif name not in parameters and "params" in parameters:
             raise UsageError(_unknown_option(name, parameters))
@@ -159,29 +165,33 @@ def _unknown_option(name: str, options: Mapping[str, object]) -> str:
 class _Parameter:
     """Parameter of a public function, written as ``name=`` if it is an ``option``.
 
-    ``hint`` is its annotation, or the text of that; ``names`` are those of its module."""
+    ``hint`` is its annotation, perhaps as text with the ``names`` of its module."""
 
     def __init__(self, name: str, hint: object, names: Mapping[str, object], *, option: bool) -> None:
         self._name = name
         self._is_option = option
         self._hint = hint
         self._names = names
-        #: Types whose values all fit, as far as is known.
-        self.fitting: set[type] = set()
+        #: Types whose values are all accepted, as far as is known.
+        self.accepted_types: set[type] = set()
 
     def check(self, value: object) -> None:
-        """Raise :class:`UsageError` if ``value`` does not fit."""
+        """Raise :class:`UsageError` if ``value`` has none of the accepted types."""
+        # The other types are not looked at here, because their modules may be slow to import.
         if value is None and isinstance(self._hint, str) and self._hint.endswith("| None"):
-            self.fitting.add(NoneType)
-            return  # without a look at the other types, whose modules may be slow to import
-        for kind, items in self._kinds:
-            if not isinstance(value, kind) or (kind in _LISTS and isinstance(value, str | bytes)):
+            self.accepted_types.add(NoneType)
+            return
+
+        for kind, item_kinds in self._kinds:
+            is_text_for_list = kind in _LISTS and isinstance(value, str | bytes)
+            if not isinstance(value, kind) or is_text_for_list:
                 continue
-            if not items:
-                self.fitting.add(type(value))
+            if not item_kinds:
+                self.accepted_types.add(type(value))
                 return
-            if all(map(isinstance, _items(value), cycle(items))):
+            if all(map(isinstance, _items(value), cycle(item_kinds))):
                 return
+
         label = self._name
         if self._is_option:
             label = spelled(f"{self._name}=")
@@ -190,8 +200,9 @@ class _Parameter:
     def _expected(self) -> str:
         if self._name in _EXPECTED:
             return _EXPECTED[self._name]
-        words = dict.fromkeys(_type_name(kind, items) for kind, items in self._kinds if kind is not NoneType)
-        return " or ".join(words)
+        names = [_type_name(kind, item_kinds) for kind, item_kinds in self._kinds if kind is not NoneType]
+        without_repetition = dict.fromkeys(names)
+        return " or ".join(without_repetition)
 
     @functools.cached_property
     def _kinds(self) -> list[tuple[type, tuple[type, ...]]]:
@@ -245,18 +256,20 @@ def _runtime_kinds(part: object) -> list[tuple[type, tuple[type, ...]]]:
         return [(Mapping, ())]
     if not isinstance(kind, type) or kind is Any or not _is_checkable(kind):
         return [(object, ())]
-    items = tuple(item for item in arguments if isinstance(item, type))
-    # not of an Iterable: a generator would be used up
-    has_items = kind in (Mapping, Sequence, Collection) and len(items) == len(arguments) and object not in items
-    if not has_items:
-        items = ()
-    return [(kind, items)]
+
+    item_kinds = tuple(item for item in arguments if isinstance(item, type))
+    are_checkable = len(item_kinds) == len(arguments) and object not in item_kinds
+    # Items of an Iterable are not checked: a generator would be used up.
+    if kind not in (Mapping, Sequence, Collection) or not are_checkable:
+        item_kinds = ()
+    return [(kind, item_kinds)]
 
 
 def _is_checkable(kind: type) -> bool:
+    """Return whether :func:`isinstance` takes a type, as it does not with most protocols."""
     try:
         isinstance(None, kind)
-    except TypeError:  # most protocols
+    except TypeError:
         return False
     return True
 
@@ -269,11 +282,11 @@ def _items(value: object) -> Iterator[object]:
     return iter(value)
 
 
-def _type_name(kind: type, items: tuple[type, ...] = ()) -> str:
-    if kind is Mapping and items:
-        return f"a mapping of {' to '.join(map(_type_name, items))}"
-    if items:
-        return f"a list of {' to '.join(map(_type_name, items))}"
+def _type_name(kind: type, item_kinds: tuple[type, ...] = ()) -> str:
+    """Return what a message calls a type, such as "a list of text"."""
+    if item_kinds:
+        container = "a mapping" if kind is Mapping else "a list"
+        return f"{container} of {' to '.join(map(_type_name, item_kinds))}"
     if kind in _TYPE_NAMES:
         return _TYPE_NAMES[kind]
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -297,12 +310,20 @@ def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | No
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.annotation is parameter.empty:
             parameters[name] = None
-        elif parameter.kind is not parameter.VAR_KEYWORD:
-            optional = parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
-            parameters[name] = _Parameter(name, parameter.annotation, names, option=optional and name != "params")
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            parameters |= _unpacked_options(parameter.annotation, names)
         else:
-            (options,) = get_args(eval(parameter.annotation, {}, _Names(names)))  # of Unpack[…]
-            for option, hint in options.__annotations__.items():
-                of_options = vars(sys.modules[hint.__forward_module__])
-                parameters[option] = _Parameter(option, hint.__forward_arg__, of_options, option=True)
+            is_optional = parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
+            is_option = is_optional and name != "params"
+            parameters[name] = _Parameter(name, parameter.annotation, names, option=is_option)
     return parameters
+
+
+def _unpacked_options(annotation: str, names: Mapping[str, object]) -> dict[str, _Parameter]:
+    """Return the options in ``**options: Unpack[…]``, where the dots are a ``TypedDict``."""
+    (typed_dict,) = get_args(eval(annotation, {}, _Names(names)))
+    options = {}
+    for name, hint in typed_dict.__annotations__.items():
+        names_of_its_module = vars(sys.modules[hint.__forward_module__])
+        options[name] = _Parameter(name, hint.__forward_arg__, names_of_its_module, option=True)
+    return options

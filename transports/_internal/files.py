@@ -18,7 +18,8 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
     block, and a device may have no end."""
     try:
         fd = os.open(path, os.O_RDONLY | _FLAGS)
-    except ValueError as error:  # NUL, half of a surrogate pair
+    except ValueError as error:
+        # The name has NUL or half of a surrogate pair.
         raise OSError(errno.EINVAL, str(error)) from None
     return regular_file(fd, os.fspath(path))
 
@@ -29,15 +30,18 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     Raises :class:`OSError` as :func:`open_regular`, and for more than ``most`` bytes."""
     pieces: list[bytes] = []
     with open_regular(path) as file:
-        # not the last word: a file may grow, and some file systems say 0
+        # The size is only a hint: a file may grow, and some file systems report 0.
         size = os.fstat(file.fileno()).st_size
-        left = most if size <= most else -1
-        while left >= 0 and (piece := file.read(min(left, max(size, 1 << 20)) + 1)):
+        piece_size = max(size, 1 << 20)
+        remaining = most if size <= most else -1
+        while remaining >= 0:
+            # One byte more than allowed shows that the file is too large.
+            piece = file.read(min(remaining, piece_size) + 1)
+            if not piece:
+                return b"".join(pieces)
             pieces.append(piece)
-            left -= len(piece)
-    if left < 0:
-        raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
-    return b"".join(pieces)
+            remaining -= len(piece)
+    raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
 
 
 def regular_file(fd: int, name: str) -> FileIO:

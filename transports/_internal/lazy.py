@@ -14,20 +14,21 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], object], Calla
     The stub beside ``file`` lists the names: each ``from .module import Name as Name``, which type checkers read too.
     """
     spec = sys.modules[package].__spec__
-    stub = spec.loader.get_data(f"{file.rpartition('.')[0]}.pyi")  # type: ignore[union-attr]  # from a zip, too
-    modules = {
-        alias.name: f"{'.' * node.level}{node.module}"
-        for node in ast.parse(stub).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    # The loader also reads a stub in a zip file.
+    stub = spec.loader.get_data(f"{file.rpartition('.')[0]}.pyi")  # type: ignore[union-attr]
+    modules: dict[str, str] = {}
+    for statement in ast.parse(stub).body:
+        if isinstance(statement, ast.ImportFrom):
+            module = f"{'.' * statement.level}{statement.module}"
+            modules.update((alias.name, module) for alias in statement.names)
     names = sorted(modules)
 
     def load(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value: object = getattr(import_module(modules[name], package), name)
-        setattr(sys.modules[package], name, value)  # the next use of the name does not come here
+        # The next use of the name finds it in the package.
+        setattr(sys.modules[package], name, value)
         return value
 
     return load, names.copy, names

@@ -46,11 +46,12 @@ def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
     points = [point for point in _group(group) if point.name == name]
     if not points:
         return None
-    (point, *others) = points
+    point, *others = points
     label = f"the {kind} {name!r} of {_distribution_of(point)}"
     if any(other.value != point.value for other in others):
-        also = ", ".join(_distribution_of(other) for other in others)
-        raise UsageError(f"{label} is offered by {also}, too; uninstall all but one")
+        other_distributions = ", ".join(_distribution_of(other) for other in others)
+        raise UsageError(f"{label} is offered by {other_distributions}, too; uninstall all but one")
+
     with blame_plugin(label):
         return LoadedPlugin(point.load(), label)
 

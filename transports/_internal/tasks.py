@@ -25,11 +25,11 @@ _GRACE = 1.0
 
 
 def begin(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
-    """Run ``work`` as a task that nobody awaits, and return the task. The caller holds it while it runs.
+    """Run ``work`` as a task that is not awaited, and return the task. The caller holds it while it runs.
 
-    An exception is logged at once; asyncio would do so only when the task is collected. Work that owes an answer to
-    somebody delivers its expected errors itself; ``on_error`` delivers all others. It also gets a cancellation from
-    inside the work, of a future say, but not one of the task itself."""
+    An exception is logged at once; asyncio would do so only when the task is collected. Work that owes an answer
+    delivers its expected errors itself; ``on_error`` delivers all others. It also gets a cancellation from inside the
+    work, such as that of a future, but not one of the task itself."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(partial(_report_error, getattr(work, "__qualname__", repr(work)), on_error))
     return task
@@ -48,15 +48,18 @@ def spawn(
 
 
 def _report_error(name: str, on_error: Callable[[BaseException], object], task: asyncio.Task[Any]) -> None:
+    if task.cancelled() and task.cancelling():
+        return
     error: BaseException | None
     if task.cancelled():
-        error = None if task.cancelling() else asyncio.CancelledError("cancelled from inside")
+        error = asyncio.CancelledError("cancelled from inside")
     else:
         error = task.exception()
     if error is None:
         return
-    expected = isinstance(error, ABPError)
-    logger.error("the background task %s failed: %r", name, error, exc_info=None if expected else error)
+
+    traceback = None if isinstance(error, ABPError) else error
+    logger.error("the background task %s failed: %r", name, error, exc_info=traceback)
     on_error(error)
 
 
@@ -86,10 +89,12 @@ async def finished(task: asyncio.Future[T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         while not task.done():
-            with suppress(asyncio.CancelledError):  # the first cancellation is raised below; later ones are dropped
+            # The first cancellation is raised below; later ones are dropped.
+            with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
+        # The caller gets the cancellation. asyncio would warn of an exception that was never retrieved.
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: the caller gets the cancellation
+            task.exception()
         raise
 
 
@@ -109,7 +114,9 @@ def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
 
     It is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients that lost one server at the
     same time from returning at the same time."""
-    return min(0.1 * 2.0 ** min(attempt - 1, 60), max_delay) * random.uniform(0.5, 1.5)
+    doublings = min(attempt - 1, 60)
+    delay = min(0.1 * 2.0**doublings, max_delay)
+    return delay * random.uniform(0.5, 1.5)
 
 
 class OpenedHere:
@@ -144,12 +151,15 @@ class Owner:
 
     def require(self) -> None:
         """Raise :class:`~transports.errors.UsageError` outside of the owner. Without an owner yet, do nothing."""
+        if self._loop is None:
+            return
         try:
-            if asyncio.get_running_loop() is self._loop or self._loop is None:
+            if asyncio.get_running_loop() is self._loop:
                 return
-        except RuntimeError:  # no loop runs: a forked process without a loop of its own
-            if self._loop is None:
-                return
+        except RuntimeError:
+            # No loop runs, as in a forked process that has started none.
+            pass
+
         if os.getpid() != self._pid:
             raise UsageError(
                 f"this {self._what} belongs to the process that opened it; open another in the forked process"

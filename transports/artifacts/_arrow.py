@@ -21,12 +21,18 @@ from ._ref import ArtifactRef
 class Limits:
     """Limits of a table. The content comes from an app, and its headers are not believed."""
 
-    columns: int = 10_000  # pyarrow takes a minute and 4 GB for a header of 400,000 names, less than a megabyte
-    bytes: int = 4 << 30  # of a file, and of a table in memory
-    cells: int = (4 << 30) // 8  # present or not: each takes 8 bytes of memory
-    line_bytes: int = 64 << 20  # of a line of JSON, or the header of a CSV file
-    rows_at_once: int = 10_000  # that are converted before their memory is counted
-    batch_rows: int = 1_000  # of a Parquet file that are decoded before their memory is counted
+    #: pyarrow takes a minute and 4 GB for a header of 400,000 names, which has less than a megabyte.
+    columns: int = 10_000
+    #: Of a file, and of a table in memory.
+    bytes: int = 4 << 30
+    #: Each cell, present or not, takes 8 bytes of memory.
+    cells: int = (4 << 30) // 8
+    #: Of a line of JSON, or the header of a CSV file.
+    line_bytes: int = 64 << 20
+    #: Rows that are converted before their memory is counted.
+    rows_at_once: int = 10_000
+    #: Rows of a Parquet file that are decoded before their memory is counted.
+    batch_rows: int = 1_000
 
 
 LIMITS = Limits()
@@ -84,8 +90,8 @@ def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarro
     head = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
     file.seek(0)
-    # pyarrow looks for line breaks in quotes only if it is asked to
-    table = csv.read_csv(file, parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True))
+    options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    table = csv.read_csv(file, parse_options=options)
     _check_memory(ref, table.nbytes)
     return table
 

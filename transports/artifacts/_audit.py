@@ -53,8 +53,8 @@ class AuditLog:
             raise self._error("no space is left")
 
     def _open_log(self) -> int:
+        # It is opened for each line, so that a rotated log does not go on growing unseen.
         try:
-            # opened for each line, so that a rotated log does not go on growing unseen
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             reason = error.strerror or str(error)

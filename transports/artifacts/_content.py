@@ -35,6 +35,8 @@ logger = logging.getLogger("transports.artifacts")
 
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
+#: Bytes of content in which every signature can be recognised.
+_HEAD_BYTES = 4096
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 #: Applies the rules alone: the session itself masks the known secret values of its user.
@@ -49,7 +51,7 @@ def too_large(limit: int) -> TooLarge:
 
 
 def nothing_written() -> StoreError:
-    # an empty file must be declared; otherwise a writer that failed early would store one
+    # An empty file must be declared; otherwise a writer that failed early would store one.
     return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
 
 
@@ -82,8 +84,9 @@ class Meter:
         """Add a chunk. Raises :class:`~transports.errors.TooLarge`, without adding it, if it passes the limit."""
         if self.size + len(chunk) > self.limit:
             raise too_large(self.limit)
-        if len(self.head) < 4096:
-            self.head += chunk[: 4096 - len(self.head)]
+        missing = _HEAD_BYTES - len(self.head)
+        if missing > 0:
+            self.head += chunk[:missing]
         self.size += len(chunk)
         self._digest.update(chunk)
 
@@ -293,7 +296,7 @@ class Follower:
         self._synced = 0
         self._sync_error: OSError | None = None
         self._stopping = Event()
-        # not a thread of the pool: the writers of the file need those
+        # It is not a thread of the pool: the writers of the file need those.
         self._thread = Thread(target=self._follow, name="abp-follow", daemon=True)
         self._thread.start()
 

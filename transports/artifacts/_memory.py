@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 from .._internal.arguments import checked
-from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
+from .._internal.telemetry._instruments import span
 from ..errors import ArtifactNotFound, Corrupt, UsageError, spelled
 from ..protocol._media import is_binary_mime
 from ._audit import AuditLog
@@ -17,7 +17,7 @@ from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe
 from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, not_found, stamp
 from ._retention import Entry, Retention
-from ._spool import HASHED_AT_ONCE, BufferedFile, SpooledFile
+from ._spool import BufferedFile, SpooledFile
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -141,23 +141,23 @@ class NoneStore(ArtifactStore):
         audit: AuditLog | None = None,
         warns: bool = True,
     ) -> None:
-        # the head of content has 4,096 bytes, and a character at most four
+        # The head of content has 4,096 bytes, and a character at most four.
         if not 0 <= max_inline_preview <= 1000:
             raise UsageError(f"max_inline_preview must be between 0 and 1,000 characters, not {max_inline_preview!r}")
         super().__init__(max_bytes=max_bytes, audit=audit)
         self._max_inline_preview = max_inline_preview
-        self._warned = [] if warns else [True]  # a list, because all views of the store share it
+        # It is a list, because all views of the store share it.
+        self._warned = [] if warns else [True]
 
     def __repr__(self) -> str:
         return "NoneStore()"
 
     def warn_once(self) -> None:
         """Log once that nothing is kept."""
-        if not self._warned:
-            self._warned.append(True)
-            logger.warning(
-                "no artifact store is configured: binary content is verified and then dropped; set ABP_STORE"
-            )
+        if self._warned:
+            return
+        self._warned.append(True)
+        logger.warning("no artifact store is configured: binary content is verified and then dropped; set ABP_STORE")
 
     def describe(
         self, data: bytes | memoryview, *, now: float | None = None, **options: Unpack[PutOptions]
@@ -169,16 +169,6 @@ class NoneStore(ArtifactStore):
             meter.add(as_bytes(data))
             description = describe(meter, now=now, **options)
         return self._reference_to_dropped(meter, description)
-
-    async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
-        """Store bytes as :meth:`.ArtifactStore.put_bytes` does. Small content is described without a staged file."""
-        if self.audit or memoryview(data).nbytes > HASHED_AT_ONCE:
-            return await super().put_bytes(data, **options)
-        ref = self.describe(data, **options)
-        with span("abp.commit", {"abp.artifact.size": ref.size_bytes}):
-            self.warn_once()
-        record(ARTIFACT_BYTES, ref.size_bytes)
-        return ref
 
     def _reference_to_dropped(self, meter: Meter, description: Description) -> ArtifactRef:
         """Return the reference of content that is not kept, with a preview if it is text."""

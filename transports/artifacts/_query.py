@@ -46,11 +46,14 @@ class Query:
     cursor: str | None = None
 
     def __post_init__(self) -> None:
-        if self.mime_type is not None and self.mime_type.endswith("/*"):
-            kind = self.mime_type[:-1]
-            object.__setattr__(self, "mime_type", None if kind == "*/" else kind)
-        if any(time is not None and time.tzinfo is None for time in (self.since, self.until)):
-            raise UsageError("since and until must have a time zone, as datetime.now(UTC) has")
+        if self.mime_type == "*/*":
+            object.__setattr__(self, "mime_type", None)
+        elif self.mime_type is not None and self.mime_type.endswith("/*"):
+            object.__setattr__(self, "mime_type", self.mime_type[:-1])
+
+        for time in (self.since, self.until):
+            if time is not None and time.tzinfo is None:
+                raise UsageError("since and until must have a time zone, as datetime.now(UTC) has")
         if self.limit is not None and not 1 <= self.limit <= 10_000:
             raise UsageError(f"limit must be between 1 and 10,000, not {self.limit}")
         if self.cursor is not None and "~" not in self.cursor:
@@ -99,10 +102,12 @@ def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
     after = query.after
     page: list[ArtifactRef] = []
     for ref in reversed(oldest_first):
-        if (after is None or age_key(ref) < after) and query.matches(ref):
-            if len(page) == query.limit:
-                return Page(page, "~".join(age_key(page[-1])))
-            page.append(ref)
+        is_on_earlier_page = after is not None and age_key(ref) >= after
+        if is_on_earlier_page or not query.matches(ref):
+            continue
+        if len(page) == query.limit:
+            return Page(page, "~".join(age_key(page[-1])))
+        page.append(ref)
     return Page(page, None)
 
 
@@ -113,5 +118,6 @@ def _iso_text(time: datetime | None) -> str | None:
 def scope_condition(scope: Scope) -> tuple[str, list[str]]:
     """Return the SQL condition for the artifacts that ``scope`` covers, to follow another, and its values."""
     fields = scope.items()
-    # quoted, because "user" is reserved in PostgreSQL
-    return "".join(f' AND "{name}" = ?' for name, _ in fields), [value for _, value in fields]
+    # The names are quoted, because "user" is reserved in PostgreSQL.
+    condition = "".join(f' AND "{name}" = ?' for name, _ in fields)
+    return condition, [value for _, value in fields]

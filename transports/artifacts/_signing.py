@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 from itsdangerous import BadData, URLSafeSerializer
 
 from ..errors import ABPError, StoreError
-from ._files import belongs_to_us, open_file, others_may_read, state_folder
+from ._files import belongs_to_us, may_be_running, open_file, others_may_read, state_folder
 
 #: Maximum lifetime of a signed value, in seconds.
 MAX_SECONDS = 30 * 86400.0
@@ -188,11 +188,11 @@ def _newest_server(serves: Callable[[str], bool]) -> str | None:
     candidates: list[tuple[float, str]] = []
     with suppress(OSError):
         for path in state_folder(_SERVERS).glob("*.json"):
-            # A file that cannot be read, or has not the fields of an entry, is ignored.
+            # A file that cannot be read, or lacks a field of an entry, is ignored.
             with suppress(OSError, ValueError, KeyError, TypeError):
                 entry = json.loads(path.read_text(encoding="utf-8"))
                 registered_at = path.stat().st_mtime
-                if not _is_running(entry["pid"], registered_at):
+                if not may_be_running(entry["pid"], registered_at):
                     path.unlink()
                 elif serves(str(entry["store"])):
                     candidates.append((registered_at, str(entry["url"])))
@@ -201,14 +201,3 @@ def _newest_server(serves: Callable[[str], bool]) -> str | None:
         return None
     _, newest_url = max(candidates)
     return newest_url
-
-
-def _is_running(pid: int, registered_at: float) -> bool:
-    """Return whether the process that registered a server still runs. A process that started after ``registered_at``
-    (seconds since 1970) only reuses the id."""
-    import psutil  # late: the import takes 20 ms
-
-    try:
-        return bool(psutil.Process(pid).create_time() <= registered_at)
-    except psutil.Error:
-        return False

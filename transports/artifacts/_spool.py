@@ -19,7 +19,7 @@ from ._content import measure_file
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
 
 #: Bytes whose hashing is faster than the hand-over to a thread.
-HASHED_AT_ONCE = 256 << 10
+_HASHED_AT_ONCE = 256 << 10
 
 
 class SpooledFile(StagedFile):
@@ -48,7 +48,7 @@ class SpooledFile(StagedFile):
         return self._folder
 
     async def _append_chunk(self, chunk: memoryview) -> None:
-        if len(chunk) <= HASHED_AT_ONCE:
+        if len(chunk) <= _HASHED_AT_ONCE:
             self._measure_chunk(chunk)
         else:
             await in_thread(self._measure_chunk, chunk)
@@ -83,10 +83,12 @@ class SpooledFile(StagedFile):
 
         A store calls this after it has read the content again and before the artifact becomes visible.
         """
-        if self.external_file is not None:
-            with map_os_errors("read the staged file", self.external_file.parent):
-                if _fingerprint(self.external_file.lstat()) != self._measured_state:
-                    raise StoreError("the staged file changed after it was measured; commit it when it is finished")
+        if self.external_file is None:
+            return
+        with map_os_errors("read the staged file", self.external_file.parent):
+            status = self.external_file.lstat()
+        if _fingerprint(status) != self._measured_state:
+            raise StoreError("the staged file changed after it was measured; commit it when it is finished")
 
     async def aclose(self) -> None:
         if self._folder is not None:

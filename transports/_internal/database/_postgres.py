@@ -46,23 +46,32 @@ class PostgresUrl:
     def read(cls, url: str) -> Self:
         """Parse ``url``. Never raises."""
         scheme, mark, rest = url.partition("://")
-        starts = [0, *(match.end() for match in re.finditer("@", rest))]
+        # The place begins after one of the @, or at once if there is no user.
+        starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
         start = next((start for start in starts if _is_place(rest[start:])), starts[-1])
         userinfo = rest[: max(start - 1, 0)]
-        place, question, query = rest[start:].partition("?")
-        libpq_userinfo = re.match("[^@/]*@", rest)  # libpq looks for the user only here
+        place, question_mark, query = rest[start:].partition("?")
+
+        # libpq looks for the user only here.
+        libpq_userinfo = re.match("[^@/]*@", rest)
         libpq_start = libpq_userinfo.end() if libpq_userinfo else 0
-        shown = re.split("[:/?#@]", userinfo)[0] + "@" * bool(start)
-        if re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE):  # the @ may be in the value of a password parameter
-            place, question, query, head = "…", "", "", url
-        else:
-            head = url.removesuffix(question + query)
+        is_certain = start == libpq_start and not re.search("[/?#]", userinfo)
+
+        head = url.removesuffix(question_mark + query)
+        may_be_in_parameter = re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE)
+        if may_be_in_parameter:
+            # The @ may be in the value of a password parameter.
+            place, query, head = "…", "", url
+
+        shown_user = re.split("[:/?#@]", userinfo)[0]
+        if start:
+            shown_user += "@"
         return cls(
-            head,
-            f"{scheme}{mark}{shown}{place}",
-            tuple(query.split("&")) if query else (),
-            userinfo.partition(":")[2],
-            start == libpq_start and not re.search("[/?#]", userinfo),
+            head=head,
+            shown=f"{scheme}{mark}{shown_user}{place}",
+            parameters=tuple(query.split("&")) if query else (),
+            password=userinfo.partition(":")[2],
+            certain=is_certain,
         )
 
     def take(self, name: str) -> tuple[str, str | None]:
@@ -75,13 +84,13 @@ class PostgresUrl:
                 value = unquote_plus(text)
             else:
                 others.append(parameter)
-        return _joined(self.head, others), value
+        return _with_parameters(self.head, others), value
 
     @property
     def without_password(self) -> str:
         """The address without secrets; it works with a password from ``PGPASSWORD`` or a password file."""
-        shown = [parameter for parameter in self.parameters if _PARAMETER.fullmatch(parameter)]
-        return _joined(self.shown, [parameter for parameter in shown if not _is_secret(parameter)])
+        valid = [parameter for parameter in self.parameters if _PARAMETER.fullmatch(parameter)]
+        return _with_parameters(self.shown, [parameter for parameter in valid if not _is_secret(parameter)])
 
     @property
     def secrets(self) -> set[str] | None:
@@ -102,19 +111,23 @@ def without_password(url: str) -> str:
 
 
 def _is_place(text: str) -> bool:
+    """Return whether a text can be the hosts, the database and the parameters of an address."""
     place, _, query = text.partition("?")
-    return _PLACE.fullmatch(place) is not None and (not query or all(map(_PARAMETER.fullmatch, query.split("&"))))
+    has_valid_parameters = not query or all(map(_PARAMETER.fullmatch, query.split("&")))
+    return has_valid_parameters and _PLACE.fullmatch(place) is not None
 
 
 def _is_secret(parameter: str) -> bool:
     return "pass" in unquote(parameter.partition("=")[0]).lower()
 
 
-def _joined(head: str, parameters: list[str]) -> str:
-    return f"{head}{'?' * bool(parameters)}{'&'.join(parameters)}"
+def _with_parameters(head: str, parameters: list[str]) -> str:
+    if not parameters:
+        return head
+    return f"{head}?{'&'.join(parameters)}"
 
 
-class _Percent:
+class _QuestionMarkCursor:
     """Cursor whose parameters are written ``?``."""
 
     def __init__(self, cursor: psycopg.Cursor[tuple[Value, ...]]) -> None:
@@ -154,8 +167,8 @@ class PostgresConnection:
         self.error = error
         self._url = url
         self._read_only = "on" if read_only else "off"
-        parts = PostgresUrl.read(url)
-        self._shown, self._secrets = parts.without_password, parts.secrets
+        address = PostgresUrl.read(url)
+        self._shown, self._secrets = address.without_password, address.secrets
         try:
             import psycopg
         except ImportError as missing:
@@ -169,33 +182,38 @@ class PostgresConnection:
         if self._db is not None and not self._db.broken and not self._db.closed:
             return
         self.close()
+        errors = self._psycopg.errors
         try:
-            options = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options")
-            if not options:
-                options = os.environ.get("PGOPTIONS", "")
-            self._db = cast(
-                "psycopg.Connection[tuple[Value, ...]]",
-                self._psycopg.connect(
-                    self._url,
-                    autocommit=True,
-                    connect_timeout=10,  # seconds
-                    tcp_user_timeout=20_000,  # milliseconds without an acknowledgement of the server
-                    keepalives_idle=10,  # so that waiting for an answer of a dead server ends after 20 seconds, too
-                    keepalives_interval=5,
-                    keepalives_count=2,
-                    # the user's options may change the first of these, but not the others, which come last
-                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {options} -c synchronous_commit=on "
-                    f"-c default_transaction_read_only={self._read_only}",
-                    application_name=f"abp ({self.name})",
-                ),
+            connection = self._psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=10,  # seconds
+                tcp_user_timeout=20_000,  # milliseconds without an acknowledgement of the server
+                # Waiting for an answer of a dead server ends after 20 seconds, too.
+                keepalives_idle=10,
+                keepalives_interval=5,
+                keepalives_count=2,
+                options=self._server_options(),
+                application_name=f"abp ({self.name})",
             )
         except self._psycopg.OperationalError as error:
-            refused = isinstance(
-                error, self._psycopg.errors.InvalidPassword | self._psycopg.errors.InvalidAuthorizationSpecification
-            )
-            raise self._failed(error, retryable=not refused) from None
+            is_refused = isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification)
+            # Without a cause: its traceback could quote secrets, which the message leaves out.
+            raise self._failed(error, retryable=not is_refused) from None
         except self._psycopg.Error as error:
-            raise self._failed(error) from None  # the traceback could quote secrets, which the message leaves out
+            raise self._failed(error) from None
+        self._db = cast("psycopg.Connection[tuple[Value, ...]]", connection)
+
+    def _server_options(self) -> str:
+        """Return the options of the server. Those of the user may change the first one, but not the others, which come
+        last."""
+        user_options = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options")
+        if not user_options:
+            user_options = os.environ.get("PGOPTIONS", "")
+        return (
+            f"-c statement_timeout={_STATEMENT_TIMEOUT} {user_options} -c synchronous_commit=on "
+            f"-c default_transaction_read_only={self._read_only}"
+        )
 
     def close(self) -> None:
         db, self._db = self._db, None
@@ -210,7 +228,7 @@ class PostgresConnection:
             raise self.error(f"{self.name} is closed; open it again")
         try:
             with db.transaction(), db.cursor() as cursor:
-                return work(_Percent(cursor))
+                return work(_QuestionMarkCursor(cursor))
         except self._psycopg.Error as error:
             errors = self._psycopg.errors
             in_conflict = isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
@@ -220,9 +238,12 @@ class PostgresConnection:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def _failed(self, error: Exception, *, retryable: bool = False) -> ABPError:
-        reason = type(error).__name__ if self._secrets is None else first_line(error)
-        for secret in self._secrets or ():
-            reason = reason.replace(secret, "…")
+        if self._secrets is None:
+            reason = type(error).__name__
+        else:
+            reason = first_line(error)
+            for secret in self._secrets:
+                reason = reason.replace(secret, "…")
         return self.error(
             f"{self.name} {self._shown} cannot be used: {reason}; check the server and the address", retryable=retryable
         )

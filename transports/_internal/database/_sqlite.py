@@ -59,26 +59,30 @@ class SqliteConnection:
             if self._opened == self._identity():
                 return
             self.close()
+
         self._frozen = False
         try:
-            if self._path and not self._read_only:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                db = open_sqlite(self._path)
-            elif self._path:
-                db = self._open_read_only(self._path)
-            else:
-                db = open_sqlite(None)
+            db = self._open()
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise self._failed(error) from error
         try:
             if not self._read_only:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
-                db.execute("PRAGMA synchronous=FULL")  # a lease lost in a power cut would let a call be sent twice
+                # A lease lost in a power cut would let a call be sent twice.
+                db.execute("PRAGMA synchronous=FULL")
         except sqlite3.Error as error:
             db.close()
             raise self._failed(error) from error
         self._db, self._opened = db, self._identity()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is None:
+            return open_sqlite(None)
+        if self._read_only:
+            return self._open_read_only(self._path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return open_sqlite(self._path)
 
     def _open_read_only(self, path: Path) -> sqlite3.Connection:
         """Open a file read-only.
@@ -91,14 +95,16 @@ class SqliteConnection:
             return db
         except sqlite3.Error as error:
             db.close()
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            if _primary_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
+
         self._frozen = True
-        if not any(_state(_log_of(path))):
+        log = _log_of(path)
+        if not _state(log):
             return open_sqlite(path, "mode=ro&immutable=1")
         self._copy = tempfile.TemporaryDirectory(prefix="abp-ledger-")
         copy = Path(self._copy.name, path.name)
-        for source, target in ((path, copy), (_log_of(path), _log_of(copy))):
+        for source, target in ((path, copy), (log, _log_of(copy))):
             with open_regular(source) as file, target.open("xb") as out:
                 shutil.copyfileobj(file, out, 1 << 20)
         return open_sqlite(copy)
@@ -142,7 +148,7 @@ class SqliteConnection:
         return *identity, *_state(self._path), *_state(_log_of(self._path))
 
     def _failed(self, error: Exception) -> ABPError:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        code = _primary_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             advice = "another process holds it; end that one, or wait"
         elif code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC:
@@ -159,7 +165,9 @@ def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> 
     SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process, 30 by default.
 
     No transaction is begun implicitly, see :func:`sqlite_transaction`. Raises ``sqlite3.Error``."""
-    uri = "?".join((path.absolute().as_uri(), *options)) if path else ":memory:"
+    uri = ":memory:"
+    if path:
+        uri = "?".join((path.absolute().as_uri(), *options))
     if wait is None:
         wait = _WAIT
     return sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False)
@@ -168,7 +176,8 @@ def open_sqlite(path: Path | None, *options: str, wait: float | None = None) -> 
 @contextlib.contextmanager
 def sqlite_transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterator[None]:
     """Run the block in one transaction, which is rolled back if the block raises."""
-    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")  # a writer waits at its start, not in the middle
+    # A writer waits at its start, not in the middle.
+    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
     try:
         yield
         db.execute("COMMIT")
@@ -176,6 +185,12 @@ def sqlite_transaction(db: sqlite3.Connection, *, write: bool = True) -> Iterato
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def _primary_code(error: Exception) -> int:
+    """Return the code of an error without the bits of SQLite's extended codes; 0 if it is not an error of SQLite."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
 
 
 def _log_of(path: Path) -> Path:

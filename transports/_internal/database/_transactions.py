@@ -92,7 +92,7 @@ class Transactions:
         Raises the database's error, and errors of ``work``."""
         if self._closed:
             raise self._database.error(f"{self._database.name} is closed; open it again")
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work, write)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._run_with_retries, work, write)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -101,7 +101,7 @@ class Transactions:
                 await finished(future)
             raise
 
-    def _repeat(self, work: Callable[[Cursor], T], write: bool) -> T:
+    def _run_with_retries(self, work: Callable[[Cursor], T], write: bool) -> T:
         deadline = time.monotonic() + self._patience
         attempt = 0
         while True:
@@ -113,8 +113,9 @@ class Transactions:
                 if not isinstance(error, self._database.error):
                     raise
                 attempt += 1
-                delay = backoff_delay(attempt, 2.0)
-                if not (error.retryable and self._reached) or self._closed or time.monotonic() + delay > deadline:
+                delay = backoff_delay(attempt, max_delay=2.0)
+                may_be_retried = error.retryable and self._reached and not self._closed
+                if not may_be_retried or time.monotonic() + delay > deadline:
                     raise
                 time.sleep(delay)
 

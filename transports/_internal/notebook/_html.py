@@ -21,14 +21,22 @@ from urllib.parse import quote
 from ..files import open_regular, read_regular
 from ..readers import _reader_process as readers
 
-#: Largest picture that is shown as it is, and largest file that a smaller picture is made of, in bytes.
-MAX_PICTURE, MAX_SOURCE = 512 << 10, 16 << 20
+#: Largest picture that is shown as it is, in bytes.
+MAX_PICTURE = 512 << 10
+#: Largest file that a smaller picture is made of, in bytes.
+MAX_SOURCE = 16 << 20
 #: Seconds that a smaller picture may take; the kernel waits for it.
 _SECONDS = 5.0
 #: Types of pictures that every notebook shows, and that hold no scripts.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-#: Rows of a table, characters of a cell, lines and characters of a text.
-MAX_ROWS, MAX_CELL, MAX_LINES, MAX_TEXT = 50, 300, 20, 4000
+#: Rows of a table.
+MAX_ROWS = 50
+#: Characters of a cell.
+MAX_CELL = 300
+#: Lines of a text.
+MAX_LINES = 20
+#: Characters of a text.
+MAX_TEXT = 4000
 _LINE = "1px solid rgba(128, 128, 128, 0.4)"
 _CELL = f"text-align: left; vertical-align: top; padding: 2px 10px; border-bottom: {_LINE}"
 
@@ -75,11 +83,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
 
 def _row(element: str, cells: Iterable[object]) -> str:
-    filled = (f'<{element} style="{_CELL}">{_escaped(cell, MAX_CELL)}</{element}>' for cell in cells)
-    return f"<tr>{''.join(filled)}</tr>"
+    """Return a row of a table, whose cells are of an ``element``: ``td`` or ``th``."""
+    markup = "".join(f'<{element} style="{_CELL}">{_escaped(cell, MAX_CELL)}</{element}>' for cell in cells)
+    return f"<tr>{markup}</tr>"
 
 
 def preformatted(text: str) -> Html:
+    """Return the first lines of a text, with its line breaks."""
     lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
     markup = _escaped(shown, MAX_TEXT)
@@ -174,7 +184,7 @@ def first_lines(path: str) -> Html:
 
 
 def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds: float, *, ended: bool) -> Html:
-    """Return bars with the text beside each. Without a fraction it goes on until all has ``ended``."""
+    """Return progress bars with the text beside each. A bar without a fraction moves until the work has ``ended``."""
     minutes, rest = divmod(int(seconds), 60)
     shown = [f"<div>{_escaped(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
     style = "width: 240px; max-width: 60%; vertical-align: middle"

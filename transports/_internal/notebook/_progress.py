@@ -81,25 +81,28 @@ class ProgressBar:
     def _output(self) -> Mapping[str, str]:
         seconds = time.monotonic() - self._started
         lines = list(self._lines.values()) or [(None, "")]
-        plain = ", ".join(filter(None, (self._label, *(words for _, words in lines))))
+        texts = [self._label, *(words for _, words in lines)]
+        plain = ", ".join(text for text in texts if text)
         return {"text/html": progress_html(self._label, lines, seconds, ended=self._ended), "text/plain": plain}
 
 
 def _words(progress: Reported) -> str:
-    done, total = progress.steps
-    if done is None:
+    """Return progress in words, such as ``3 of 10 · rendering``."""
+    completed, total = progress.steps
+    if completed is None:
         return progress.text
-    steps = f"{done:,.0f}"
+    steps = f"{completed:,.0f}"
     if total == 100:
         steps += " %"
     elif total is not None:
         steps += f" of {total:,.0f}"
-    return " · ".join(filter(None, (steps, progress.text)))
+    return f"{steps} · {progress.text}" if progress.text else steps
 
 
 def _displayed(output: Mapping[str, str]) -> Any:
     """Display an output in the cell that runs, and return its handle; ``None`` outside of a notebook."""
     ipython: Any = sys.modules.get("IPython")
-    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):  # a terminal cannot draw an output anew
+    # A shell without a kernel runs in a terminal, which cannot draw an output anew.
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
         return None
     return import_module("IPython.display").display(dict(output), raw=True, display_id=True)

@@ -18,9 +18,8 @@ _OPENING = re.compile(r"<(?:(!--)|([A-Za-z][^\s/>]*+))")
 #: One attribute of a tag (HTML 13.2.5.32): its name, and its value with quotes. A quote that is left open ends with the
 #: text, which may be cut.
 _ATTRIBUTE = re.compile(r"""[\s/]*+(=?[^\s/>=]++|=)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+))?""")
-#: A numeric reference in HTML without its leading zeros, and the digits that are read: the largest has seven, and
-#: ``int()`` refuses thousands.
-_NUMBER, _DIGITS = re.compile(r"&#0*([0-9]+)"), 8
+#: A numeric reference in HTML, without its leading zeros.
+_NUMBER = re.compile(r"&#0*([0-9]+)")
 #: Elements whose content is text without tags.
 _RAW = frozenset(("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea"))
 #: Attributes with the value of a field, by the name of the element; the second is that of Playwright's snapshots.
@@ -58,26 +57,31 @@ def parts_of(text: str) -> list[Part] | None:
             return None if text.strip() else []
     boundary, _, _ = text[start:].partition("\n")
     separator = f"\n{boundary.rstrip()}"
+
     parts: list[Part] = []
     position = start - 1 + len(separator)
     for piece in f"\n{text[start:]}".split(separator)[1:]:
+        # The last boundary is followed by two dashes.
         if piece.startswith("--"):
             break
-        end = _HEAD_END.search(piece)
-        if end is None:
+        head_end = _HEAD_END.search(piece)
+        if head_end is None:
             return None
-        parts.append(Part(piece[: end.end()], piece[end.end() :].removesuffix("\r"), position + end.end()))
+        head, content = piece[: head_end.end()], piece[head_end.end() :]
+        parts.append(Part(head, content.removesuffix("\r"), position + len(head)))
         position += len(piece) + len(separator)
     return parts or None
 
 
 def with_contents(text: str, parts: Sequence[Part], contents: Sequence[str]) -> str:
-    done: list[str] = []
+    """Return a multipart body with other ``contents`` of its parts."""
+    pieces: list[str] = []
     position = 0
     for part, content in zip(parts, contents, strict=True):
-        done += (text[position : part.start], content)
+        pieces += (text[position : part.start], content)
         position = part.start + len(part.content)
-    return "".join((*done, text[position:]))
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
 def form_parts(text: str) -> list[Part]:
@@ -109,41 +113,70 @@ def value_attributes(element: str) -> tuple[str, ...]:
 def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[int, int]]:
     """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
     without tags are left out; comments are read."""
-    position, limit = 0, len(text)
-    in_open_comment = False
+    position = 0
+    # Tags are read up to here: the end of the text, or of a comment.
+    limit = len(text)
+    is_in_open_comment = False
     while True:
         opening = _OPENING.search(text, position, limit)
         if opening is None:
             if limit == len(text):
                 return
-            position, limit = limit, len(text)  # after a comment
+            # Go on after the comment.
+            position, limit = limit, len(text)
             continue
+
         position = opening.end()
         if opening[1]:
-            if limit == len(text) and not in_open_comment:
-                end = text.find("-->", position)
-                in_open_comment = end < 0
-                if not in_open_comment:
-                    limit = end
+            is_in_comment = is_in_open_comment or limit < len(text)
+            if not is_in_comment:
+                comment_end = text.find("-->", position)
+                if comment_end < 0:
+                    is_in_open_comment = True
+                else:
+                    limit = comment_end
             continue
-        element = opening[2].lower()
-        attributes: dict[str, str] = {}
-        spans: dict[str, tuple[int, int]] = {}
-        while (attribute := _ATTRIBUTE.match(text, position, limit)) is not None:
-            name, position = attribute[1].lower(), attribute.end()
-            attributes.setdefault(name, attribute_value(attribute[2] or ""))
-            spans.setdefault(name, attribute.span(2))
-        is_secret = element in _VALUES and is_secret_field(attributes)
+
+        tag = _read_start_tag(opening, limit)
+        position = tag.end
+        is_secret = tag.element in _VALUES and is_secret_field(tag.attributes)
         if is_secret:
-            yield from sorted(spans[name] for name in _VALUES[element] if attributes.get(name))
-        if element in _RAW:
-            begin = text.find(">", position, limit) + 1 or limit
-            closing = re.compile(rf"</{element}(?=[\s/>])", re.IGNORECASE).search(text, begin, limit)
-            position = limit
-            if closing is not None:
-                position = closing.start()
-            if is_secret and element == "textarea" and position > begin:
+            yield from sorted(tag.spans[name] for name in _VALUES[tag.element] if tag.attributes.get(name))
+        if tag.element in _RAW:
+            begin, position = _raw_content_span(text, tag, limit)
+            if is_secret and tag.element == "textarea" and position > begin:
                 yield begin, position
+
+
+@dataclass(frozen=True, slots=True)
+class _StartTag:
+    """A start tag in HTML, up to its ``>``: its element, its attributes, and where their values are, with quotes."""
+
+    element: str
+    attributes: Mapping[str, str]
+    spans: Mapping[str, tuple[int, int]]
+    end: int
+
+
+def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
+    text, position = opening.string, opening.end()
+    attributes: dict[str, str] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    while attribute := _ATTRIBUTE.match(text, position, limit):
+        name = attribute[1].lower()
+        position = attribute.end()
+        # The first attribute of a name counts.
+        attributes.setdefault(name, attribute_value(attribute[2] or ""))
+        spans.setdefault(name, attribute.span(2))
+    return _StartTag(opening[2].lower(), attributes, spans, position)
+
+
+def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
+    """Return the span of the content of an element whose content is text without tags."""
+    begin = text.find(">", tag.end, limit) + 1 or limit
+    closing = re.compile(rf"</{tag.element}(?=[\s/>])", re.IGNORECASE).search(text, begin, limit)
+    end = limit if closing is None else closing.start()
+    return begin, end
 
 
 def attribute_value(written: str) -> str:
@@ -154,8 +187,11 @@ def attribute_value(written: str) -> str:
 
 
 def without_entities(text: str) -> str:
+    """Return text in which the entities of HTML are decoded."""
     if "&" not in text:
         return text
     import html  # late, as html.entities in :mod:`._masking`
 
-    return html.unescape(_NUMBER.sub(lambda reference: f"&#{reference[1][:_DIGITS]}", text))
+    # The largest number has seven digits, and ``int()`` refuses thousands.
+    max_digits = 8
+    return html.unescape(_NUMBER.sub(lambda reference: f"&#{reference[1][:max_digits]}", text))

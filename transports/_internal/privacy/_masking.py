@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from base64 import b64encode, urlsafe_b64encode
 from bisect import bisect_right
@@ -56,7 +57,8 @@ def _from_backslash(escape: bytes) -> bytes:
         return to_bytes(chr(int(escape[3:-1], 16)))
     if escape.startswith(rb"\u"):
         return _from_units(escape.replace(rb"\u", b""))
-    if escape.endswith(b" ") and len(escape) == 4:  # a digit at the beginning of a name in CSS
+    is_css_digit = escape.endswith(b" ") and len(escape) == 4  # at the beginning of a name
+    if is_css_digit:
         return escape[2:3]
     if len(escape) > 2 or escape[1:] in b"abfnrtv":
         return to_bytes(escape.decode("unicode_escape"))
@@ -99,10 +101,12 @@ def _whole_forms(value: bytes) -> Iterator[bytes]:
         yield digits.encode()
         yield digits.upper().encode()
     for encode in (b64encode, urlsafe_b64encode):
-        for before in range(3):
-            encoded = encode(bytes(before) + value)
-            begin = -(-before * 4 // 3)
-            yield encoded[begin : (before + len(value)) * 4 // 3]
+        for bytes_before in range(3):
+            encoded = encode(bytes(bytes_before) + value)
+            # Three bytes make four characters. Those from begin to end hold bits of the value alone.
+            begin = math.ceil(bytes_before * 4 / 3)
+            end = (bytes_before + len(value)) * 4 // 3
+            yield encoded[begin:end]
             yield encoded[begin:]
 
 
@@ -187,16 +191,16 @@ def _origins(content: bytes, pattern: re.Pattern[bytes], decode: Callable[[bytes
 
 
 def _byte_strings(value: str) -> set[bytes]:
-    """Return a value as UTF-8, with its characters below 256 in Latin-1, and misread: as Latin-1, as Windows-1252 (by
-    browsers, of a text without a charset), and Latin-1 as UTF-8."""
+    """Return a value as UTF-8, with its characters below 256 in Latin-1, and misread: UTF-8 as Latin-1 or as
+    Windows-1252 (by browsers, of a text without a charset), and Latin-1 as UTF-8."""
     utf8 = to_bytes(value)
     if value.isascii():
         return {utf8}
     latin1 = b"".join(bytes([ord(character)]) if ord(character) < 256 else to_bytes(character) for character in value)
-    as_latin1 = utf8.decode("latin-1")
-    as_windows = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in utf8)
-    as_utf8 = latin1.decode("utf-8", "replace")
-    return {utf8, latin1, to_bytes(as_latin1), to_bytes(as_windows), to_bytes(as_utf8)}
+    utf8_as_latin1 = utf8.decode("latin-1")
+    utf8_as_windows = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in utf8)
+    latin1_as_utf8 = latin1.decode("utf-8", "replace")
+    return {utf8, latin1, *map(to_bytes, (utf8_as_latin1, utf8_as_windows, latin1_as_utf8))}
 
 
 def _apart(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
@@ -259,7 +263,8 @@ def masked_tree(
     tree = _Tree(numbers, keep, frozenset(names))
     tree.gather(node)
     contents = [to_bytes(text) for text in tree.texts]
-    tree.spans = _spans(contents, finder, b"\n")  # so that no value is found across two texts
+    # The line breaks keep a value from being found across two texts.
+    tree.spans = _spans(contents, finder, b"\n")
     if not tree.spans and not tree.has_numbers:
         return node
     return tree.rebuilt(node, file)
@@ -278,6 +283,7 @@ class _Tree:
         self._next = 0
 
     def gather(self, node: object) -> None:
+        """Add the texts of ``node`` to :attr:`texts`, and note whether it has a number to replace."""
         match node:
             case str():
                 self.texts.append(node)
@@ -290,12 +296,14 @@ class _Tree:
             case list() | tuple():
                 for item in node:
                     self.gather(item)
-            case object(filename=str(name)):  # a file
+            case object(filename=str(name)):
+                # A file.
                 self.texts.append(name)
             case int() | float() if self._numbers and not isinstance(node, bool):
                 self.has_numbers = self.has_numbers or self._number_label(node) is not None
 
     def rebuilt(self, node: object, file: MaskFile | None) -> object:
+        """Return ``node`` with labels. It must be visited in the order of :meth:`gather`."""
         match node:
             case str():
                 return self._masked_text(node, file)
@@ -306,6 +314,7 @@ class _Tree:
                     if self._stays(key):
                         rebuilt[key] = value
                         continue
+
                     masked_key = key
                     if isinstance(key, str) and key not in self._names:
                         masked_key = self._masked_text(key, None)
@@ -316,7 +325,8 @@ class _Tree:
                 return rebuilt
             case list() | tuple():
                 return [self.rebuilt(item, file) for item in node]
-            case object(filename=str(name)):  # a file
+            case object(filename=str(name)):
+                # A file.
                 return replace(cast(Any, node), filename=self._masked_text(name, None))
             case int() | float() if self._numbers and not isinstance(node, bool):
                 return self._number_label(node) or node
@@ -324,6 +334,7 @@ class _Tree:
                 return node
 
     def _masked_text(self, text: str, file: MaskFile | None, *, described: bool = False) -> str:
+        """Return the next text of :attr:`texts` with labels."""
         index = self._next
         self._next += 1
         if index not in self.spans:
@@ -349,6 +360,7 @@ def _spans(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[in
     begins = [0]
     for content in contents:
         begins.append(begins[-1] + len(content) + len(between))
+
     spans: dict[int, list[Occurrence]] = {}
     for occurrence in finder.find(between.join(contents)):
         index = bisect_right(begins, occurrence.start) - 1
@@ -362,19 +374,24 @@ def _spans(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[in
 
 
 def _labelled(content: bytes, occurrences: Iterable[Occurrence]) -> str:
+    """Return content as text, with the labels in place of the found values."""
     pieces: list[str] = []
     position = 0
     for occurrence in occurrences:
         start, end = _whole_characters(content, occurrence.start, occurrence.end)
-        pieces += (to_text(content[position : max(start, position)]), occurrence.label)
-        position = max(end, position)
-    return "".join((*pieces, to_text(content[position:])))
+        # Two values may be parts of one character.
+        start, end = max(start, position), max(end, position)
+        pieces += (to_text(content[position:start]), occurrence.label)
+        position = end
+    pieces.append(to_text(content[position:]))
+    return "".join(pieces)
 
 
 def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
     """Extend a span to whole characters of UTF-8."""
-    while start and 0x80 <= content[start] < 0xC0:
+    continuation = range(0x80, 0xC0)
+    while start and content[start] in continuation:
         start -= 1
-    while end < len(content) and 0x80 <= content[end] < 0xC0:
+    while end < len(content) and content[end] in continuation:
         end += 1
     return start, end

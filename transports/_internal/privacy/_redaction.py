@@ -74,9 +74,11 @@ _QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
 _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
-#: Shortest and longest value, in characters, that is removed everywhere. A shorter value is part of too many words and
-#: is removed only beside its name; a longer one is content.
-_SHORTEST, _LONGEST = 6, 4096
+#: Shortest value, in characters, that is removed everywhere. A shorter one is part of too many words, and is removed
+#: only beside its name.
+_SHORTEST = 6
+#: Longest such value; a longer one is content.
+_LONGEST = 4096
 #: Number of remembered values, limited because an app chooses how many there are.
 _MAX_VALUES = 200
 #: Words beside secret names in schemas, scripts and forms that are not secret values.
@@ -109,18 +111,23 @@ class Redactor:
     ) -> None:
         #: Known values, which are replaced as well.
         self.known = secrets
-        more = tuple(_bare(name) for name in fields)
-        self._names = (*_SECRET_NAMES, *more)
-        self._in_queries = (*_SECRET_IN_QUERIES, *more)
+        more_names = tuple(_bare(name) for name in fields)
+        self._names = (*_SECRET_NAMES, *more_names)
+        self._in_queries = (*_SECRET_IN_QUERIES, *more_names)
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def is_secret(self, name: str) -> bool:
         """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
         ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
         like."""
-        return name not in _NEVER_SECRET and (self._is_secret_whole(name) or _ends_in_secret_word(name))
+        if name in _NEVER_SECRET:
+            return False
+        # The secret words are short, and an app may choose a very long name.
+        end = _unescaped(name)[-16:]
+        return self._is_secret_whole(name) or _ends_in_secret_word(end)
 
     def _is_secret_whole(self, name: str) -> bool:
+        """Return whether values of this name are secret as a whole, also objects and lists."""
         bare = _bare(name)
         return bare == "auth" or bare.endswith(self._names) or bare.rstrip(_DIGITS).endswith(self._names)
 
@@ -131,13 +138,16 @@ class Redactor:
 
     def rules(self, text: str) -> str:
         """Return text redacted by the rules alone; known values stay."""
-        text = self.patterned(text)  # first, so that the patterns match the original text
-        if _may_hold_secrets(text.casefold()):
-            text = self._queries(text)
-            for rule in _PATTERNS:  # compiled at the first text that may hold secrets
-                text = re.sub(rule, _redact_match, text, flags=re.IGNORECASE)
-            text = _DOTTED.sub(_redact_jwt, text)
-        return text
+        # The caller's patterns come first, so that they match the original text.
+        text = self.patterned(text)
+        if not _may_hold_secrets(text.casefold()):
+            return text
+
+        text = self._redact_queries(text)
+        # The patterns are compiled here, at the first text that may hold secrets.
+        for pattern in _PATTERNS:
+            text = re.sub(pattern, _redact_match, text, flags=re.IGNORECASE)
+        return _DOTTED.sub(_redact_jwt, text)
 
     def patterned(self, text: str) -> str:
         """Return text redacted by the caller's own patterns alone."""
@@ -169,18 +179,21 @@ class Redactor:
             case str():
                 return self.rules(self.form(node))
             case dict():
-                content = _content_member(node)
+                content_key = _content_member(node)
                 redacted: dict[object, object] = {}
                 for key, value in node.items():
-                    if key == content:
+                    if key == content_key:
                         redacted[key] = self.patterned(str(value))
                     else:
-                        redacted[key] = self._field(key, value)
-                names = [node[key] for key in _NAMING if isinstance(node.get(key), str)]
-                if "value" in node and any(map(self.is_secret, names)):
+                        redacted[key] = self._redact_field(key, value)
+
+                # The field beside a value may name it, as in {"name": "password", "value": …}.
+                names = (node.get(key) for key in _NAMING)
+                if "value" in node and any(self.is_secret(name) for name in names if isinstance(name, str)):
                     redacted["value"] = _blank(node["value"])
                 return redacted
-            case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
+            case [str() as name, str() as value] if _HEADER.fullmatch(name):
+                # A pair in a list of headers.
                 return [name, _blank(value)]
             case list() | tuple():
                 return [self.ruled(item) for item in node]
@@ -192,15 +205,15 @@ class Redactor:
         ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. A value nested too deeply is replaced
         as a whole."""
         try:
-            return self._field(name, self.known.tree(value))
+            return self._redact_field(name, self.known.tree(value))
         except RecursionError:
             return REDACTED
 
-    def _field(self, name: object, value: object) -> object:
+    def _redact_field(self, name: object, value: object) -> object:
         if not isinstance(name, str):
             return self.ruled(value)
         if name in _NEVER_SECRET:
-            return self._texts(value)
+            return self._redact_texts(value)
         if not self.is_secret(name):
             return self.ruled(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):
@@ -208,37 +221,42 @@ class Redactor:
             if "type" in value:
                 blanked["type"] = value["type"]
             return blanked
+        # An object named "pin", as on a map, is no secret.
         if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
-            return self.ruled(value)  # an object named "pin", as on a map
+            return self.ruled(value)
         return _blank(value)
 
-    def _texts(self, node: object) -> object:
+    def _redact_texts(self, node: object) -> object:
         """Redact texts by their form alone; names of fields do not count."""
         match node:
             case str():
                 return self.rules(node)
             case dict():
-                return {key: self._texts(value) for key, value in node.items()}
+                return {key: self._redact_texts(value) for key, value in node.items()}
             case list() | tuple():
-                return [self._texts(item) for item in node]
+                return [self._redact_texts(item) for item in node]
             case _:
                 return node
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
         """Return whether a field of a form in HTML with these attributes holds a secret."""
-        names = (attributes.get(key, "") for key in ("name", "id", "autocomplete"))
-        return attributes.get("type", "").strip().lower() == "password" or any(map(self.is_secret, filter(None, names)))
+        if attributes.get("type", "").strip().lower() == "password":
+            return True
+        names = (attributes.get(key) for key in ("name", "id", "autocomplete"))
+        return any(self.is_secret(name) for name in names if name)
 
     def html(self, text: str) -> str:
         """Return HTML without the values of password fields and of fields with secret names. The rest stays."""
-        done: list[str] = []
+        pieces: list[str] = []
         position = 0
         for start, end in secret_spans(text, self.is_secret_field):
-            is_content = text[start - 1] == ">"  # of an element, which begins behind its tag
-            done.append(text[position:start])
-            done.append(REDACTED if is_content else f'"{REDACTED}"')  # quoted, or its > would end the tag
+            # The content of an element begins behind its tag. In an attribute without quotes, > would end the tag.
+            is_element_content = text[start - 1] == ">"
+            replacement = REDACTED if is_element_content else f'"{REDACTED}"'
+            pieces += (text[position:start], replacement)
             position = end
-        return "".join((*done, text[position:]))
+        pieces.append(text[position:])
+        return "".join(pieces)
 
     def form(self, text: str) -> str:
         """Return a text that is a form as a whole, URL-encoded or in several parts, or HTML, without the values of its
@@ -248,9 +266,9 @@ class Redactor:
         if _MARKUP.match(text):
             return self.html(text)
         parts = form_parts(text)
-        return with_contents(text, parts, [self._part(part) for part in parts])
+        return with_contents(text, parts, [self._redacted_content(part) for part in parts])
 
-    def _part(self, part: Part) -> str:
+    def _redacted_content(self, part: Part) -> str:
         if self.is_secret(field_name(part.headers()) or ""):
             return REDACTED
         return part.content
@@ -261,17 +279,20 @@ class Redactor:
             return f"{name}={REDACTED}"
         return pair
 
-    def _queries(self, text: str) -> str:
+    def _redact_queries(self, text: str) -> str:
         """Redact the queries of URLs, also of a URL within the query of another."""
-        done: list[str] = []
+        pieces: list[str] = []
         position = 0
         for field in _QUERY.finditer(text):
-            is_secret = _bare(field[1]).endswith(self._in_queries) or self.is_secret(field[1])
+            name = field[1]
+            is_secret = _bare(name).endswith(self._in_queries) or self.is_secret(name)
             value = _QUERY_VALUE.match(text, field.end())
-            if is_secret and value is not None and field.start() >= position:
-                done += (text[position : field.end()], REDACTED)
+            is_already_redacted = field.start() < position
+            if is_secret and value is not None and not is_already_redacted:
+                pieces += (text[position : field.end()], REDACTED)
                 position = value.end()
-        return "".join((*done, text[position:]))
+        pieces.append(text[position:])
+        return "".join(pieces)
 
 
 def _blank(value: object) -> object:
@@ -300,18 +321,19 @@ def _redact_match(match: re.Match[str]) -> str:
 def _redact_jwt(match: re.Match[str]) -> str:
     """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic time."""
     words = match[0].split(".")
-    done: list[str] = []
+    redacted: list[str] = []
     index = 0
     while index < len(words):
-        word = words[index]
-        head = _JWT_HEAD.search(word)
-        if head is not None and index + 2 < len(words) and len(words[index + 1]) >= 8:
-            done.append(word[: head.start()] + REDACTED)
+        header = _JWT_HEAD.search(words[index])
+        # The claims follow the header, and then the signature, which may be empty.
+        has_claims = index + 2 < len(words) and len(words[index + 1]) >= 8
+        if header is not None and has_claims:
+            redacted.append(words[index][: header.start()] + REDACTED)
             index += 3
         else:
-            done.append(word)
+            redacted.append(words[index])
             index += 1
-    return ".".join(done)
+    return ".".join(redacted)
 
 
 def _may_hold_secrets(folded: str) -> bool:
@@ -325,12 +347,8 @@ def _may_hold_secrets(folded: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _word_of_short(name: str) -> bool:
-    return _SECRET_WORD.search(name) is not None
-
-
 def _ends_in_secret_word(name: str) -> bool:
-    return _word_of_short(_unescaped(name)[-16:])
+    return _SECRET_WORD.search(name) is not None
 
 
 def _content_member(node: Mapping[object, object]) -> str | None:
@@ -392,7 +410,8 @@ class SecretValues:
     def learn(self, node: object) -> None:
         """Remember the values in JSON or in a text that are secret by the rules. Raises :class:`RecursionError` as
         :meth:`tree` does."""
-        node = self._known.tree(node)  # placeholders are not values
+        # Placeholders of known values are not values to learn.
+        node = self._known.tree(node)
         for original, clean in _differences(node, self._redactor.ruled(node)):
             for value in _removed(original, clean):
                 self.learn_value(value)
@@ -415,16 +434,19 @@ class SecretValues:
         value = value.strip()
         scheme = _SCHEME.match(value)
         if scheme is not None:
-            self._learn(unquote_plus(scheme[1]))
-            self._learn(scheme[1])
-        if "=" in value[:64]:
+            self._add_value(unquote_plus(scheme[1]))
+            self._add_value(scheme[1])
+
+        may_be_cookies = "=" in value[:64]
+        if may_be_cookies:
             for cookie in value.split(";"):
                 content = cookie.partition("=")[2].strip()
-                self._learn(content)
-                self._learn(unquote_plus(content))
-        self._learn(value)
+                self._add_value(content)
+                self._add_value(unquote_plus(content))
+        self._add_value(value)
 
-    def _learn(self, value: str) -> None:
+    def _add_value(self, value: str) -> None:
+        """Remember a value, unless there are too many, or it is too short, too long, a common word or a placeholder."""
         if value in self._values or len(self._values) >= _MAX_VALUES:
             return
         if not _SHORTEST <= len(value) <= _LONGEST or value.lower() in _WORDS or value == REDACTED:
@@ -450,7 +472,7 @@ class SecretValues:
 
     def pieces(self, texts: Sequence[str]) -> list[str]:
         """Return consecutive frames or lines without the values, including values that continue in the next one."""
-        return replaced(texts, self._found())
+        return replaced(texts, self._current_finder())
 
     def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
         """Return JSON values without secrets, also in keys. Values of keys for which ``keep`` is true stay. With
@@ -461,17 +483,19 @@ class SecretValues:
         names: Collection[str] = ()
         if keep is not None:
             names = self._values
-        return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
+        return self._redactor.ruled(
+            masked_tree(node, self._current_finder(), self._known.numbers, keep=keep, names=names)
+        )
 
     def by_value(self, text: str) -> str:
         """Return a text without the values, in any encoding that is searched."""
-        return replaced([text], self._found())[0]
+        return replaced([text], self._current_finder())[0]
 
     def holds_any(self, data: bytes) -> bool:
         """Return whether bytes contain a value, in any encoding that is searched."""
-        return bool(self._found().find(data))
+        return bool(self._current_finder().find(data))
 
-    def _found(self) -> Finder:
+    def _current_finder(self) -> Finder:
         """Return the finder of the learned and the known values, rebuilt if either changed."""
         labels = self._known.values
         if self._finder is None or self._labels_in_finder is not labels:
@@ -503,7 +527,10 @@ def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
     """Yield pairs of a value and its redacted text."""
     match before, after:
         case dict(), dict():
-            for key in before.keys() & after.keys() - (_ABOUT_COOKIES if "domain" in before else set()):
+            keys = before.keys() & after.keys()
+            if "domain" in before:
+                keys -= _ABOUT_COOKIES
+            for key in keys:
                 yield from _differences(before[key], after[key])
         case ((list() | tuple()), (list() | tuple())):
             for item_before, item_after in zip(before, after, strict=False):
@@ -516,14 +543,14 @@ def _removed(before: object, after: str) -> Iterable[str]:
     """Return the parts of a text that are ``<redacted>`` in the other text."""
     if not isinstance(before, str):
         return [str(before)]
-    first, *rest = after.split(REDACTED)
+    first_piece, *more_pieces = after.split(REDACTED)
     removed: list[str] = []
-    position = len(first)
-    for piece in rest:
+    position = len(first_piece)
+    for piece in more_pieces:
         end = before.find(piece, position) if piece else len(before)
         if end < 0:
             break
         removed.append(before[position:end])
         position = end + len(piece)
-    # in the URL of a form they are percent-encoded
+    # In the URL of a form they are percent-encoded.
     return [*removed, *map(unquote_plus, removed)]

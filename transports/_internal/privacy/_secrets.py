@@ -18,9 +18,14 @@ from ._masking import Finder, masked_tree, replaced, starred, to_bytes, to_text
 
 E = TypeVar("E", bound=ABPError)
 
-#: Minimum characters of a value, of a value without letters, and of distinct ones. A user who may use but not see a
-#: secret could find a shorter one by guessing, because the right guess is masked. It would also occur in ids by chance.
-_MIN_CHARS, _MIN_DIGITS, _MIN_DIFFERENT = 8, 10, 5
+# A user who may use but not see a secret could find a shorter one by guessing, because the right guess is masked. It
+# would also occur in ids by chance.
+#: Minimum characters of a value.
+_MIN_CHARS = 8
+#: Minimum characters of a value without letters.
+_MIN_DIGITS = 10
+#: Minimum number of different characters.
+_MIN_DIFFERENT = 5
 #: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
 MAX_MASKED_BYTES = 1 << 20
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
@@ -92,22 +97,26 @@ class KnownSecrets:
             return
         if not self._names and self is KNOWN_SECRETS:
             _redact_logs()
+        # The newest value is the last one.
         self._names.pop(value, None)
         self._names[value] = name
-        if len(self._names) > 1000:  # of a secret that changes each hour, those of over a month
+        # Of a secret that changes each hour, these are the values of over a month.
+        max_values = 1000
+        if len(self._names) > max_values:
             del self._names[next(iter(self._names))]
-        self._learned()
+        self._rebuild()
 
     def forget(self) -> None:
         """Remove all values; for :data:`KNOWN_SECRETS`, those of all users, too."""
         self._names.clear()
-        self._learned()
+        self._rebuild()
         if self is KNOWN_SECRETS:
-            for secrets in (*_OF_USERS.values(),):
+            for secrets in list(_OF_USERS.values()):
                 secrets.forget()
             _GIVEN.clear()
 
-    def _learned(self) -> None:
+    def _rebuild(self) -> None:
+        """Bring the finder and the placeholders up to date with the values."""
         self.values = {value: f"${{SECRET:{name}}}" for value, name in self._names.items()}
         self._finder = Finder(self.values)
         self.numbers = {float(value): label for value, label in self.values.items() if _NUMBER.fullmatch(value)}
@@ -143,13 +152,15 @@ class KnownSecrets:
         if text.startswith("data:"):
             before, mark, encoded = text.rpartition(";base64,")
             head = before + mark
-        is_file = described or bool(head)
         content = _decoded(encoded)
         if content is None:
             if not described:
                 return None
             plain = to_bytes(text)
             return to_text(starred(plain, self._finder.find(plain)))
+
+        is_file = described or bool(head)
+        # A value in base64 is no file, and gets its placeholder.
         if not is_file and content.decode(errors="replace") in self._names:
             return None
         masked = self.mask(content)
@@ -159,12 +170,14 @@ class KnownSecrets:
 
     def error(self, error: E) -> E:
         """Mask the values in an error, in place, and return the error."""
-        if self._names:
-            error.message = self.text(error.message)
-            error.args = (error.message,)
-            error.details = {self.text(key): self.tree(value) for key, value in error.details.items()}
-            error.alternatives = tuple(map(self.text, error.alternatives))
-            error.download_url = error.download_url and self.text(error.download_url)
+        if not self._names:
+            return error
+        error.message = self.text(error.message)
+        error.args = (error.message,)
+        error.details = {self.text(key): self.tree(value) for key, value in error.details.items()}
+        error.alternatives = tuple(map(self.text, error.alternatives))
+        if error.download_url:
+            error.download_url = self.text(error.download_url)
         return error
 
 
@@ -213,12 +226,16 @@ def known_to(user: str | None) -> KnownSecrets:
 def give(user: str | None, name: str, value: str) -> None:
     """Record that a user was given a value, which is known from now on."""
     KNOWN_SECRETS.add(name, value)
-    if user is not None:
-        secrets = _GIVEN.pop(user, None) or known_to(user)
-        secrets.add(name, value)
-        _GIVEN[user] = secrets
-        if len(_GIVEN) > 10_000:  # users without an open session
-            del _GIVEN[next(iter(_GIVEN))]
+    if user is None:
+        return
+    secrets = _GIVEN.pop(user, None) or known_to(user)
+    secrets.add(name, value)
+    _GIVEN[user] = secrets
+
+    # Of users with an open session, the secrets stay known even without an entry here.
+    max_users = 10_000
+    if len(_GIVEN) > max_users:
+        del _GIVEN[next(iter(_GIVEN))]
 
 
 def _redact_logs() -> None:
@@ -232,22 +249,28 @@ def _redact_logs() -> None:
 
     def make_redacted(*args: object, **options: object) -> logging.LogRecord:
         record = make(*args, **options)
-        if not KNOWN_SECRETS:
-            return record
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError):  # logging itself reports a message that does not match its arguments
-            return record
-        # a record without a value stays unchanged: some formatters, as of access logs, read its arguments
-        redacted = KNOWN_SECRETS.text(message)
-        if redacted != message:
-            record.msg, record.args = redacted, ()
-        if record.exc_info:
-            traceback = logging.Formatter().formatException(record.exc_info)
-            redacted = KNOWN_SECRETS.text(traceback)
-            if redacted != traceback:
-                record.exc_text = redacted
+        if KNOWN_SECRETS:
+            _redact_record(record)
         return record
 
     make_redacted.redacts_secrets = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(make_redacted)
+
+
+def _redact_record(record: logging.LogRecord) -> None:
+    """Remove the known values from a log record. A record without a value stays unchanged: some formatters, as of
+    access logs, read its arguments."""
+    try:
+        message = record.getMessage()
+    except (TypeError, ValueError):
+        # logging itself reports a message that does not match its arguments.
+        return
+
+    redacted = KNOWN_SECRETS.text(message)
+    if redacted != message:
+        record.msg, record.args = redacted, ()
+    if record.exc_info:
+        traceback = logging.Formatter().formatException(record.exc_info)
+        redacted = KNOWN_SECRETS.text(traceback)
+        if redacted != traceback:
+            record.exc_text = redacted

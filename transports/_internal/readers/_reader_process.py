@@ -26,8 +26,9 @@ _LIMITED = str(Path(__file__).with_name("limited_program.py"))
 async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
     """Run the program of this name beside this module on ``data``, with these arguments.
 
-    Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, as for
-    refused content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time or memory."""
+    Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, for
+    example because of the content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time
+    or memory."""
     process = await asyncio.create_subprocess_exec(
         *_command(program, *arguments),
         stdin=asyncio.subprocess.PIPE,

@@ -16,15 +16,20 @@ def main() -> int:
     """Return the exit status, 0. An unreadable PDF ends the program with an error."""
     import pypdfium2
 
-    limit, number = (*map(int, sys.argv[1:]), 1)[:2]
+    max_width = int(sys.argv[1])
+    max_height = 3 * max_width
+    number = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
     page = document[number - 1]
+
     width, height = (max(side, 1.0) for side in page.get_size())
-    picture = page.render(scale=min(limit / width, 3 * limit / height)).to_pil().convert("RGB")
-    out = io.BytesIO()
-    picture.save(out, "PNG", optimize=False)
+    scale = min(max_width / width, max_height / height)
+    picture = page.render(scale=scale).to_pil().convert("RGB")
+    png = io.BytesIO()
+    picture.save(png, "PNG", optimize=False)
+
     about = json.dumps({"size": picture.size, "pages": len(document)})
-    sys.stdout.buffer.write(about.encode() + b"\n" + out.getvalue())
+    sys.stdout.buffer.write(about.encode() + b"\n" + png.getvalue())
     return 0
 
 

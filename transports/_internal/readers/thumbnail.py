@@ -22,10 +22,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-#: Maximum widths in pixels of a thumbnail and of an image that is only converted, and their maximum number of pixels.
-_WIDTH, _CONVERTED_WIDTH, _PIXELS = 800, 1200, 4_000_000
-#: Types that clients can show, and types that are only converted.
-_SHOWN, _CONVERTED = ("PNG", "JPEG", "GIF", "WEBP"), ("BMP", "TIFF", "AVIF")
+#: Maximum width in pixels of a thumbnail.
+_WIDTH = 800
+#: Maximum width in pixels of an image that is only converted.
+_CONVERTED_WIDTH = 1200
+#: Maximum number of pixels of both.
+_PIXELS = 4_000_000
+#: Types that clients can show.
+_SHOWN = ("PNG", "JPEG", "GIF", "WEBP")
+#: Types that are converted, because clients cannot show them.
+_CONVERTED = ("BMP", "TIFF", "AVIF")
 #: Scales of a thumbnail, tried until the image has few enough bytes.
 _SCALES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
@@ -35,34 +41,40 @@ def main() -> int:
     from PIL import Image
 
     warnings.simplefilter("error")
-    limit, *sides = map(int, sys.argv[1:])
+    max_bytes, *sides = map(int, sys.argv[1:])
     content = sys.stdin.buffer.read()
     with Image.open(io.BytesIO(content), formats=(*_SHOWN, *_CONVERTED)) as image:
         kind, source, frames = image.format, image.size, getattr(image, "n_frames", 1)
         picture = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    side = max(source)
-    if sides:
-        side = sides[0]
-    if sides and kind in _SHOWN and len(content) <= limit and max(source) <= side:
-        sys.stdout.buffer.write(json.dumps({"size": source, "source": source, "kind": kind}).encode() + b"\n")
+
+    max_side = sides[0] if sides else max(source)
+    fits = len(content) <= max_bytes and max(source) <= max_side
+    if sides and kind in _SHOWN and fits:
+        _write_output({"size": source, "source": source, "kind": kind}, b"")
         return 0
-    for size in _sizes(*source, side, converted=kind in _CONVERTED):
+
+    for size in _sizes(*source, max_side, converted=kind in _CONVERTED):
         picture = picture.resize(size, reducing_gap=2.0)
         for data in _encoded(picture, photo=kind == "JPEG"):
-            if len(data) <= limit:
-                about = json.dumps({"size": size, "source": source, "frames": frames})
-                sys.stdout.buffer.write(about.encode() + b"\n" + data)
+            if len(data) <= max_bytes:
+                _write_output({"size": size, "source": source, "frames": frames}, data)
                 return 0
     return 1
 
 
-def _sizes(width: int, height: int, side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
-    most = min(1.0, (_PIXELS / (width * height)) ** 0.5, side / max(width, height))
-    thumbnail = min(most, _WIDTH / width)
+def _write_output(about: dict[str, object], data: bytes) -> None:
+    sys.stdout.buffer.write(json.dumps(about).encode() + b"\n" + data)
+
+
+def _sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
+    """Yield the sizes of a smaller picture of an image, the largest first."""
+    largest = min(1.0, (_PIXELS / (width * height)) ** 0.5, max_side / max(width, height))
+    thumbnail = min(largest, _WIDTH / width)
     scales = [thumbnail * part for part in _SCALES]
     if converted:
-        scales.insert(0, min(most, _CONVERTED_WIDTH / width))
+        scales.insert(0, min(largest, _CONVERTED_WIDTH / width))
     for scale in scales:
+        # The summand makes up for the error of floating-point numbers.
         yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))
 
 

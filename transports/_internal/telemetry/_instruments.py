@@ -12,10 +12,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from ...errors import ABPError
+
+if TYPE_CHECKING:
+    from ._otel import OtelTracing
 
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 Kind: TypeAlias = Literal["internal", "server", "client"]
@@ -36,29 +39,10 @@ OPEN_BROWSERS: WeakSet[object] = WeakSet()
 _T = TypeVar("_T")
 
 
-class Tracing(Protocol):
-    """Maker of spans: :class:`transports._internal.telemetry._otel.OtelTracing`."""
-
-    def span(self, name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager[object]:
-        """Return a span that lasts as long as its block, and is the parent of spans in the block."""
-
-    def annotate(self, attributes: Attributes) -> None:
-        """Add attributes to the current span."""
-
-    def fail(self, error_type: str) -> None:
-        """Mark the current span as failed."""
-
-    def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Make the span that ``carrier`` names by ``traceparent`` the parent of spans in the block."""
-
-    def headers(self) -> Mapping[str, str]:
-        """Return ``traceparent`` and ``tracestate`` of the current span (W3C Trace Context)."""
+_tracing: OtelTracing | None = None
 
 
-_tracing: Tracing | None = None
-
-
-def trace_with(tracing: Tracing | None) -> None:
+def trace_with(tracing: OtelTracing) -> None:
     """Make spans with ``tracing`` from now on."""
     global _tracing
     _tracing = tracing
@@ -100,7 +84,8 @@ def error_type(error: BaseException) -> str:
     """Return the value of ``error.type`` for an error: its code, else the name of its class."""
     if isinstance(error, asyncio.CancelledError):
         return "CANCELLED"
-    error = getattr(error, "error", error)  # some exceptions carry an ABPError, such as RetryRequest
+    # Some exceptions carry an ABPError, such as RetryRequest.
+    error = getattr(error, "error", error)
     if isinstance(error, ABPError):
         return error.code if _CODE.fullmatch(error.code) else OTHER
     return type(error).__qualname__
@@ -193,9 +178,12 @@ def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None
 
 
 def _bounded(metric: Metric, label: str, text: str) -> str:
+    """Return the value of a label, or ``_OTHER``: apps choose the names of their capabilities and the codes of their
+    errors."""
+    max_values = 200
     seen = _seen[metric.name, label]
     if text not in seen:
-        if len(seen) >= 200:  # apps choose the names of their capabilities and the codes of their errors
+        if len(seen) >= max_values:
             return OTHER
         seen.add(text)
     return text

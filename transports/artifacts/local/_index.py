@@ -37,7 +37,8 @@ logger = logging.getLogger("transports.artifacts")
 
 T = TypeVar("T")
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
-_VERSION = 2  # an index of another version is replaced
+#: An index of another version is replaced.
+_VERSION = 2
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
     id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
@@ -55,11 +56,16 @@ _CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
 class Limits:
     """Times of the index in seconds, and the number of artifacts from which a whole folder is read at once."""
 
-    wait: float = 2.0  # for another process that writes
-    pause: float = 30.0  # in which the index is not used after an error
-    interval: float = 60.0  # between two comparisons with the files, for answers that need not be exact
-    settled: float = 2.5  # more than the time resolution of any file system
-    few: int = 1000  # up to this number, looking names up one by one is faster
+    #: For another process that writes.
+    wait: float = 2.0
+    #: In which the index is not used after an error.
+    pause: float = 30.0
+    #: Between two comparisons with the files, for answers that need not be exact.
+    interval: float = 60.0
+    #: More than the time resolution of any file system.
+    settled: float = 2.5
+    #: Up to this number of artifacts, looking names up one by one is faster.
+    few: int = 1000
 
 
 LIMITS = Limits()
