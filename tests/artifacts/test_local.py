@@ -144,20 +144,19 @@ async def test_external_path_must_be_a_regular_file(kind: str, address: str, roo
 
 
 async def test_external_file_must_stand_still(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.preadv
     async with store.stage() as staged:
         staged.path.write_bytes(PDF)
 
-        def while_somebody_writes(fd: int, buffers: list[memoryview], offset: int) -> int:
-            count = real(fd, buffers, offset)
+        def while_somebody_writes(fd: int, size: int, offset: int) -> bytes:
+            piece = os.pread(fd, size, offset)
             if not offset:
                 with staged.path.open("r+b") as file:
                     file.write(b"?")
                 os.utime(staged.path, (1, 1))
-            return count
+            return piece
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "preadv", while_somebody_writes)
+            patch.setattr("transports.artifacts._content.read_at", while_somebody_writes)
             with pytest.raises(StoreError, match="changed"):
                 await staged.commit()
         assert visible(root) == []
@@ -167,16 +166,15 @@ async def test_external_file_must_stand_still(store: LocalStore, root: Path, mon
 async def test_external_file_must_not_be_swapped(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.preadv
     async with store.stage() as staged:
         staged.path.write_bytes(PDF)
 
-        def while_somebody_swaps(fd: int, buffers: list[memoryview], offset: int) -> int:
+        def while_somebody_swaps(fd: int, size: int, offset: int) -> bytes:
             staged.path.unlink()
             staged.path.write_bytes(PNG)
-            return real(fd, buffers, offset)
+            return os.pread(fd, size, offset)
 
-        monkeypatch.setattr(os, "preadv", while_somebody_swaps)
+        monkeypatch.setattr("transports.artifacts._content.read_at", while_somebody_swaps)
         with pytest.raises(StoreError, match="replaced"):
             await staged.commit()
     assert_empty(root)

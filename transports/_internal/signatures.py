@@ -17,16 +17,18 @@ def showing(options: type, **defaults: object) -> Callable[[F], F]:
         signature = inspect.signature(function)
         *parameters, _ = signature.parameters.values()
         for name, hint in options.__annotations__.items():
-            text = hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint
+            annotation = hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint
+            default = defaults.get(name)
             parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=text)
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             )
-        function.__annotations__ = {
+
+        annotations = {
             parameter.name: parameter.annotation
             for parameter in parameters
             if parameter.annotation is not parameter.empty
         }
-        function.__annotations__["return"] = signature.return_annotation
+        function.__annotations__ = {**annotations, "return": signature.return_annotation}
         vars(function)["__signature__"] = signature.replace(parameters=parameters)
         return function
 

@@ -29,7 +29,7 @@ from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import decode_json, encode_json
 from ..protocol._times import iso_utc
 from ..protocol.binary import verify_size
-from ._files import PIECE, read_into, sync_data
+from ._files import PIECE, read_at, sync_data
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -96,23 +96,17 @@ class Meter:
         return self._digest.hexdigest()
 
 
-def read_more(fd: int, meter: Meter, size: int, stopping: Event | None = None) -> bool:
+def read_more(fd: int, meter: Meter, stopping: Event | None = None) -> bool:
     """Continue to measure a file where ``meter`` stopped, until the end of the file or until ``stopping`` is set.
 
-    ``size`` is the present size of the file in bytes. Returns ``False`` if there was nothing to add. Raises
-    :class:`~transports.errors.TooLarge`.
+    Returns ``False`` if there was nothing to add. Raises :class:`~transports.errors.TooLarge`.
     """
     start = meter.size
-    # One byte more than is expected, so that growth of the file is noticed.
-    expected = max(size - start, 0)
-    buffer = memoryview(bytearray(min(PIECE, expected + 1)))
-
     while stopping is None or not stopping.is_set():
-        count = read_into(fd, buffer, meter.size)
-        if not count:
+        piece = read_at(fd, PIECE, meter.size)
+        if not piece:
             break
-        meter.add(buffer[:count])
-
+        meter.add(memoryview(piece))
     return meter.size > start
 
 
@@ -129,7 +123,7 @@ def measure_file(fd: int, limit: int, partial_meter: Meter | None = None) -> Met
         raise too_large(limit)
 
     meter = partial_meter or Meter(limit)
-    read_more(fd, meter, first_status.st_size)
+    read_more(fd, meter)
 
     last_status = os.fstat(fd)
     if last_status.st_size != meter.size or last_status.st_mtime_ns != first_status.st_mtime_ns:
@@ -335,7 +329,7 @@ class Follower:
 
         if not stat.S_ISREG(status.st_mode) or status.st_size == self._meter.size:
             return False
-        return read_more(self._fd, self._meter, status.st_size, self._stopping)
+        return read_more(self._fd, self._meter, self._stopping)
 
     def _sync_if_due(self) -> None:
         if self._meter.size - self._synced < _SYNC_EVERY:

@@ -127,7 +127,8 @@ def is_link(path: str | os.PathLike[str]) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    junction = 0xA0000003  # on Windows any user may make one, while symlinks need a privilege
+    # On Windows any user may make a junction, while symlinks need a privilege.
+    junction = 0xA0000003
     return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == junction
 
 
@@ -144,39 +145,17 @@ def patiently(work: Callable[[], T]) -> T:
         time.sleep(0.01)
 
 
-def replace_file(source: Path, target: Path) -> None:
-    if OPEN_FILES_MOVE:
-        source.replace(target)
-    else:
-        patiently(lambda: source.replace(target))
-
-
-def _read_into(fd: int, buffer: memoryview, position: int) -> int:
-    data = read_at(fd, len(buffer), position)
-    buffer[: len(data)] = data
-    return len(data)
-
-
 def _read_at(fd: int, size: int, position: int) -> bytes:
-    before = os.lseek(fd, 0, os.SEEK_CUR)
+    old_position = os.lseek(fd, 0, os.SEEK_CUR)
     try:
         os.lseek(fd, position, os.SEEK_SET)
         return os.read(fd, size)
     finally:
-        os.lseek(fd, before, os.SEEK_SET)
+        os.lseek(fd, old_position, os.SEEK_SET)
 
 
 #: ``read_at(fd, size, position)`` returns bytes at a position of a file and does not move the file position.
 read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _read_at)
-
-if hasattr(os, "preadv"):
-
-    def read_into(fd: int, buffer: memoryview, position: int) -> int:
-        """Fill ``buffer`` from a position of a file, and return the number of bytes read."""
-        return os.preadv(fd, [buffer], position)
-
-else:
-    read_into = _read_into
 
 #: Flags to open a file that is synced later: Windows cannot sync a file that is open only for reading.
 TO_SYNC = os.O_RDONLY if hasattr(os, "pread") else os.O_RDWR
@@ -277,10 +256,12 @@ class Replacement:
     def commit(self) -> None:
         """Sync the content to the disk, rename the file to ``path`` over an older one, and close it."""
         os.fsync(self.fd)
-        if not OPEN_FILES_MOVE:
+        if OPEN_FILES_MOVE:
+            self._temporary.replace(self._path)
             self._close_file()
-        replace_file(self._temporary, self._path)
-        self._close_file()
+        else:
+            self._close_file()
+            patiently(lambda: self._temporary.replace(self._path))
 
     def close(self) -> None:
         """Close the file, and remove it unless it was committed; idempotent."""

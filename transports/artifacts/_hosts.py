@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, Unpack, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, Unpack, runtime_checkable
 
 from .._internal.tasks import in_thread
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
@@ -275,12 +275,15 @@ class HostedStore(ArtifactStore):
     def __init__(self, host: HostStore | HostFacade, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(max_bytes=max_bytes)
         self.url = f"host:{type(host).__name__}"
-        # Any: optional methods and arguments of a host are beyond what a type can say
-        self._host = cast(Any, FacadeStore(host) if is_facade(host) else host)
+        # A type cannot describe the optional methods and arguments of a host.
+        self._host: Any = host
+        if is_facade(host):
+            self._host = FacadeStore(host)
         put: Callable[..., object] = self._host.put_bytes
         self._takes_scope = not isinstance(self._host, FacadeStore) and "scope" in (keywords_of(put) or ())
         self._make_scope = scope_class(put)
-        self._remembered: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()  # shared by all views
+        #: References by id and scope, shared by all views.
+        self._remembered: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"HostedStore({self.url.removeprefix('host:')})"
@@ -359,7 +362,7 @@ class HostedStore(ArtifactStore):
         scope = self.scope
         namespace = description.namespace
         meta = dict(description.source)
-        options: dict[str, object] = {}
+        options: dict[str, object] = {"mime_type": description.mime_type, "filename": description.name, "meta": meta}
         if isinstance(self._host, FacadeStore):
             scope = self._host.upload_scope
         elif self._takes_scope:
@@ -368,11 +371,10 @@ class HostedStore(ArtifactStore):
             meta["scope"] = dict(self.scope.items())
             namespace = _namespace_of_scope(namespace, self.scope)
 
-        host_ref = await self._put_in_host(content, description, namespace, meta, options)
+        host_ref = await self._put_in_host(content, namespace, options)
         if scope and scope_of(host_ref) not in (None, scope):
             # The host merged equal content and returned an artifact of another scope, which this view may not see.
-            namespace = _namespace_of_scope(namespace, scope)
-            host_ref = await self._put_in_host(content, description, namespace, meta, options)
+            host_ref = await self._put_in_host(content, _namespace_of_scope(namespace, scope), options)
         self._require_same_content(host_ref, meter)
 
         artifact_id = id_of(host_ref)
@@ -401,25 +403,10 @@ class HostedStore(ArtifactStore):
                 f"{size} bytes instead of {meter.size}, or another hash; check the limits of that store"
             )
 
-    async def _put_in_host(
-        self,
-        content: bytes | str,
-        description: Description,
-        namespace: str,
-        meta: dict[str, object],
-        options: dict[str, object],
-    ) -> object:
+    async def _put_in_host(self, content: bytes | str, namespace: str, options: Mapping[str, object]) -> object:
         """Store content with the host's method for its type, and return the host's reference."""
         put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
-        call = put(
-            content,
-            mime_type=description.mime_type,
-            filename=description.name,
-            namespace=namespace,
-            meta=meta,
-            **options,
-        )
-        return await self._call_host(call)
+        return await self._call_host(put(content, namespace=namespace, **options))
 
     async def _call_host(self, call: Awaitable[T]) -> T:
         """Await a call of the host, and map its errors to :class:`~transports.errors.StoreError`."""

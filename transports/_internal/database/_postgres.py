@@ -182,13 +182,16 @@ class PostgresConnection:
         if self._db is not None and not self._db.broken and not self._db.closed:
             return
         self.close()
+
         errors = self._psycopg.errors
         try:
             connection = self._psycopg.connect(
                 self._url,
                 autocommit=True,
-                connect_timeout=10,  # seconds
-                tcp_user_timeout=20_000,  # milliseconds without an acknowledgement of the server
+                # Seconds.
+                connect_timeout=10,
+                # Milliseconds without an acknowledgement of the server.
+                tcp_user_timeout=20_000,
                 # Waiting for an answer of a dead server ends after 20 seconds, too.
                 keepalives_idle=10,
                 keepalives_interval=5,

@@ -210,12 +210,14 @@ class Redactor:
             return REDACTED
 
     def _redact_field(self, name: object, value: object) -> object:
+        """Return the value of a field redacted by the rules alone."""
         if not isinstance(name, str):
             return self.ruled(value)
         if name in _NEVER_SECRET:
             return self._redact_texts(value)
         if not self.is_secret(name):
             return self.ruled(value)
+
         if _bare(name) == "auth" and isinstance(value, Mapping):
             blanked = {key: _blank(item) for key, item in value.items()}
             if "type" in value:

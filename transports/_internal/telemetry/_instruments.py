@@ -12,13 +12,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from ...errors import ABPError
-
-if TYPE_CHECKING:
-    from ._otel import OtelTracing
 
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 Kind: TypeAlias = Literal["internal", "server", "client"]
@@ -39,10 +36,29 @@ OPEN_BROWSERS: WeakSet[object] = WeakSet()
 _T = TypeVar("_T")
 
 
-_tracing: OtelTracing | None = None
+class Tracing(Protocol):
+    """Maker of spans: :class:`transports._internal.telemetry._otel.OtelTracing`."""
+
+    def span(self, name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager[object]:
+        """Return a span that lasts as long as its block, and is the parent of spans in the block."""
+
+    def annotate(self, attributes: Attributes) -> None:
+        """Add attributes to the current span."""
+
+    def fail(self, error_type: str) -> None:
+        """Mark the current span as failed."""
+
+    def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Make the span that ``carrier`` names by ``traceparent`` the parent of spans in the block."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Return ``traceparent`` and ``tracestate`` of the current span (W3C Trace Context)."""
 
 
-def trace_with(tracing: OtelTracing) -> None:
+_tracing: Tracing | None = None
+
+
+def trace_with(tracing: Tracing) -> None:
     """Make spans with ``tracing`` from now on."""
     global _tracing
     _tracing = tracing

@@ -31,8 +31,6 @@ _used: set[str] = set()
 
 
 class OtelTracing:
-    """Spans of a tracer."""
-
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
@@ -56,7 +54,6 @@ class OtelTracing:
         current.set_status(StatusCode.ERROR)
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Make the span that ``carrier`` names by ``traceparent`` the parent of spans in the block."""
         extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
         remote = trace.get_current_span(extracted).get_span_context()
         if not remote.is_valid or not remote.is_remote:
@@ -64,7 +61,6 @@ class OtelTracing:
         return _attached(extracted)
 
     def headers(self) -> Mapping[str, str]:
-        """Return ``traceparent`` and ``tracestate`` of the current span (W3C Trace Context)."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
         return carrier

@@ -64,10 +64,11 @@ class Bucket:
         self._timeout = timeout
         # No retry starts after half of the time, and an attempt takes at most half: together `timeout`.
         half = timedelta(seconds=timeout / 2)
+        retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         options: dict[str, object] = {"connect_timeout": half}
         if _endpoint_is_local():
             options["allow_http"] = True
-        retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
+
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
             # A download may take any time as long as bytes arrive.

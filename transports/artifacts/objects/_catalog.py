@@ -12,11 +12,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ...errors import Corrupt, StoreUnavailable
 from .._query import Query
-from .._ref import ID, Metadata, Scope, damaged_metadata, stamp
+from .._ref import ID, Metadata, ReindexReport, Scope, damaged_metadata, stamp
 from .._retention import Entry, Retention
 from ._bucket import Bucket
 from ._index import Indexed, NotBuilt, StoreIndex
@@ -40,15 +40,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-
-class Compared(NamedTuple):
-    """Result of a comparison: the number of metadata objects, the ids whose rows were wrong, and the ids whose metadata
-    cannot be read."""
-
-    artifacts: int
-    wrong: Sequence[str]
-    unreadable: Sequence[str]
 
 
 class Catalog:
@@ -163,11 +154,11 @@ class Catalog:
         """Return a number that differs after every change; ``None`` without an index."""
         return None
 
-    async def compare(self) -> Compared:
+    async def compare(self) -> ReindexReport:
         """Compare the index, if there is one, with all metadata objects, and correct it."""
         unreadable: list[str] = []
         readable = await self.all(Scope(), unreadable)
-        return Compared(len(readable), [], unreadable)
+        return ReindexReport(len(readable), (), tuple(unreadable))
 
     async def contents(self) -> set[str]:
         return {metadata.blob for metadata in await self.all(Scope())}
@@ -296,7 +287,7 @@ class IndexedCatalog(Catalog):
     async def change_token(self) -> int:
         return await self._query_index(self._index.change_token)
 
-    async def compare(self) -> Compared:
+    async def compare(self) -> ReindexReport:
         """Compare the index with all metadata objects, and correct it. An object is read only if its ETag differs or
         its row cannot be read."""
         number, was_built = await self._index.state()
@@ -322,7 +313,8 @@ class IndexedCatalog(Catalog):
             wrong += damaged
 
         await self._index.mark_built(number)
-        return Compared(len(listed), wrong if was_built else [], unreadable)
+        corrected = wrong if was_built else []
+        return ReindexReport(len(listed), tuple(corrected), tuple(unreadable))
 
     async def _correct(
         self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None

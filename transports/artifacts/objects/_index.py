@@ -85,11 +85,15 @@ def tables(text: str) -> tuple[str, ...]:
 
 
 def row_of(indexed: Indexed) -> tuple[Value, ...]:
-    """Return the values of an artifact's row, in the order of the columns of ``abp_artifacts_1``."""
+    """Return the values of an artifact's row, in the order of :data:`COLUMNS`."""
     metadata = indexed.metadata
-    capability = metadata.source.get("capability")
-    app = metadata.source.get("app")
     scope = metadata.scope
+    capability = metadata.source.get("capability")
+    if not isinstance(capability, str):
+        capability = ""
+    app = metadata.source.get("app")
+    if not isinstance(app, str):
+        app = ""
     # On one line, without spaces.
     document = msgspec.json.format(metadata.encode(), indent=-1).decode()
     return (
@@ -102,8 +106,8 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
         metadata.stored,
         # The time of its last use: when it was stored.
         metadata.stored,
-        key_of(capability) if isinstance(capability, str) else "",
-        key_of(app) if isinstance(app, str) else "",
+        key_of(capability),
+        key_of(app),
         scope.tenant,
         scope.user,
         scope.session,

@@ -307,10 +307,10 @@ class ObjectStore(ArtifactStore):
         now = time.time()
         hour, day = 3600.0, 86400.0
         old_blobs = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
-        compared = await self._catalog.compare()
+        report = await self._catalog.compare()
         used = await self._catalog.contents() if old_blobs else set()
         # Unreadable metadata may name any content that begins with the digits of its id.
-        perhaps_used = tuple(_content_prefix(key) for key in compared.unreadable)
+        perhaps_used = tuple(_content_prefix(key) for key in report.unreadable)
 
         removals = []
         for blob in old_blobs:
@@ -331,8 +331,7 @@ class ObjectStore(ArtifactStore):
         :func:`transports.artifacts.reindex`."""
         if not isinstance(self._catalog, IndexedCatalog):
             raise UsageError(f"{self.url} has no index; its URL may end in ?index=postgresql://host/database")
-        compared = await self._catalog.compare()
-        return ReindexReport(compared.artifacts, tuple(compared.wrong), tuple(compared.unreadable))
+        return await self._catalog.compare()
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:
         """Check the content, and without a scope also the metadata; ``repair`` moves unreadable metadata and its
@@ -345,12 +344,12 @@ class ObjectStore(ArtifactStore):
 
     async def _check_metadata(self, *, repair: bool) -> list[Problem]:
         """Return the unreadable metadata, and the wrong rows of the index, which are corrected."""
-        compared = await self._catalog.compare()
+        report = await self._catalog.compare()
         difference = "the index differed from the metadata; it is repaired"
-        problems = [Problem("index", key, difference) for key in compared.wrong]
+        problems = [Problem("index", key, difference) for key in report.corrected]
 
-        used = await self._catalog.contents() if repair and compared.unreadable else set()
-        for key in compared.unreadable:
+        used = await self._catalog.contents() if repair and report.unreadable else set()
+        for key in report.unreadable:
             outcome = "delete the artifact, store it again, or --repair"
             if repair:
                 await self._quarantine(key, used)
