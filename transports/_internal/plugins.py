@@ -34,7 +34,7 @@ class LoadedPlugin:
 
 def installed_plugins(group: str) -> list[Plugin]:
     """Return the installed plug-ins of an entry-point group, sorted by name, without importing them."""
-    return [Plugin(point.name, point.value, _distribution_of(point)) for point in sorted(_group(group))]
+    return [Plugin(point.name, point.value, _distribution_of(point)) for point in sorted(_entry_points(group))]
 
 
 def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
@@ -43,7 +43,7 @@ def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
     ``kind`` is its label in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in
     that cannot be imported, and for a name that several distributions use for different objects.
     """
-    points = [point for point in _group(group) if point.name == name]
+    points = [point for point in _entry_points(group) if point.name == name]
     if not points:
         return None
     point, *others = points
@@ -69,12 +69,12 @@ def blame_plugin(label: str) -> Iterator[None]:
         raise UsageError(f"{label} does not work ({type(error).__name__}: {error}); reinstall or report it") from error
 
 
-def _group(group: str) -> EntryPoints:
-    return _read_group(group, tuple(sys.path))
+def _entry_points(group: str) -> EntryPoints:
+    return _read_entry_points(group, tuple(sys.path))
 
 
 @lru_cache(maxsize=16)
-def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
+def _read_entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
     """Return the entry points of a group, cached for each ``sys.path``: reading opens a file of each distribution."""
     from importlib.metadata import entry_points  # late: it takes 20 ms to load
 

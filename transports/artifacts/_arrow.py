@@ -86,7 +86,7 @@ def _check_memory(ref: ArtifactRef, size: int) -> None:
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
-def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
+def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
     head = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
     file.seek(0)
@@ -96,14 +96,14 @@ def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarro
     return table
 
 
-def _tsv(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
-    return _csv(file, ref, "\t")
+def _read_tsv(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    return _read_csv(file, ref, "\t")
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def _json(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+def _read_json(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
     """Read a list of rows, a single row, or lines of JSON that were sent with the type of JSON."""
     content = file.read()
     if content.lstrip()[:1] == b"[":
@@ -115,10 +115,10 @@ def _json(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
         return _table_of_rows([memoryview(single_row)], ref)
     except msgspec.DecodeError:
         file.seek(0)
-        return _json_lines(file, ref)
+        return _read_json_lines(file, ref)
 
 
-def _json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+def _read_json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
     return _table_of_rows(_nonempty_lines(file, ref), ref)
 
 
@@ -175,7 +175,7 @@ def _table_of_dicts(rows: Sequence[Mapping[str, object]], names: Sequence[str]) 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
 
 
-def _parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+def _read_parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
     """Read a Parquet file. Its metadata may be wrong, so what is decoded is counted again."""
     with parquet.ParquetFile(file) as opened:
         metadata = opened.metadata
@@ -203,9 +203,9 @@ def _parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 
 _READERS: Mapping[str, Callable[[BufferedReader, ArtifactRef], pyarrow.Table]] = {
-    "csv": _csv,
-    "tsv": _tsv,
-    "json": _json,
-    "jsonl": _json_lines,
-    "parquet": _parquet,
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+    "json": _read_json,
+    "jsonl": _read_json_lines,
+    "parquet": _read_parquet,
 }

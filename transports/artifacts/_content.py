@@ -332,6 +332,7 @@ class Follower:
         return read_more(self._fd, self._meter, self._stopping)
 
     def _sync_if_due(self) -> None:
+        """Sync the file to the disk once enough bytes were added since the last sync."""
         if self._meter.size - self._synced < _SYNC_EVERY:
             return
         self._synced = self._meter.size

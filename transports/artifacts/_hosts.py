@@ -198,13 +198,13 @@ def keywords_of(function: Callable[..., object]) -> frozenset[str] | None:
 # --- references -------------------------------------------------------------------------------------------------------
 
 
-def _field(ref: object, name: str) -> object:
+def _field_of(ref: object, name: str) -> object:
     return ref.get(name) if isinstance(ref, Mapping) else getattr(ref, name, None)
 
 
 def id_of(ref: object) -> str:
     """Return the id of a host's reference. Raises :class:`~transports.errors.StoreError` if it has none."""
-    key = _field(ref, "id")
+    key = _field_of(ref, "id")
     if not isinstance(key, str) or not key:
         raise StoreError(
             f"the store of the host returned a {type(ref).__name__} without an id; it cannot be used as a reference"
@@ -214,18 +214,18 @@ def id_of(ref: object) -> str:
 
 def text_of(ref: object, name: str) -> str | None:
     """Return a field of a host's reference if it is non-empty text; ``None`` otherwise."""
-    text = _field(ref, name)
+    text = _field_of(ref, name)
     return text if isinstance(text, str) and text else None
 
 
 def size_of(ref: object) -> int | None:
-    size = _field(ref, "size_bytes")
+    size = _field_of(ref, "size_bytes")
     return size if isinstance(size, int) else None
 
 
 def source_of(ref: object) -> dict[str, object]:
     """Return the ``source`` of a host's reference; empty without one."""
-    source = _field(ref, "source")
+    source = _field_of(ref, "source")
     return dict(source) if isinstance(source, Mapping) else {}
 
 
@@ -235,7 +235,7 @@ def scope_of(ref: object) -> Scope | None:
     has_scope = "scope" in ref if isinstance(ref, Mapping) else hasattr(ref, "scope")
     if not has_scope:
         return None
-    scope = _field(ref, "scope")
+    scope = _field_of(ref, "scope")
     return Scope() if scope is None else scope_from_host(scope)
 
 
@@ -303,6 +303,7 @@ class HostedStore(ArtifactStore):
         return _Staged(self)
 
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        """Return a remembered reference that the host still has, else the reference that the host returns."""
         # The host does not report when an artifact was stored last, so the time is always 0.
         ref = next(self._remembered_refs(artifact_id, self.scope), None)
         if ref:
@@ -320,6 +321,7 @@ class HostedStore(ArtifactStore):
         return await self._to_ours(artifact_id, host_ref), 0.0
 
     async def _list_artifacts(self, scope: Scope) -> Sequence[ArtifactRef]:
+        """Return what the host lists for ``scope``, and the artifacts that this process stored."""
         refs: dict[str, ArtifactRef] = {}
         listing = getattr(self._host, "list", None)
         if listing:
@@ -344,6 +346,7 @@ class HostedStore(ArtifactStore):
             yield data[position : min(position + chunk_size, end)]
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove an artifact from the host, unless another scope still needs it."""
         refs_by_scope = self._remembered.get(artifact_id, {})
         for ref in list(self._remembered_refs(artifact_id, self.scope)):
             del refs_by_scope[ref.scope]

@@ -561,6 +561,7 @@ def _check_name(name: str) -> None:
 
 
 def _time_of_storing(file: _MetadataFile) -> float:
+    """Return the time of the last storing. Raises :class:`ValueError` if it is out of range."""
     stored = file.stored
     if stored is None:
         # An older file has only the time of its creation.

@@ -174,6 +174,7 @@ class TextIndex:
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
+        """Open the file, and create it and its tables if they are missing."""
         with self._tree.folder(".abp", create=True) as folder:
             # SQLite would create the file with another mode, and through a symlink.
             with suppress(FileExistsError):

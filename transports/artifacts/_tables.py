@@ -34,19 +34,20 @@ _EXTENSIONS = {"csv": "csv", "tsv": "tsv", "json": "json", "jsonl": "jsonl", "nd
 
 def is_table(ref: ArtifactRef) -> bool:
     """Return whether the type of an artifact, or its name if the type says nothing, is one of a table."""
-    return _kind(ref) is not None
+    return _kind_of_table(ref) is not None
 
 
-def _kind(ref: ArtifactRef) -> str | None:
+def _kind_of_table(ref: ArtifactRef) -> str | None:
     mime_type = normalise_mime(ref.mime_type) or OCTET_STREAM
-    if mime_type in (OCTET_STREAM, "text/plain"):  # they say nothing, so the name of the file decides
+    # These types say nothing, so the name of the file decides.
+    if mime_type in (OCTET_STREAM, "text/plain"):
         return _EXTENSIONS.get(ref.filename.rpartition(".")[2].lower())
     return _KINDS.get(mime_type)
 
 
 def read_table(ref: ArtifactRef) -> pyarrow.Table:
     """Return the rows of an artifact that has a local file. It blocks. Raises as :meth:`transports.Result.table`."""
-    kind = _kind(ref)
+    kind = _kind_of_table(ref)
     if kind is None:
         raise NotATable(
             f"{ref.filename} ({ref.mime_type}) is not CSV, JSON or Parquet; read it with ref.open()",

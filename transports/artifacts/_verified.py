@@ -50,6 +50,7 @@ class Pieces:
         self._digests: list[bytes] = []
 
     def add(self, chunk: ReadableBuffer) -> None:
+        """Add the next bytes of the content."""
         view = memoryview(chunk)
         self._whole.update(view)
         while len(view):

@@ -24,9 +24,9 @@ from .._internal.privacy._secrets import (
     KNOWN_SECRETS,
     KnownSecrets,
     give,
-    is_guessable,
     known_to,
     placeholders,
+    why_guessable,
     with_values,
 )
 from ..artifacts._base import ArtifactStore
@@ -131,7 +131,7 @@ async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
 
-    fault = is_guessable(value)
+    fault = why_guessable(value)
     if fault is not None:
         raise UsageError(
             f"the secret {name} cannot be used: {where} has {fault}; a masked value can be found by guessing, so a "

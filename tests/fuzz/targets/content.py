@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from tests.support.spelled import SPELLED
 from transports._internal.privacy._redaction import Redactor, SecretValues
-from transports._internal.privacy._secrets import KnownSecrets, is_guessable
+from transports._internal.privacy._secrets import KnownSecrets, why_guessable
 from transports.errors import BadEncoding
 from transports.playwright._evidence_secrets import (
     clean_body,
@@ -113,7 +113,7 @@ def spellings(data: bytes) -> None:
     secret = secret[:60]
     if any(map("\\%&".__contains__, secret)):  # it may read as nearly nothing, which is not searched for
         return
-    if is_guessable(secret) is not None or not data or any(0xD800 <= ord(character) < 0xE000 for character in secret):
+    if why_guessable(secret) is not None or not data or any(0xD800 <= ord(character) < 0xE000 for character in secret):
         return
     secrets = KnownSecrets()
     secrets.add("FUZZ", secret)

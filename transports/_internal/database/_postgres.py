@@ -138,16 +138,16 @@ class _QuestionMarkCursor:
         return self._cursor.rowcount
 
     def execute(self, sql: str, values: Sequence[Value] = ()) -> object:
-        return self._cursor.execute(_percent(sql), values)
+        return self._cursor.execute(_with_percent_marks(sql), values)
 
     def executemany(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
-        self._cursor.executemany(_percent(sql), rows)
+        self._cursor.executemany(_with_percent_marks(sql), rows)
 
     def fetchall(self) -> Sequence[tuple[Value, ...]]:
         return self._cursor.fetchall()
 
 
-def _percent(sql: str) -> bytes:
+def _with_percent_marks(sql: str) -> bytes:
     return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
@@ -179,6 +179,7 @@ class PostgresConnection:
         self._db: psycopg.Connection[tuple[Value, ...]] | None = None
 
     def connect(self) -> None:
+        """Open the connection, unless it is open."""
         if self._db is not None and not self._db.broken and not self._db.closed:
             return
         self.close()
@@ -202,9 +203,9 @@ class PostgresConnection:
         except self._psycopg.OperationalError as error:
             is_refused = isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification)
             # Without a cause: its traceback could quote secrets, which the message leaves out.
-            raise self._failed(error, retryable=not is_refused) from None
+            raise self.mapped_error(error, retryable=not is_refused) from None
         except self._psycopg.Error as error:
-            raise self._failed(error) from None
+            raise self.mapped_error(error) from None
         self._db = cast("psycopg.Connection[tuple[Value, ...]]", connection)
 
     def _server_options(self) -> str:
@@ -235,12 +236,13 @@ class PostgresConnection:
         except self._psycopg.Error as error:
             errors = self._psycopg.errors
             in_conflict = isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
-            raise self._failed(error, retryable=in_conflict or db.broken or db.closed) from error
+            raise self.mapped_error(error, retryable=in_conflict or db.broken or db.closed) from error
 
     def lock(self, cursor: Cursor, name: str) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
-    def _failed(self, error: Exception, *, retryable: bool = False) -> ABPError:
+    def mapped_error(self, error: Exception, *, retryable: bool = False) -> ABPError:
+        """Return the error of this connection for an error of psycopg, without secrets."""
         if self._secrets is None:
             reason = type(error).__name__
         else:

@@ -56,7 +56,7 @@ class SqliteConnection:
         A file that was deleted or replaced since it was opened is opened again: writes to the old file would be
         lost."""
         if self._db is not None:
-            if self._opened == self._identity():
+            if self._opened == self._file_identity():
                 return
             self.close()
 
@@ -65,7 +65,7 @@ class SqliteConnection:
             db = self._open()
         except (OSError, sqlite3.Error) as error:
             self.close()
-            raise self._failed(error) from error
+            raise self.mapped_error(error) from error
         try:
             if not self._read_only:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -73,8 +73,8 @@ class SqliteConnection:
                 db.execute("PRAGMA synchronous=FULL")
         except sqlite3.Error as error:
             db.close()
-            raise self._failed(error) from error
-        self._db, self._opened = db, self._identity()
+            raise self.mapped_error(error) from error
+        self._db, self._opened = db, self._file_identity()
 
     def _open(self) -> sqlite3.Connection:
         if self._path is None:
@@ -100,7 +100,7 @@ class SqliteConnection:
 
         self._frozen = True
         log = _log_of(path)
-        if not _state(log):
+        if not _size_and_time(log):
             return open_sqlite(path, "mode=ro&immutable=1")
         self._copy = tempfile.TemporaryDirectory(prefix="abp-ledger-")
         copy = Path(self._copy.name, path.name)
@@ -127,12 +127,12 @@ class SqliteConnection:
             with sqlite_transaction(db, write=write):
                 return work(db.cursor())
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self.mapped_error(error) from error
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Do nothing: SQLite has one writer at a time."""
 
-    def _identity(self) -> tuple[int, ...] | None:
+    def _file_identity(self) -> tuple[int, ...] | None:
         """Return the identity of the file at the path; ``None`` without a file, and in memory.
 
         For a frozen database it includes sizes and times, so that a later write leads to a new opening."""
@@ -145,9 +145,10 @@ class SqliteConnection:
         identity = status.st_dev, status.st_ino
         if not self._frozen:
             return identity
-        return *identity, *_state(self._path), *_state(_log_of(self._path))
+        return *identity, *_size_and_time(self._path), *_size_and_time(_log_of(self._path))
 
-    def _failed(self, error: Exception) -> ABPError:
+    def mapped_error(self, error: Exception) -> ABPError:
+        """Return the error of this connection for an error of SQLite or of the disk, with advice."""
         code = _primary_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             advice = "another process holds it; end that one, or wait"
@@ -197,7 +198,7 @@ def _log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _state(path: Path) -> tuple[int, ...]:
+def _size_and_time(path: Path) -> tuple[int, ...]:
     """Return the size of a file and the time of its last change; nothing for a missing or empty file."""
     try:
         status = path.stat()

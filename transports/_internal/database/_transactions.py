@@ -102,6 +102,7 @@ class Transactions:
             raise
 
     def _run_with_retries(self, work: Callable[[Cursor], T], write: bool) -> T:
+        """Run ``work`` in a transaction; after a lost connection, in new ones until the patience ends. It blocks."""
         deadline = time.monotonic() + self._patience
         attempt = 0
         while True:

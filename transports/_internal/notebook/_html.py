@@ -77,12 +77,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
         lines.append(f"<div><strong>{_escaped(title, MAX_CELL)}</strong></div>")
     lines.append('<table style="border-collapse: collapse; margin: 4px 0">')
     if any(head):
-        lines.append(_row("th", head))
-    lines += [_row("td", row) for row in shown]
+        lines.append(_table_row("th", head))
+    lines += [_table_row("td", row) for row in shown]
     return Html("\n".join([*lines, "</table>"]))
 
 
-def _row(element: str, cells: Iterable[object]) -> str:
+def _table_row(element: str, cells: Iterable[object]) -> str:
     """Return a row of a table, whose cells are of an ``element``: ``td`` or ``th``."""
     markup = "".join(f'<{element} style="{_CELL}">{_escaped(cell, MAX_CELL)}</{element}>' for cell in cells)
     return f"<tr>{markup}</tr>"

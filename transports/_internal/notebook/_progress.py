@@ -56,7 +56,7 @@ class ProgressBar:
         self._drawn = self._started
         # A kernel finds the cell of an output by the context, and callbacks run in that of the session.
         self._context = contextvars.copy_context()
-        self._handle = _displayed(self._output())
+        self._handle = _display_output(self._output())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +69,7 @@ class ProgressBar:
         """Show the progress of a call or of a run, at most ten times a second."""
         with self._lock:
             if progress.call in self._lines or len(self._lines) < 20:
-                self._lines[progress.call] = progress.fraction, _words(progress)
+                self._lines[progress.call] = progress.fraction, _progress_in_words(progress)
             if time.monotonic() - self._drawn >= 0.1:
                 self._draw()
 
@@ -86,7 +86,7 @@ class ProgressBar:
         return {"text/html": progress_html(self._label, lines, seconds, ended=self._ended), "text/plain": plain}
 
 
-def _words(progress: Reported) -> str:
+def _progress_in_words(progress: Reported) -> str:
     """Return progress in words, such as ``3 of 10 · rendering``."""
     completed, total = progress.steps
     if completed is None:
@@ -99,7 +99,7 @@ def _words(progress: Reported) -> str:
     return f"{steps} · {progress.text}" if progress.text else steps
 
 
-def _displayed(output: Mapping[str, str]) -> Any:
+def _display_output(output: Mapping[str, str]) -> Any:
     """Display an output in the cell that runs, and return its handle; ``None`` outside of a notebook."""
     ipython: Any = sys.modules.get("IPython")
     # A shell without a kernel runs in a terminal, which cannot draw an output anew.

@@ -159,6 +159,7 @@ class _StartTag:
 
 
 def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
+    """Read the attributes that follow the ``opening`` of a tag, up to ``limit``."""
     text, position = opening.string, opening.end()
     attributes: dict[str, str] = {}
     spans: dict[str, tuple[int, int]] = {}

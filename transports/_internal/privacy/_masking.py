@@ -33,7 +33,7 @@ def to_text(content: bytes) -> str:
     return content.decode("utf-8", "surrogatepass")
 
 
-def _units(mark: bytes) -> bytes:
+def _utf16_pattern(mark: bytes) -> bytes:
     """Return the pattern of a surrogate pair in UTF-16, or of one unit, each unit as four digits after a mark."""
     high = mark + rb"[dD][89abAB][0-9A-Fa-f]{2}"
     low = mark + rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
@@ -53,6 +53,7 @@ def _from_percent(escape: bytes) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _from_backslash(escape: bytes) -> bytes:
+    """Decode an escape with a backslash, of JSON, JavaScript, Python or CSS, into UTF-8."""
     if escape.startswith(rb"\u{"):
         return to_bytes(chr(int(escape[3:-1], 16)))
     if escape.startswith(rb"\u"):
@@ -74,11 +75,11 @@ def _from_entity(escape: bytes) -> bytes:
 #: different characters, so content is decoded, rather than the value encoded.
 ESCAPES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], bytes]], ...] = (
     # percent-encoding, and escape() of JavaScript
-    (re.compile(_units(b"%u") + rb"|%[0-9A-Fa-f]{2}"), _from_percent),
+    (re.compile(_utf16_pattern(b"%u") + rb"|%[0-9A-Fa-f]{2}"), _from_percent),
     # JSON, JavaScript, Python, CSS
     (
         re.compile(
-            _units(rb"\\u") + rb"|\\u\{0{0,5}(?:10|[0-9A-Fa-f])?[0-9A-Fa-f]{1,4}\}"
+            _utf16_pattern(rb"\\u") + rb"|\\u\{0{0,5}(?:10|[0-9A-Fa-f])?[0-9A-Fa-f]{1,4}\}"
             rb"|\\U00(?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\[0-3][0-7]{2}|\\3[0-9] |\\.",
             re.DOTALL,
         ),
@@ -149,16 +150,17 @@ class Finder:
             piece = content[begin : begin + size + self._overlap]
             for start, end, label in self._search(piece):
                 occurrences.add(Occurrence(begin + start, begin + end, label))
-        return _apart(occurrences)
+        return _without_overlaps(occurrences)
 
     def _search(self, content: bytes) -> Iterator[tuple[int, int, str]]:
-        yield from _positions(content, self._plain)
-        yield from _positions(content, self._whole)
+        """Yield start, end and label of each value, as it is or encoded. The spans may overlap."""
+        yield from _find_needles(content, self._plain)
+        yield from _find_needles(content, self._whole)
         for pattern, decode in ESCAPES:
             decoded = pattern.sub(lambda escape: decode(escape[0]), content)  # noqa: B023 - called at once
             if decoded == content:
                 continue
-            positions = [*_positions(decoded, self._plain)]
+            positions = [*_find_needles(decoded, self._plain)]
             if positions:
                 origins = _origins(content, pattern, decode)
                 for start, end, label in positions:
@@ -169,7 +171,7 @@ def _with_plus(content: bytes) -> bytes:
     return content.replace(b" ", b"+")
 
 
-def _positions(content: bytes, needles: Mapping[bytes, str]) -> Iterator[tuple[int, int, str]]:
+def _find_needles(content: bytes, needles: Mapping[bytes, str]) -> Iterator[tuple[int, int, str]]:
     content = _with_plus(content)
     for needle, label in needles.items():
         start = content.find(needle)
@@ -203,7 +205,7 @@ def _byte_strings(value: str) -> set[bytes]:
     return {utf8, latin1, *map(to_bytes, (utf8_as_latin1, utf8_as_windows, latin1_as_utf8))}
 
 
-def _apart(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
+def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
     """Merge overlapping occurrences; the longest keeps its label."""
     apart: list[Occurrence] = []
     for occurrence in sorted(occurrences, key=lambda occurrence: (occurrence.start, -occurrence.end)):
@@ -228,7 +230,7 @@ def replaced(texts: Sequence[str], finder: Finder) -> list[str]:
     if not finder:
         return list(texts)
     contents = [to_bytes(text) for text in texts]
-    spans = _spans(contents, finder, b"")
+    spans = _occurrences_by_text(contents, finder, b"")
     masked = list(texts)
     for index, occurrences in spans.items():
         masked[index] = _labelled(contents[index], occurrences)
@@ -261,13 +263,13 @@ def masked_tree(
     if not finder:
         return node
     tree = _Tree(numbers, keep, frozenset(names))
-    tree.gather(node)
+    tree.gather_texts(node)
     contents = [to_bytes(text) for text in tree.texts]
     # The line breaks keep a value from being found across two texts.
-    tree.spans = _spans(contents, finder, b"\n")
+    tree.spans = _occurrences_by_text(contents, finder, b"\n")
     if not tree.spans and not tree.has_numbers:
         return node
-    return tree.rebuilt(node, file)
+    return tree.with_labels(node, file)
 
 
 class _Tree:
@@ -282,28 +284,28 @@ class _Tree:
         self._names = names
         self._next = 0
 
-    def gather(self, node: object) -> None:
+    def gather_texts(self, node: object) -> None:
         """Add the texts of ``node`` to :attr:`texts`, and note whether it has a number to replace."""
         match node:
             case str():
                 self.texts.append(node)
             case Mapping():
                 for key, value in node.items():
-                    if not self._stays(key):
+                    if not self._is_kept(key):
                         if isinstance(key, str) and key not in self._names:
                             self.texts.append(key)
-                        self.gather(value)
+                        self.gather_texts(value)
             case list() | tuple():
                 for item in node:
-                    self.gather(item)
+                    self.gather_texts(item)
             case object(filename=str(name)):
                 # A file.
                 self.texts.append(name)
             case int() | float() if self._numbers and not isinstance(node, bool):
                 self.has_numbers = self.has_numbers or self._number_label(node) is not None
 
-    def rebuilt(self, node: object, file: MaskFile | None) -> object:
-        """Return ``node`` with labels. It must be visited in the order of :meth:`gather`."""
+    def with_labels(self, node: object, file: MaskFile | None) -> object:
+        """Return ``node`` with labels. It must be visited in the order of :meth:`gather_texts`."""
         match node:
             case str():
                 return self._masked_text(node, file)
@@ -311,7 +313,7 @@ class _Tree:
                 is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
                 rebuilt: dict[object, object] = {}
                 for key, value in node.items():
-                    if self._stays(key):
+                    if self._is_kept(key):
                         rebuilt[key] = value
                         continue
 
@@ -321,10 +323,10 @@ class _Tree:
                     if is_described and key == "content" and isinstance(value, str):
                         rebuilt[masked_key] = self._masked_text(value, file, described=True)
                     else:
-                        rebuilt[masked_key] = self.rebuilt(value, file)
+                        rebuilt[masked_key] = self.with_labels(value, file)
                 return rebuilt
             case list() | tuple():
-                return [self.rebuilt(item, file) for item in node]
+                return [self.with_labels(item, file) for item in node]
             case object(filename=str(name)):
                 # A file.
                 return replace(cast(Any, node), filename=self._masked_text(name, None))
@@ -345,7 +347,7 @@ class _Tree:
                 return masked
         return _labelled(to_bytes(text), self.spans[index])
 
-    def _stays(self, key: object) -> bool:
+    def _is_kept(self, key: object) -> bool:
         return self._keep is not None and isinstance(key, str) and self._keep(key)
 
     def _number_label(self, node: float) -> str | None:
@@ -355,7 +357,7 @@ class _Tree:
             return None
 
 
-def _spans(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[int, list[Occurrence]]:
+def _occurrences_by_text(contents: Sequence[bytes], finder: Finder, between: bytes) -> dict[int, list[Occurrence]]:
     """Return the found values in ``contents``, by index; spans are relative to the content."""
     begins = [0]
     for content in contents:

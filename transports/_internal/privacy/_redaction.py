@@ -111,7 +111,7 @@ class Redactor:
     ) -> None:
         #: Known values, which are replaced as well.
         self.known = secrets
-        more_names = tuple(_bare(name) for name in fields)
+        more_names = tuple(_plain_name(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more_names)
         self._in_queries = (*_SECRET_IN_QUERIES, *more_names)
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
@@ -123,23 +123,23 @@ class Redactor:
         if name in _NEVER_SECRET:
             return False
         # The secret words are short, and an app may choose a very long name.
-        end = _unescaped(name)[-16:]
+        end = _unescape_name(name)[-16:]
         return self._is_secret_whole(name) or _ends_in_secret_word(end)
 
     def _is_secret_whole(self, name: str) -> bool:
         """Return whether values of this name are secret as a whole, also objects and lists."""
-        bare = _bare(name)
+        bare = _plain_name(name)
         return bare == "auth" or bare.endswith(self._names) or bare.rstrip(_DIGITS).endswith(self._names)
 
     def text(self, text: str) -> str:
         """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
         web tokens."""
-        return self.rules(self.known.text(text))
+        return self.text_by_rules(self.known.text(text))
 
-    def rules(self, text: str) -> str:
+    def text_by_rules(self, text: str) -> str:
         """Return text redacted by the rules alone; known values stay."""
         # The caller's patterns come first, so that they match the original text.
-        text = self.patterned(text)
+        text = self.text_by_patterns(text)
         if not _may_hold_secrets(text.casefold()):
             return text
 
@@ -149,7 +149,7 @@ class Redactor:
             text = re.sub(pattern, _redact_match, text, flags=re.IGNORECASE)
         return _DOTTED.sub(_redact_jwt, text)
 
-    def patterned(self, text: str) -> str:
+    def text_by_patterns(self, text: str) -> str:
         """Return text redacted by the caller's own patterns alone."""
         for pattern in self._more_patterns:
             text = pattern.sub(_redact_match, text)
@@ -162,7 +162,7 @@ class Redactor:
         objects and lists replaced.
         """
         try:
-            return self.ruled(self.known.tree(node))
+            return self.tree_by_rules(self.known.tree(node))
         except RecursionError:
             if not isinstance(node, dict):
                 return REDACTED
@@ -170,33 +170,33 @@ class Redactor:
             for key, value in node.items():
                 if isinstance(value, dict | list | tuple):
                     flat[key] = REDACTED
-            return self.ruled(self.known.tree(flat))
+            return self.tree_by_rules(self.known.tree(flat))
 
-    def ruled(self, node: object) -> object:
+    def tree_by_rules(self, node: object) -> object:
         """Return JSON values redacted by the rules alone; known values stay. Raises :class:`RecursionError` for data
         nested too deeply."""
         match node:
             case str():
-                return self.rules(self.form(node))
+                return self.text_by_rules(self.form(node))
             case dict():
                 content_key = _content_member(node)
                 redacted: dict[object, object] = {}
                 for key, value in node.items():
                     if key == content_key:
-                        redacted[key] = self.patterned(str(value))
+                        redacted[key] = self.text_by_patterns(str(value))
                     else:
                         redacted[key] = self._redact_field(key, value)
 
                 # The field beside a value may name it, as in {"name": "password", "value": …}.
                 names = (node.get(key) for key in _NAMING)
                 if "value" in node and any(self.is_secret(name) for name in names if isinstance(name, str)):
-                    redacted["value"] = _blank(node["value"])
+                    redacted["value"] = _blank_values(node["value"])
                 return redacted
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
                 # A pair in a list of headers.
-                return [name, _blank(value)]
+                return [name, _blank_values(value)]
             case list() | tuple():
-                return [self.ruled(item) for item in node]
+                return [self.tree_by_rules(item) for item in node]
             case _:
                 return node
 
@@ -212,27 +212,27 @@ class Redactor:
     def _redact_field(self, name: object, value: object) -> object:
         """Return the value of a field redacted by the rules alone."""
         if not isinstance(name, str):
-            return self.ruled(value)
+            return self.tree_by_rules(value)
         if name in _NEVER_SECRET:
             return self._redact_texts(value)
         if not self.is_secret(name):
-            return self.ruled(value)
+            return self.tree_by_rules(value)
 
-        if _bare(name) == "auth" and isinstance(value, Mapping):
-            blanked = {key: _blank(item) for key, item in value.items()}
+        if _plain_name(name) == "auth" and isinstance(value, Mapping):
+            blanked = {key: _blank_values(item) for key, item in value.items()}
             if "type" in value:
                 blanked["type"] = value["type"]
             return blanked
         # An object named "pin", as on a map, is no secret.
         if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
-            return self.ruled(value)
-        return _blank(value)
+            return self.tree_by_rules(value)
+        return _blank_values(value)
 
     def _redact_texts(self, node: object) -> object:
         """Redact texts by their form alone; names of fields do not count."""
         match node:
             case str():
-                return self.rules(node)
+                return self.text_by_rules(node)
             case dict():
                 return {key: self._redact_texts(value) for key, value in node.items()}
             case list() | tuple():
@@ -287,7 +287,7 @@ class Redactor:
         position = 0
         for field in _QUERY.finditer(text):
             name = field[1]
-            is_secret = _bare(name).endswith(self._in_queries) or self.is_secret(name)
+            is_secret = _plain_name(name).endswith(self._in_queries) or self.is_secret(name)
             value = _QUERY_VALUE.match(text, field.end())
             is_already_redacted = field.start() < position
             if is_secret and value is not None and not is_already_redacted:
@@ -297,13 +297,13 @@ class Redactor:
         return "".join(pieces)
 
 
-def _blank(value: object) -> object:
+def _blank_values(value: object) -> object:
     """Replace texts and numbers and keep the structure. A descriptor of content stays, even as ``token``."""
     match value:
         case dict() if "mimeType" not in value:
-            return {key: _blank(item) for key, item in value.items()}
+            return {key: _blank_values(item) for key, item in value.items()}
         case list() | tuple():
-            return [_blank(item) for item in value]
+            return [_blank_values(item) for item in value]
         case str() if value:
             return REDACTED
         case int() | float() if not isinstance(value, bool):
@@ -364,14 +364,14 @@ def _content_member(node: Mapping[object, object]) -> str | None:
     return None
 
 
-def _bare(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Return a name in lower case and without punctuation. Short names are looked up: they occur again and again."""
     if len(name) <= 64:
-        return _bare_short(name)
-    return _NOT_PLAIN.sub("", _unescaped(name).lower())
+        return _plain_short_name(name)
+    return _NOT_PLAIN.sub("", _unescape_name(name).lower())
 
 
-def _unescaped(name: str) -> str:
+def _unescape_name(name: str) -> str:
     """Return a name decoded up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
@@ -382,15 +382,15 @@ def _unescaped(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _bare_short(name: str) -> str:
-    return _NOT_PLAIN.sub("", _unescaped(name).lower())
+def _plain_short_name(name: str) -> str:
+    return _NOT_PLAIN.sub("", _unescape_name(name).lower())
 
 
 class _Piecewise(Redactor):
     """The rules for long texts, in pieces that end with a line or a word."""
 
-    def rules(self, text: str) -> str:
-        return "".join(map(super().rules, _pieces(text)))
+    def text_by_rules(self, text: str) -> str:
+        return "".join(map(super().text_by_rules, _split_into_pieces(text)))
 
 
 class SecretValues:
@@ -414,8 +414,8 @@ class SecretValues:
         :meth:`tree` does."""
         # Placeholders of known values are not values to learn.
         node = self._known.tree(node)
-        for original, clean in _differences(node, self._redactor.ruled(node)):
-            for value in _removed(original, clean):
+        for original, clean in _differences(node, self._redactor.tree_by_rules(node)):
+            for value in _removed_parts(original, clean):
                 self.learn_value(value)
 
     def learn_pairs(self, text: str) -> None:
@@ -451,9 +451,10 @@ class SecretValues:
         """Remember a value, unless there are too many, or it is too short, too long, a common word or a placeholder."""
         if value in self._values or len(self._values) >= _MAX_VALUES:
             return
-        if not _SHORTEST <= len(value) <= _LONGEST or value.lower() in _WORDS or value == REDACTED:
+        if not _SHORTEST <= len(value) <= _LONGEST:
             return
-        if any(value == f"${{SECRET:{name}}}" for name in placeholders(value)):
+        is_placeholder = any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
+        if is_placeholder or value == REDACTED or value.lower() in _WORDS:
             return
         self._values.add(value)
         self._finder = None
@@ -465,12 +466,12 @@ class SecretValues:
 
     def text(self, text: str) -> str:
         """Return a text redacted by the values and by the rules."""
-        return self._redactor.rules(self.by_value(text))
+        return self._redactor.text_by_rules(self.by_value(text))
 
     def line(self, text: str) -> str:
         """Return a console line or the body of a form redacted as by :meth:`text`, and by pairs of a secret name and
         its value outside of URLs."""
-        return self._redactor.rules(_PAIR.sub(self._redact_pair, self.by_value(text)))
+        return self._redactor.text_by_rules(_PAIR.sub(self._redact_pair, self.by_value(text)))
 
     def pieces(self, texts: Sequence[str]) -> list[str]:
         """Return consecutive frames or lines without the values, including values that continue in the next one."""
@@ -485,9 +486,8 @@ class SecretValues:
         names: Collection[str] = ()
         if keep is not None:
             names = self._values
-        return self._redactor.ruled(
-            masked_tree(node, self._current_finder(), self._known.numbers, keep=keep, names=names)
-        )
+        masked = masked_tree(node, self._current_finder(), self._known.numbers, keep=keep, names=names)
+        return self._redactor.tree_by_rules(masked)
 
     def by_value(self, text: str) -> str:
         """Return a text without the values, in any encoding that is searched."""
@@ -511,7 +511,8 @@ class SecretValues:
         return pair.string[pair.start() : pair.start(2)] + REDACTED
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_into_pieces(text: str) -> Iterator[str]:
+    """Yield a long text in pieces that end with a line, else with a word."""
     start = 0
     while start < len(text):
         end = start + _PIECE
@@ -541,7 +542,7 @@ def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
             yield before, after
 
 
-def _removed(before: object, after: str) -> Iterable[str]:
+def _removed_parts(before: object, after: str) -> Iterable[str]:
     """Return the parts of a text that are ``<redacted>`` in the other text."""
     if not isinstance(before, str):
         return [str(before)]

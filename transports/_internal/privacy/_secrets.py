@@ -200,7 +200,7 @@ _OF_USERS: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
 _GIVEN: dict[str, KnownSecrets] = {}
 
 
-def is_guessable(value: str) -> str | None:
+def why_guessable(value: str) -> str | None:
     """Return the reason why a value is too easy to guess for a secret, in words; ``None`` if it is not."""
     if len(value) < _MIN_CHARS:
         return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"

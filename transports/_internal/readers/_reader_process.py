@@ -53,7 +53,7 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
 def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> tuple[dict[str, Any], bytes] | None:
     """Run as :func:`run_reader`, blocking, for at most ``timeout`` seconds."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             _command(program, limit),
             input=data,
             stdout=subprocess.PIPE,
@@ -63,9 +63,9 @@ def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> 
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if done.returncode != 0:
+    if process.returncode != 0:
         return None
-    return _parse_output(done.stdout)
+    return _parse_output(process.stdout)
 
 
 def _command(program: str, *arguments: int) -> list[str]:

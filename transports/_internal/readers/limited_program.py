@@ -14,13 +14,17 @@ from contextlib import suppress
 
 def main() -> None:
     """Set the limits of this process, and run the other program in it."""
-    seconds, *sys.argv = sys.argv[1:]
+    cpu_seconds = int(sys.argv[1])
+    max_memory = 1 << 30
+    # The other program gets its own path and arguments.
+    sys.argv = sys.argv[2:]
     with suppress(ImportError):
         import resource
 
-        with suppress(ValueError):  # macOS does not limit address space
-            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+        # macOS does not limit address space.
+        with suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -53,9 +53,9 @@ def main() -> int:
         _write_output({"size": source, "source": source, "kind": kind}, b"")
         return 0
 
-    for size in _sizes(*source, max_side, converted=kind in _CONVERTED):
+    for size in _candidate_sizes(*source, max_side, converted=kind in _CONVERTED):
         picture = picture.resize(size, reducing_gap=2.0)
-        for data in _encoded(picture, photo=kind == "JPEG"):
+        for data in _encoded_variants(picture, photo=kind == "JPEG"):
             if len(data) <= max_bytes:
                 _write_output({"size": size, "source": source, "frames": frames}, data)
                 return 0
@@ -66,7 +66,7 @@ def _write_output(about: dict[str, object], data: bytes) -> None:
     sys.stdout.buffer.write(json.dumps(about).encode() + b"\n" + data)
 
 
-def _sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
+def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
     """Yield the sizes of a smaller picture of an image, the largest first."""
     largest = min(1.0, (_PIXELS / (width * height)) ** 0.5, max_side / max(width, height))
     thumbnail = min(largest, _WIDTH / width)
@@ -78,18 +78,18 @@ def _sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterat
         yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))
 
 
-def _encoded(picture: Picture, *, photo: bool) -> Iterator[bytes]:
+def _encoded_variants(picture: Picture, *, photo: bool) -> Iterator[bytes]:
     """Yield the image as JPEG, or as PNG, first with all its colours, then with 256."""
     from PIL.Image import Quantize
 
     if photo:
-        yield _saved(picture.convert("RGB"), "JPEG", quality=80)
+        yield _save_to_bytes(picture.convert("RGB"), "JPEG", quality=80)
         return
-    yield _saved(picture, "PNG", compress_level=9)
-    yield _saved(picture.quantize(method=Quantize.FASTOCTREE), "PNG", compress_level=9)
+    yield _save_to_bytes(picture, "PNG", compress_level=9)
+    yield _save_to_bytes(picture.quantize(method=Quantize.FASTOCTREE), "PNG", compress_level=9)
 
 
-def _saved(picture: Picture, kind: str, **options: int) -> bytes:
+def _save_to_bytes(picture: Picture, kind: str, **options: int) -> bytes:
     out = io.BytesIO()
     picture.save(out, kind, **options)
     return out.getvalue()

@@ -188,12 +188,12 @@ def recording(sink: Sink) -> Iterator[None]:
 def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
     """Add a measurement to a histogram or a counter. After 200 different values of a label, others are ``_OTHER``."""
     if _sinks:
-        bounded = {name: _bounded(metric, name, text) for name, text in (labels or {}).items()}
+        bounded = {name: _bounded_label(metric, name, text) for name, text in (labels or {}).items()}
         for sink in _sinks:
             sink.record(metric, value, bounded)
 
 
-def _bounded(metric: Metric, label: str, text: str) -> str:
+def _bounded_label(metric: Metric, label: str, text: str) -> str:
     """Return the value of a label, or ``_OTHER``: apps choose the names of their capabilities and the codes of their
     errors."""
     max_values = 200

@@ -169,7 +169,7 @@ def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
     return any(_is_same_file(folders.root, name, folder, digest) for folder in (folders.blobs, folders.quarantine))
 
 
-def place(name: str, folder: Folder, target: Folder, new: str) -> None:
+def move_without_replacing(name: str, folder: Folder, target: Folder, new: str) -> None:
     """Rename a file without replacing another one: an empty file reserves the new name first. Raises
     :class:`FileExistsError`."""
     os.close(target.create(new))
@@ -250,6 +250,7 @@ class _Commit:
             blobs.sync()
 
     def _link_or_move_staged_file(self) -> None:
+        """Link the staged file to its place in ``blobs/``; without hard links, move it there."""
         staging, blobs = self.folders.staging, self.folders.blobs
         try:
             staging.link(self.staged, blobs, self.digest)
@@ -333,6 +334,7 @@ class _Commit:
 
 
 def _is_intact(blobs: Folder, digest: str, *, sync: bool) -> bool:
+    """Return whether the content of a blob still has its hash. With ``sync``, the blob is also synced to the disk."""
     fd = blobs.open(digest, TO_SYNC)
     try:
         if sync:
@@ -368,7 +370,7 @@ def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
     try:
         _write_copy(folders, digest, temporary)
         try:
-            place(temporary, folders.staging, folders.root, name)
+            move_without_replacing(temporary, folders.staging, folders.root, name)
         except FileExistsError:
             return False
     finally:

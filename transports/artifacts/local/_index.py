@@ -220,7 +220,7 @@ class Index:
 
         return self._query(select)
 
-    def agree(self, folder: str, changes: int) -> None:
+    def mark_complete(self, folder: str, changes: int) -> None:
         """Mark the rows as complete for ``folder``, the mark of its state, if the number of changes is still
         ``changes``: another process may have dropped a row since the comparison."""
         sql = "UPDATE compared SET folder = ?, count = (SELECT count(*) FROM artifacts) WHERE changes = ?"
@@ -228,7 +228,7 @@ class Index:
 
     def rows(self, scope: Scope, folder: str | None = None) -> list[IndexRow] | None:
         """Return the rows of ``scope``, oldest first. With ``folder``, return ``None`` unless the rows are marked as
-        complete for this state of the folder (:meth:`agree`)."""
+        complete for this state of the folder (:meth:`mark_complete`)."""
         condition, values = scope_condition(scope)
         is_complete = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
@@ -469,7 +469,7 @@ def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
         os.close(fd)
 
 
-def _mark(times: os.stat_result) -> str:
+def _state_of_folder(times: os.stat_result) -> str:
     """Return a mark of the state of a folder. It uses ``ctime``, which programs cannot set."""
     return f"{times.st_dev}:{times.st_ino}:{times.st_ctime_ns}"
 
@@ -501,7 +501,7 @@ class Catalog:
                 times = meta.times()
                 mark = None
                 if times and time.time_ns() - times.st_ctime_ns > LIMITS.settled * 1e9:
-                    mark = _mark(times)
+                    mark = _state_of_folder(times)
                 with meta.scan() as files:
                     return mark, {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
         except FileNotFoundError:
@@ -559,7 +559,7 @@ class Catalog:
                 times = meta.times()
                 if times is None:
                     return None
-                rows = self.index.rows(scope, _mark(times))
+                rows = self.index.rows(scope, _state_of_folder(times))
                 if rows is None:
                     return None
                 if len(rows) > LIMITS.few:
@@ -574,6 +574,7 @@ class Catalog:
         return rows if is_unchanged else None
 
     def _refs_from_rows(self, rows: list[IndexRow]) -> list[ArtifactRef]:
+        """Return the references of rows, each with the newest of its names that exists as a file."""
         folder = f"{self._tree.root}/"
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
@@ -624,7 +625,7 @@ class Catalog:
         # Without a mark, the next call tries the unreadable files again.
         is_complete = written == len(missing)
         if mark is not None and is_complete:
-            self.index.agree(mark, changes)
+            self.index.mark_complete(mark, changes)
         self._compared = time.monotonic()
         return True
 

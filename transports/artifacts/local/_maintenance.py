@@ -91,7 +91,7 @@ class Strays:
                 if digest is None and status.st_nlink == 1:
                     digest = contents.copies.get((status.st_size, status.st_mtime_ns))
                 if digest:
-                    strays.append(Stray(name, digest, status.st_size, root.changed(status)))
+                    strays.append(Stray(name, digest, status.st_size, root.change_time(status)))
         return strays
 
     def _has_no_artifact(self, stray: Stray) -> bool:
@@ -113,6 +113,7 @@ class Strays:
                 staging.discard(name)
 
     def _list_contents(self, used: set[str]) -> _Contents:
+        """Return all content of the store. ``used`` are the hashes that metadata has."""
         contents = _Contents({}, {})
         for part in ("blobs", "quarantine"):
             for _, digest, status in _list_files(self._tree, part):
@@ -138,7 +139,7 @@ class Strays:
 
                 named = root.file_status(name)
                 if named:
-                    strays.append(Stray(name, digest, named.st_size, root.changed(named), intent))
+                    strays.append(Stray(name, digest, named.st_size, root.change_time(named), intent))
         return strays
 
 
@@ -242,12 +243,13 @@ class Maintenance:
                 removals.append(Removal("content", orphan.digest, orphan.size, "orphan"))
 
         for folder, name, status in _list_files(self._tree, "quarantine"):
-            is_old = self._ages.of(name, folder.changed(status)) > _QUARANTINE_AGE
+            is_old = self._ages.of(name, folder.change_time(status)) > _QUARANTINE_AGE
             if is_old and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))
         return removals
 
     def _sweep_staged(self, *, dry_run: bool) -> list[Removal]:
+        """Remove the staged files of dead writers that are older than an hour; ``dry_run`` only returns them."""
         removals = []
         for folder, name, status in _list_files(self._tree, "staging"):
             # :mod:`transports.playwright._content` puts slices of a file beside it.
@@ -262,7 +264,7 @@ class Maintenance:
 
     def _list_orphans(self) -> list[_Orphan]:
         orphans = [
-            _Orphan(digest, status.st_size, self._ages.of(digest, folder.changed(status)))
+            _Orphan(digest, status.st_size, self._ages.of(digest, folder.change_time(status)))
             for folder, digest, status in _list_files(self._tree, "blobs")
             if _BLOB.fullmatch(digest)
         ]

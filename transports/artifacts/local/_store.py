@@ -44,6 +44,8 @@ _TICK = 0.1
 
 
 class LocalStaged(StagedFile):
+    """A staged file in the folder of a local store. Small chunks are collected and written a MiB at a time."""
+
     _store: LocalStore
 
     def __init__(self, store: LocalStore) -> None:
@@ -70,7 +72,7 @@ class LocalStaged(StagedFile):
 
     def _prepare_folder(self) -> None:
         with self._store._tree.folder(".abp", "staging", create=True):
-            self._store._check_free()
+            self._store._require_free_space()
         self._store._maintenance.sweep_once()
 
     async def _append_chunk(self, chunk: memoryview) -> None:
@@ -94,7 +96,7 @@ class LocalStaged(StagedFile):
             self._store._maintenance.sweep_once()
 
         chunks = (memoryview(collected), *more)
-        self._store._check_free(sum(map(len, chunks)))
+        self._store._require_free_space(sum(map(len, chunks)))
         for chunk in chunks:
             write_all(self._file.fileno(), chunk)
 
@@ -143,7 +145,7 @@ class LocalStaged(StagedFile):
             raise StoreError("the staged file is not a regular file; nothing was stored")
 
         self._file = FileIO(fd)
-        self._store._check_free()
+        self._store._require_free_space()
         os.fsync(fd)
         self._meter = measure_file(fd, self._store.max_bytes, self._stop_following(fd))
         return True
@@ -160,6 +162,7 @@ class LocalStaged(StagedFile):
         return await self._store._use_disk("store a file", self._publish_file, meter, description)
 
     def _publish_file(self, meter: Meter, description: Description) -> ArtifactRef:
+        """Write what is still in memory, and publish the staged file. It blocks."""
         if self._collected or self._file is None or self._file.closed:
             # Unusable until everything is written: half of it must never be committed.
             self._usable = False
@@ -184,6 +187,7 @@ class LocalStaged(StagedFile):
             self._file.close()
 
     def _discard(self) -> None:
+        """Remove the staged file. Errors of the disk are logged."""
         self._stop_following()
         self._close_file()
         try:
@@ -305,7 +309,7 @@ class LocalStore(ArtifactStore):
             # No thread can be started: there are too many, or the interpreter is shutting down.
             raise StoreUnavailable(f"cannot {action} in {self.root} now: {error}", retryable=True) from error
 
-    def _check_free(self, more: int = 0) -> None:
+    def _require_free_space(self, more: int = 0) -> None:
         """Raise :class:`~transports.errors.StoreFull` if ``more`` bytes would leave too few free on the disk."""
         if not self._min_free:
             return
@@ -329,6 +333,7 @@ class LocalStore(ArtifactStore):
         return metadata.ref(self._catalog.path(metadata)), metadata.stored
 
     def _load_metadata(self, artifact_id: str) -> Metadata:
+        """Return the metadata of an id. Raises :func:`not_found`, and :func:`damaged_metadata`."""
         if not ID.fullmatch(artifact_id):
             raise not_found(artifact_id)
         try:
@@ -351,6 +356,7 @@ class LocalStore(ArtifactStore):
         return await self._use_disk("look at the store", self._read_change_token)
 
     def _read_change_token(self) -> object:
+        """Return the token of :meth:`change_token`. It blocks."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
@@ -425,6 +431,7 @@ class _Reader:
         return chunk
 
     def _open_blob(self) -> None:
+        """Open the content. Raises :class:`~transports.errors.Corrupt` if it is missing or has another size."""
         try:
             self._fd = self._store._blobs.open(self._ref.sha256)
         except FileNotFoundError:

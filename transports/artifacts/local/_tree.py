@@ -111,7 +111,7 @@ class Folder:
         return None if uid == os.geteuid() else uid
 
     @staticmethod
-    def changed(status: os.stat_result) -> float:
+    def change_time(status: os.stat_result) -> float:
         """Return the time when a file got or lost a name, in seconds since 1970; an estimate if the system has none."""
         return status.st_ctime
 
@@ -189,7 +189,7 @@ class PortableFolder(Folder):
     def move(self, name: str, target: Self, new: str) -> None:
         new_path = target._path_of(new)
         patiently(lambda: os.replace(self._path_of(name), new_path))  # noqa: PTH105
-        # An error leaves the file moved: the time is only a hint for :meth:`changed`.
+        # An error leaves the file moved: the time is only a hint for :meth:`change_time`.
         with suppress(OSError):
             os.utime(new_path, ns=(time.time_ns(), os.lstat(new_path).st_mtime_ns))
 
@@ -209,7 +209,7 @@ class PortableFolder(Folder):
         return None  # on Windows each user has a temp folder
 
     @staticmethod
-    def changed(status: os.stat_result) -> float:
+    def change_time(status: os.stat_result) -> float:
         """Return the later of ``ctime``, which may be the time of creation, and ``atime``, which :meth:`move` sets."""
         return max(status.st_ctime, status.st_atime)
 
@@ -308,6 +308,7 @@ class Tree:
         return _way(path, parent)
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
+        """Make the root, or the folder ``path`` in ``parent``, for this user alone."""
         # Another process may be faster.
         with suppress(FileExistsError):
             if parent is None:

@@ -158,6 +158,7 @@ class Bucket:
             raise self._unavailable(error, reason, action) from None
 
     def _unavailable(self, error: Exception, reason: str, action: str) -> StoreUnavailable:
+        """Return the error of the store for a failed request, with advice by its ``reason``."""
         details = {"store": self.url, "reason": reason}
         if reason == "NoSuchBucket":
             return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
@@ -185,6 +186,8 @@ def _outlive_threads() -> None:
 
 
 def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
+    """Return ``obstore`` and its function that opens a URL. Raises :class:`~transports.errors.UsageError` if it is not
+    installed."""
     try:
         import obstore
         import obstore.exceptions
@@ -199,6 +202,7 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
 
 
 def _endpoint_is_local() -> bool:
+    """Return whether the configured endpoint is on this machine, so that plain HTTP is safe."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoints = (os.environ.get(name) for name in names)
     endpoint = next(filter(None, endpoints), "")

@@ -85,7 +85,7 @@ class Catalog:
         self._metadata.pop(key, None)
         self._used.pop(key, None)
 
-    async def differs(self, key: str) -> None:
+    async def repair_entry(self, key: str) -> None:
         """Repair the entry of an artifact that turned out to differ from the result of a query."""
 
     async def touch(self, key: str) -> None:
@@ -97,6 +97,8 @@ class Catalog:
         return Indexed(metadata, e_tag)
 
     async def _read_object(self, key: str) -> Indexed | None:
+        """Return the metadata object of an id and its ETag, ``None`` if there is none. Raises
+        :class:`~transports.errors.Corrupt`."""
         try:
             data, e_tag = await self._bucket.get(f"meta/{key}.json")
             return Indexed(Metadata.decode(data, key), e_tag)
@@ -232,7 +234,7 @@ class IndexedCatalog(Catalog):
         await super().remove(key)
         await self._update_index(key, self._index.remove(key, announced))
 
-    async def differs(self, key: str) -> None:
+    async def repair_entry(self, key: str) -> None:
         await self._correct([key], always=True)
 
     async def touch(self, key: str) -> None:

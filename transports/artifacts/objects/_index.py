@@ -435,18 +435,16 @@ class StoreIndex:
         def work(cursor: Cursor, store: int) -> list[Entry]:
             entries: dict[str, Entry] = {}
             if policy.ttl_seconds is not None:
-                time_now = now()
                 # Artifacts of the future, by a clock that was set back, are included to track their age early.
-                cursor.execute(
-                    f"{_ENTRY}{text} AND (stored < ? OR stored > ?)",
-                    (store, *values, time_now - policy.ttl_seconds, time_now),
-                )
-                entries = {str(row[0]): _entry_of_row(row) for row in cursor.fetchall()}
+                time_now = now()
+                oldest = time_now - policy.ttl_seconds
+                expired_or_future = f"{text} AND (stored < ? OR stored > ?)"
+                entries |= _select_entries(cursor, expired_or_future, (store, *values, oldest, time_now))
+
             for group in _groups_over(cursor, store, policy, text, values):
                 group_text, group_values = scope_condition(group)
-                cursor.execute(f"{_ENTRY}{group_text}", (store, *group_values))
-                entries |= {str(row[0]): _entry_of_row(row) for row in cursor.fetchall()}
-            return [*entries.values()]
+                entries |= _select_entries(cursor, group_text, (store, *group_values))
+            return list(entries.values())
 
         return await self._run(work, write=False, built=True)
 
@@ -473,6 +471,13 @@ def _new_number() -> int:
 def _count_change(cursor: Cursor, store: int) -> None:
     """Increment the change counter. This is the last step of a transaction: the next writer waits for the row."""
     cursor.execute("UPDATE abp_artifact_stores_1 SET changes = changes + 1 WHERE number = ?", (store,))
+
+
+def _select_entries(cursor: Cursor, condition: str, values: Sequence[Value]) -> dict[str, Entry]:
+    """Return the entries that match an SQL condition, by their ids."""
+    cursor.execute(f"{_ENTRY}{condition}", values)
+    entries = map(_entry_of_row, cursor.fetchall())
+    return {entry.id: entry for entry in entries}
 
 
 def _entry_of_row(row: tuple[Value, ...]) -> Entry:

@@ -52,6 +52,7 @@ class ObjectStaged(SpooledFile):
         self._suffix = f"-{secrets.token_hex(8)}"
 
     def _store_chunk(self, chunk: memoryview) -> None:
+        """Keep a chunk in memory, or write everything to a temporary file once it is over a MiB."""
         if self._file is None:
             self._chunks.append(bytes(chunk))
             self._in_memory += len(chunk)
@@ -208,6 +209,8 @@ class ObjectStore(ArtifactStore):
         await self._catalog.touch(artifact_id)
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        """Stream a range of an artifact, and verify the hash of a whole one at the end. Content that is replaced
+        meanwhile stays until its last reader is done."""
         blob = await self._content_of(ref.id)
         self._state.reading[blob] += 1
         digest = hashlib.sha256()
@@ -270,6 +273,7 @@ class ObjectStore(ArtifactStore):
         return await self._bucket.sign(await self._content_of(artifact_id), seconds)
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove an artifact and its content; ``False`` if there is none, or it was stored at another time."""
         if not ID.fullmatch(artifact_id):
             return False
         try:
@@ -281,7 +285,7 @@ class ObjectStore(ArtifactStore):
 
         if metadata is None or stored not in (None, metadata.stored):
             if stored is not None:
-                await self._catalog.differs(artifact_id)
+                await self._catalog.repair_entry(artifact_id)
             return False
         await self._catalog.remove(artifact_id)
         await self._delete_content(metadata.blob)

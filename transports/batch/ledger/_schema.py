@@ -211,7 +211,7 @@ class SqliteDatabase(SqliteConnection):
             self.lost_workers([file.name for file in self._locks.iterdir()])
             self._own_lock = _create_lock(path), path
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.mapped_error(error) from error
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return the workers whose lock is free, and remove their files."""

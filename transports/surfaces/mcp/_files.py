@@ -22,7 +22,7 @@ from ..._internal.tasks import in_thread
 from ...artifacts._base import ArtifactStore
 from ...artifacts._files import write_all
 from ...artifacts._ref import ArtifactRef, Scope
-from ...artifacts.local._blobs import NO_LINKS, place as rename_unreplacing
+from ...artifacts.local._blobs import NO_LINKS, move_without_replacing
 from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
 from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, TooLarge, UsageError
 from ...protocol._declarations import Capability
@@ -363,7 +363,7 @@ def _rename(temporary: str, folder: Folder, name: str) -> None:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
-        rename_unreplacing(temporary, folder, folder, name)
+        move_without_replacing(temporary, folder, folder, name)
 
 
 def _sha256_of(name: str, folder: Folder) -> str | None:
