@@ -11,7 +11,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.support.processor import seconds
 from tests.support.spelled import SPELLED, readings
-from transports._internal.privacy._masking import Finder
+from transports._internal.privacy._masking import Finder, Occurrence
 from transports._internal.privacy._secrets import KnownSecrets
 from transports.protocol.binary import BinaryData
 
@@ -164,7 +164,7 @@ def test_a_search_holds_the_interpreter_for_no_long_piece(monkeypatch: pytest.Mo
     finder, sizes = Finder({VALUE: NAME}), list[int]()
     search = Finder._search
 
-    def noted(self: Finder, content: bytes) -> Iterator[tuple[int, int, str]]:
+    def noted(self: Finder, content: bytes) -> Iterator[Occurrence]:
         sizes.append(len(content))
         return search(self, content)
 

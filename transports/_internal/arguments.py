@@ -15,7 +15,7 @@ from itertools import chain, cycle
 from numbers import Real
 from pathlib import Path
 from types import NoneType, TracebackType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
 
 from ..errors import ABPError, UsageError, spelled
 
@@ -162,6 +162,13 @@ def _unknown_option(name: str, options: Mapping[str, object]) -> str:
     return f"unknown option {name}=; the app's parameters are one mapping, such as app.call('x', {{{name!r}: …}})"
 
 
+class _AcceptedType(NamedTuple):
+    """A type of values, and the types of their items if those matter."""
+
+    kind: type
+    item_kinds: tuple[type, ...] = ()
+
+
 class _Parameter:
     """Parameter of a public function, written as ``name=`` if it is an ``option``.
 
@@ -182,7 +189,7 @@ class _Parameter:
             self.accepted_types.add(NoneType)
             return
 
-        for kind, item_kinds in self._kinds:
+        for kind, item_kinds in self._accepted:
             is_text_for_list = kind in _LISTS and isinstance(value, str | bytes)
             if not isinstance(value, kind) or is_text_for_list:
                 continue
@@ -200,20 +207,19 @@ class _Parameter:
     def _expected(self) -> str:
         if self._name in _EXPECTED:
             return _EXPECTED[self._name]
-        names = [_type_name(kind, item_kinds) for kind, item_kinds in self._kinds if kind is not NoneType]
+        names = [_type_name(kind, item_kinds) for kind, item_kinds in self._accepted if kind is not NoneType]
         without_repetition = dict.fromkeys(names)
         return " or ".join(without_repetition)
 
     @functools.cached_property
-    def _kinds(self) -> list[tuple[type, tuple[type, ...]]]:
-        """Types of a value, each with the types of its items if those matter; read when a value is given, because
-        modules of some types are slow to import."""
+    def _accepted(self) -> list[_AcceptedType]:
+        """The types of a value. They are read when a value is given, because modules of some are slow to import."""
         if self._name == "timeout":
-            return [(object, ())]
+            return [_AcceptedType(object)]
         hint = self._hint
         if isinstance(hint, str):
             hint = eval(hint, {}, _Names(vars(builtins) | {**self._names}))
-        return [kind for part in _parts(hint) for kind in _runtime_kinds(part)]
+        return [accepted for part in _union_members(hint) for accepted in _checkable_types(part)]
 
 
 class _Names(dict[str, object]):
@@ -232,37 +238,37 @@ class _OnlyNamed(type):
         return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
 
 
-def _parts(hint: object) -> tuple[object, ...]:
+def _union_members(hint: object) -> tuple[object, ...]:
     if get_origin(hint) in (Union, UnionType):
         return get_args(hint)
     return (hint,)
 
 
-def _runtime_kinds(part: object) -> list[tuple[type, tuple[type, ...]]]:
+def _checkable_types(hint: object) -> list[_AcceptedType]:
     """Return what :func:`isinstance` can check of a type; ``object`` for protocols and the like."""
-    kind = get_origin(part) or part
-    arguments = get_args(part)
+    kind = get_origin(hint) or hint
+    arguments = get_args(hint)
     if kind is Literal:
-        return [(type(choice), ()) for choice in arguments]
-    if part is None:
-        return [(NoneType, ())]
+        return [_AcceptedType(type(choice)) for choice in arguments]
+    if hint is None:
+        return [_AcceptedType(NoneType)]
     if kind is Path:
-        return [(os.PathLike, ())]
+        return [_AcceptedType(os.PathLike)]
     if kind is float:
-        return [(Real, ())]
+        return [_AcceptedType(Real)]
     if kind is tuple:
-        return [(Sequence, ())]
+        return [_AcceptedType(Sequence)]
     if is_typeddict(kind):
-        return [(Mapping, ())]
+        return [_AcceptedType(Mapping)]
     if not isinstance(kind, type) or kind is Any or not _is_checkable(kind):
-        return [(object, ())]
+        return [_AcceptedType(object)]
 
     item_kinds = tuple(item for item in arguments if isinstance(item, type))
     are_checkable = len(item_kinds) == len(arguments) and object not in item_kinds
     # Items of an Iterable are not checked: a generator would be used up.
     if kind not in (Mapping, Sequence, Collection) or not are_checkable:
         item_kinds = ()
-    return [(kind, item_kinds)]
+    return [_AcceptedType(kind, item_kinds)]
 
 
 def _is_checkable(kind: type) -> bool:

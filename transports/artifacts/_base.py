@@ -126,10 +126,10 @@ class StagedFile(Staged):
                 meter = await self._measure(options.get("size"))
                 description = describe(meter, **options)
             if store.retention:
-                key = artifact_id(description.namespace, meter.sha256, store.scope)
-                await store._evictor.make_room(store, key, meter.size)
-            with span("abp.commit", {"abp.artifact.size": meter.size}):
-                ref = await self._publish(meter, description)
+                key = artifact_id(description.namespace, description.sha256, store.scope)
+                await store._evictor.make_room(store, key, description.size)
+            with span("abp.commit", {"abp.artifact.size": description.size}):
+                ref = await self._publish(description)
         except ABPError as error:
             self.refuse(error)
             raise
@@ -170,7 +170,7 @@ class StagedFile(Staged):
         """Measure the file that another program wrote at :attr:`path`. Return ``False`` if there is none."""
 
     @abstractmethod
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+    async def _publish(self, description: Description) -> ArtifactRef:
         """Make the content visible in the store's scope. After an error nothing is visible, and the commit may be
         tried again."""
 

@@ -154,9 +154,15 @@ class PutOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Description of verified content. ``name`` is a safe file name, and ``suggested`` is true if the caller suggested
-    it. ``source`` holds JSON values only."""
+    """Description of verified content, of ``size`` bytes. ``head`` is its beginning (:class:`Meter`).
 
+    ``name`` is a safe file name, and ``suggested`` is true if the caller suggested it. ``source`` holds JSON values
+    only.
+    """
+
+    size: int
+    sha256: str
+    head: bytes
     namespace: str
     mime_type: str
     name: str
@@ -204,7 +210,17 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     # A suggested name of which nothing is safe was replaced by the generated one.
     suggested = name.rpartition(".")[0] != generated_stem
 
-    return Description(namespace, mime_type, name, suggested, source, options.get("durability", "disk"))
+    return Description(
+        size=meter.size,
+        sha256=meter.sha256,
+        head=meter.head,
+        namespace=namespace,
+        mime_type=mime_type,
+        name=name,
+        suggested=suggested,
+        source=source,
+        durability=options.get("durability", "disk"),
+    )
 
 
 class _Decision(NamedTuple):

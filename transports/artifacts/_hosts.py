@@ -359,8 +359,8 @@ class HostedStore(ArtifactStore):
 
     # --- the host -----------------------------------------------------------------------------------------------------
 
-    async def publish(self, content: bytes | str, meter: Meter, description: Description) -> ArtifactRef:
-        """Store measured content in the host and return its reference. Raises
+    async def publish(self, content: bytes | str, description: Description) -> ArtifactRef:
+        """Store described content in the host and return its reference. Raises
         :class:`~transports.errors.StoreError`."""
         scope = self.scope
         namespace = description.namespace
@@ -378,7 +378,7 @@ class HostedStore(ArtifactStore):
         if scope and scope_of(host_ref) not in (None, scope):
             # The host merged equal content and returned an artifact of another scope, which this view may not see.
             host_ref = await self._put_in_host(content, _namespace_of_scope(namespace, scope), options)
-        self._require_same_content(host_ref, meter)
+        self._require_same_content(host_ref, description)
 
         artifact_id = id_of(host_ref)
         ref = ArtifactRef(
@@ -387,23 +387,23 @@ class HostedStore(ArtifactStore):
             local_path=None,
             filename=description.name,
             mime_type=description.mime_type,
-            size_bytes=meter.size,
-            sha256=meter.sha256,
+            size_bytes=description.size,
+            sha256=description.sha256,
             source=description.source | source_of(host_ref),
             scope=self.scope or scope,
         )
         self._remember_ref(ref)
         return ref
 
-    def _require_same_content(self, host_ref: object, meter: Meter) -> None:
+    def _require_same_content(self, host_ref: object, description: Description) -> None:
         """Raise :class:`~transports.errors.StoreError` if a host's reference has another size or hash than the content
         that was given to the host."""
         size = size_of(host_ref)
-        same_hash = text_of(host_ref, "sha256") in (None, meter.sha256)
-        if not same_hash or size not in (None, meter.size):
+        same_hash = text_of(host_ref, "sha256") in (None, description.sha256)
+        if not same_hash or size not in (None, description.size):
             raise StoreError(
                 f"the store of the host ({self.url}) returned a reference to different content: "
-                f"{size} bytes instead of {meter.size}, or another hash; check the limits of that store"
+                f"{size} bytes instead of {description.size}, or another hash; check the limits of that store"
             )
 
     async def _put_in_host(self, content: bytes | str, namespace: str, options: Mapping[str, object]) -> object:
@@ -481,9 +481,9 @@ class _Staged(BufferedFile):
     #: The content as text, if it was stored as text.
     text: str | None = None
 
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+    async def _publish(self, description: Description) -> ArtifactRef:
         data = await self.read_all()
-        return await self._store.publish(data if self.text is None else self.text, meter, description)
+        return await self._store.publish(data if self.text is None else self.text, description)
 
 
 def _namespace_of_scope(namespace: str, scope: Scope) -> str:

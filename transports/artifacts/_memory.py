@@ -53,17 +53,17 @@ class MemoryStore(ArtifactStore):
     async def _new_staged(self) -> StagedFile:
         return _MemoryFile(self)
 
-    def _publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
+    def _publish(self, description: Description, data: bytes) -> ArtifactRef:
         """Store content in the shared state, and return its reference."""
         contents = self._contents
-        digest = meter.sha256
+        digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.
-        for key in candidate_ids(description.namespace, digest, scope):
+        for key in candidate_ids(description.namespace, digest, self.scope):
             old = contents.metadata.get(key)
             if old is None or old.sha256 == digest:
                 break
 
-        metadata = Metadata.new(key, meter, description, scope, old=old)
+        metadata = Metadata.new(key, description, self.scope, old=old)
         contents.blobs.setdefault(digest, data)
         contents.metadata[key] = metadata
         contents.used[key] = metadata.stored
@@ -117,8 +117,8 @@ class MemoryStore(ArtifactStore):
 class _MemoryFile(BufferedFile):
     _store: MemoryStore
 
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        return self._store._publish(meter, description, await self.read_all(), self._store.scope)
+    async def _publish(self, description: Description) -> ArtifactRef:
+        return self._store._publish(description, await self.read_all())
 
 
 class NoneStore(ArtifactStore):
@@ -168,19 +168,18 @@ class NoneStore(ArtifactStore):
             meter = Meter(self.max_bytes)
             meter.add(as_bytes(data))
             description = describe(meter, now=now, **options)
-        return self._reference_to_dropped(meter, description)
+        return self._reference_to_dropped(description)
 
-    def _reference_to_dropped(self, meter: Meter, description: Description) -> ArtifactRef:
+    def _reference_to_dropped(self, description: Description) -> ArtifactRef:
         """Return the reference of content that is not kept, with a preview if it is text."""
-        digest = meter.sha256
-        key = artifact_id("truncated", digest)
+        key = artifact_id("truncated", description.sha256)
         notes: dict[str, object] = {
             "truncated": True,
             "warning": "Content not stored (no ArtifactStore configured)",
-            "original_size": meter.size,
+            "original_size": description.size,
         }
         if not is_binary_mime(description.mime_type):
-            preview = _first_characters(meter.head, self._max_inline_preview)
+            preview = _first_characters(description.head, self._max_inline_preview)
             if preview:
                 notes["preview"] = preview
         return ArtifactRef(
@@ -189,8 +188,8 @@ class NoneStore(ArtifactStore):
             local_path=None,
             filename=description.name,
             mime_type=description.mime_type,
-            size_bytes=meter.size,
-            sha256=digest,
+            size_bytes=description.size,
+            sha256=description.sha256,
             source=description.source | notes,
             scope=self.scope,
         )
@@ -236,6 +235,6 @@ class _DroppedFile(SpooledFile):
     def _store_chunk(self, chunk: memoryview) -> None:
         pass
 
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+    async def _publish(self, description: Description) -> ArtifactRef:
         self._store.warn_once()
-        return self._store._reference_to_dropped(meter, description)
+        return self._store._reference_to_dropped(description)

@@ -22,7 +22,7 @@ from .._internal.notebook import _html as notebook
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import encode_json, parser_limits
-from ._content import Description, Meter
+from ._content import Description
 from ._verified import ExportFile, copy_out, open_verified
 
 #: Longest value of a field of a scope, in characters.
@@ -427,7 +427,6 @@ class Metadata(msgspec.Struct, frozen=True):
     def new(
         cls,
         key: str,
-        meter: Meter,
         description: Description,
         scope: Scope,
         *,
@@ -435,7 +434,7 @@ class Metadata(msgspec.Struct, frozen=True):
         names: tuple[Name, ...] = (),
         blob: str = "",
     ) -> Metadata:
-        """Return the metadata of measured and described content.
+        """Return the metadata of described content.
 
         ``old`` is the metadata that it replaces. Its time of creation stays. Its name stays, too, unless another was
         suggested; ``source`` then has ``stored_again``.
@@ -451,8 +450,8 @@ class Metadata(msgspec.Struct, frozen=True):
         source |= _requested_names(description, old)
         return cls(
             id=key,
-            sha256=meter.sha256,
-            size_bytes=meter.size,
+            sha256=description.sha256,
+            size_bytes=description.size,
             mime_type=description.mime_type,
             names=names or (name,),
             source=source,

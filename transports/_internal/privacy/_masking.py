@@ -144,39 +144,41 @@ class Finder:
         """Return the occurrences of values in order, without overlaps."""
         if not self._plain:
             return []
+        # Pieces overlap, so that each value lies in one of them as a whole.
         size = max(_PIECE, self._overlap)
         occurrences: set[Occurrence] = set()
         for begin in range(0, max(1, len(content) - self._overlap), size):
             piece = content[begin : begin + size + self._overlap]
-            for start, end, label in self._search(piece):
-                occurrences.add(Occurrence(begin + start, begin + end, label))
+            for found in self._search(piece):
+                occurrences.add(Occurrence(begin + found.start, begin + found.end, found.label))
         return _without_overlaps(occurrences)
 
-    def _search(self, content: bytes) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and label of each value, as it is or encoded. The spans may overlap."""
+    def _search(self, content: bytes) -> Iterator[Occurrence]:
+        """Yield the occurrences of values, as they are or encoded. They may overlap."""
         yield from _find_needles(content, self._plain)
         yield from _find_needles(content, self._whole)
         for pattern, decode in ESCAPES:
             decoded = pattern.sub(lambda escape: decode(escape[0]), content)  # noqa: B023 - called at once
             if decoded == content:
                 continue
-            positions = [*_find_needles(decoded, self._plain)]
-            if positions:
+            in_decoded = list(_find_needles(decoded, self._plain))
+            if in_decoded:
                 origins = _origins(content, pattern, decode)
-                for start, end, label in positions:
-                    yield origins[start], origins[end], label
+                for found in in_decoded:
+                    yield Occurrence(origins[found.start], origins[found.end], found.label)
 
 
 def _with_plus(content: bytes) -> bytes:
     return content.replace(b" ", b"+")
 
 
-def _find_needles(content: bytes, needles: Mapping[bytes, str]) -> Iterator[tuple[int, int, str]]:
+def _find_needles(content: bytes, needles: Mapping[bytes, str]) -> Iterator[Occurrence]:
+    """Yield the occurrences of ``needles``, each with a label, in which spaces are ``+``."""
     content = _with_plus(content)
     for needle, label in needles.items():
         start = content.find(needle)
         while start >= 0:
-            yield start, start + len(needle), label
+            yield Occurrence(start, start + len(needle), label)
             start = content.find(needle, start + len(needle))
 
 
@@ -207,16 +209,16 @@ def _byte_strings(value: str) -> set[bytes]:
 
 def _without_overlaps(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
     """Merge overlapping occurrences; the longest keeps its label."""
-    apart: list[Occurrence] = []
+    merged: list[Occurrence] = []
     for occurrence in sorted(occurrences, key=lambda occurrence: (occurrence.start, -occurrence.end)):
-        if not apart or occurrence.start >= apart[-1].end:
-            apart.append(occurrence)
+        if not merged or occurrence.start >= merged[-1].end:
+            merged.append(occurrence)
             continue
-        last = apart[-1]
+        last = merged[-1]
         if occurrence.end > last.end:
             longest = max(last, occurrence, key=lambda either: either.end - either.start)
-            apart[-1] = Occurrence(last.start, occurrence.end, longest.label)
-    return apart
+            merged[-1] = Occurrence(last.start, occurrence.end, longest.label)
+    return merged
 
 
 #: Returns the text of a file without values, or ``None`` for any other text. The flag is true if a descriptor makes it

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from io import FileIO
 
 from ...errors import ABPError, StoreError
-from .._content import Description, Meter, measure_file
+from .._content import Description, measure_file
 from .._files import PIECE, TO_SYNC, write_all
 from .._ref import Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
 from ._index import Index, read_metadata
@@ -49,22 +49,21 @@ class BlobStore:
         self._tree = tree
         self._index = index
 
-    def publish(self, staged: str, file: FileIO, meter: Meter, description: Description, scope: Scope) -> Metadata:
+    def publish(self, staged: str, file: FileIO, description: Description, scope: Scope) -> Metadata:
         """Publish a file in ``staging/`` as an artifact of ``scope``. After an error only that file is left.
 
         ``file`` is this file, open and synced; it is closed before it has to be renamed.
         """
-        digest = meter.sha256
-        with self._tree.locked(digest) as folders, ExitStack() as undo:
-            commit = _Commit(folders, undo, staged, file, digest, description)
-            key, previous = _choose_id(folders, description.namespace, digest, scope)
+        with self._tree.locked(description.sha256) as folders, ExitStack() as undo:
+            commit = _Commit(folders, undo, staged, file, description)
+            key, previous = _choose_id(folders, description, scope)
 
             commit.link_blob()
             names = commit.ensure_name(previous)
             if commit.is_durable:
                 folders.root.sync()
 
-            metadata = Metadata.new(key, meter, description, scope, old=previous, names=names)
+            metadata = Metadata.new(key, description, scope, old=previous, names=names)
             commit.write_metadata(metadata, replaces_old=previous is not None)
             undo.pop_all()
 
@@ -191,8 +190,9 @@ def _read_if_valid(meta: Folder, key: str) -> Metadata | None:
 # --- steps of a commit, under the lock of the content -----------------------------------------------------------------
 
 
-def _choose_id(folders: StoreFolders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
+def _choose_id(folders: StoreFolders, description: Description, scope: Scope) -> tuple[str, Metadata | None]:
     """Return the id of an artifact, and the metadata that it has already."""
+    namespace, digest = description.namespace, description.sha256
     for key in candidate_ids(namespace, digest, scope):
         try:
             metadata = _read_if_valid(folders.meta, key)
@@ -215,8 +215,11 @@ class _Commit:
     undo: ExitStack
     staged: str
     file: FileIO
-    digest: str
     description: Description
+
+    @property
+    def digest(self) -> str:
+        return self.description.sha256
 
     @property
     def is_durable(self) -> bool:

@@ -177,16 +177,19 @@ def _is_alive(intent: str, modified: float) -> bool:
     return bool(pid) and may_be_running(int(pid), modified)
 
 
-def _list_files(tree: Tree, part: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
-    """Yield the regular files of a folder of the store: open folder, name, status. Yield none if it does not exist."""
-    try:
-        with tree.folder(".abp", part) as folder:
-            for name in folder.names():
-                status = folder.file_status(name)
-                if status:
-                    yield folder, name, status
-    except FileNotFoundError:
-        return
+class _ListedFile(NamedTuple):
+    folder: Folder
+    name: str
+    status: os.stat_result
+
+
+def _list_files(tree: Tree, part: str) -> Iterator[_ListedFile]:
+    """Yield the regular files of a folder of the store; none if it does not exist."""
+    with suppress(FileNotFoundError), tree.folder(".abp", part) as folder:
+        for name in folder.names():
+            status = folder.file_status(name)
+            if status:
+                yield _ListedFile(folder, name, status)
 
 
 class _Orphan(NamedTuple):
@@ -315,11 +318,8 @@ class Maintenance:
         """Yield the symlinks in the store's own folders, which are never followed and do not belong there."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
         for parts in folders:
-            try:
-                with self._tree.folder(".abp", *parts) as folder:
-                    for name in folder.names():
-                        if stat.S_ISLNK(folder.stat(name).st_mode):
-                            path = "/".join((".abp", *parts, name))
-                            yield Problem("symlink", path, "a symlink that is not followed; remove it")
-            except FileNotFoundError:
-                continue
+            with suppress(FileNotFoundError), self._tree.folder(".abp", *parts) as folder:
+                for name in folder.names():
+                    if stat.S_ISLNK(folder.stat(name).st_mode):
+                        path = "/".join((".abp", *parts, name))
+                        yield Problem("symlink", path, "a symlink that is not followed; remove it")

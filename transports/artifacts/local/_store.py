@@ -158,10 +158,10 @@ class LocalStaged(StagedFile):
         except FileNotFoundError:
             return -1
 
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        return await self._store._use_disk("store a file", self._publish_file, meter, description)
+    async def _publish(self, description: Description) -> ArtifactRef:
+        return await self._store._use_disk("store a file", self._publish_file, description)
 
-    def _publish_file(self, meter: Meter, description: Description) -> ArtifactRef:
+    def _publish_file(self, description: Description) -> ArtifactRef:
         """Write what is still in memory, and publish the staged file. It blocks."""
         if self._collected or self._file is None or self._file.closed:
             # Unusable until everything is written: half of it must never be committed.
@@ -172,8 +172,8 @@ class LocalStaged(StagedFile):
         if description.durability == "disk":
             os.fsync(self._file.fileno())
 
-        self._published = meter.size, meter.sha256
-        metadata = self._store._blobs.publish(self._name, self._file, meter, description, self._store.scope)
+        self._published = description.size, description.sha256
+        metadata = self._store._blobs.publish(self._name, self._file, description, self._store.scope)
         # Set in the thread, because the caller may be cancelled meanwhile.
         self._committed = True
         return metadata.ref(self._store.root / metadata.names[-1].name)

@@ -14,7 +14,7 @@ from typing import IO
 from ...errors import Corrupt, StoreUnavailable, UsageError
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
-from .._content import Description, Meter
+from .._content import Description
 from .._files import map_os_errors, write_all
 from .._query import Page, Query
 from .._ref import (
@@ -67,14 +67,14 @@ class ObjectStaged(SpooledFile):
         with map_os_errors("write a temporary file", self._spool_folder()):
             write_all(self._file.fileno(), chunk)
 
-    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+    async def _publish(self, description: Description) -> ArtifactRef:
         data: bytes | Path = b"".join(self._chunks)
         if self.external_file:
             data = self.external_file
         elif self._file:
             data = self._spool_folder() / "written"
-        blob = f"content/{meter.sha256}{self._suffix}"
-        return await self._store.publish(meter, description, data, blob, self.check_external_file)
+        blob = f"content/{description.sha256}{self._suffix}"
+        return await self._store.publish(description, data, blob, self.check_external_file)
 
     async def aclose(self) -> None:
         if self._file:
@@ -150,11 +150,11 @@ class ObjectStore(ArtifactStore):
         return ObjectStaged(self)
 
     async def publish(
-        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+        self, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
     ) -> ArtifactRef:
-        """Publish measured content as an artifact of this view's scope. ``check`` is called after the upload, before
+        """Publish described content as an artifact of this view's scope. ``check`` is called after the upload, before
         the artifact is visible."""
-        digest = meter.sha256
+        digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.
         for key in candidate_ids(description.namespace, digest, self.scope):
             try:
@@ -167,7 +167,7 @@ class ObjectStore(ArtifactStore):
 
         await self._bucket.put(blob, data, description.mime_type)
         check()
-        metadata = Metadata.new(key, meter, description, self.scope, old=old, blob=blob)
+        metadata = Metadata.new(key, description, self.scope, old=old, blob=blob)
         await self._catalog.write(metadata)
         if old and old.blob != blob:
             await self._delete_content(old.blob)
