@@ -20,7 +20,8 @@
   const RETRY_DELAY = 500; // ms after which an unanswered initialize is sent again, doubled each time
 
   let effects = 0, reported = 0; // of the app's frame (embedded.js), by their count
-  let frame = null, origin = null, initialized = false, repeated = false;
+  let frame = null, origin = null;
+  let initialized = false, repeated = false;
   const pending = new Map(); // id → {type, resolve}
   const ended = new Map();   // id → "late" | "duplicate"
 
@@ -58,22 +59,33 @@
   const receive = (event) => {
     const isFromApp = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
     if (!isFromApp) return countMessage("foreign");
+
     const message = messageData(event);
-    if (typeof message !== "object" || message === null || typeof message.type !== "string") return countMessage("malformed");
-    const { type, id, payload } = message, requestType = REPLIES[type], pendingRequest = pending.get(id);
-    if (requestType !== undefined) {
-      if (pendingRequest?.type !== requestType) return countMessage((pendingRequest === undefined && ended.get(id)) || "unknown");
-      const toRepetition = requestType === "initialize" && repeated && payload?.error?.code === "ALREADY_INITIALIZED";
-      if (toRepetition) return countMessage("duplicate"); // the answer to the first initialize is on its way
-      finish(id, payload, "duplicate");
-      return countMessage("delivered");
-    }
+    const isMessage = typeof message === "object" && message !== null && typeof message.type === "string";
+    if (!isMessage) return countMessage("malformed");
+
+    const { type, id, payload } = message;
+    const requestType = REPLIES[type];
+    if (requestType !== undefined) return receiveReply(requestType, id, payload);
+
     countMessage("event");
     if (type === "print") emit("print", { call: lastKey(pending), id: null, title: "" });
     else if (type === "effect") effects = payload;
     else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") ask(payload, id);
     else emit("unknown", type);
+  };
+  const receiveReply = (requestType, id, payload) => {
+    const pendingRequest = pending.get(id);
+    if (pendingRequest === undefined) return countMessage(ended.get(id) || "unknown");
+    if (pendingRequest.type !== requestType) return countMessage("unknown");
+
+    // The answer to the first initialize is on its way.
+    const isToRepetition = requestType === "initialize" && repeated && payload?.error?.code === "ALREADY_INITIALIZED";
+    if (isToRepetition) return countMessage("duplicate");
+
+    finish(id, payload, "duplicate");
+    countMessage("delivered");
   };
   const newId = () => `${random()}`;
   const ask = async (question, id) => post("elicitation/response", await deliver("elicitation")(question), id);
@@ -90,17 +102,21 @@
 
   window.abp = freeze({
     async initialize(params) {
-      const id = newId(), answer = request("initialize", params, id);
-      const repeat = (delay) => setTimeout(() => {
+      const id = newId();
+      const answer = request("initialize", params, id);
+
+      // The app missed the first message if its script had not run yet.
+      const repeatAfter = (delay) => setTimeout(() => {
         if (!pending.has(id)) return;
-        repeated = true; // the app missed the first one if its script had not run yet
+        repeated = true;
         post("initialize", params, id);
-        repeat(delay * 2);
+        repeatAfter(delay * 2);
       }, delay);
-      repeat(RETRY_DELAY);
-      const answered = await answer;
+      repeatAfter(RETRY_DELAY);
+
+      const result = await answer;
       initialized = true;
-      return answered;
+      return result;
     },
     call: (capability, params, options) =>
       request("capabilities/call", { capability, params, options }, options.callId, buffers(params)),
