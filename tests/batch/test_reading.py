@@ -64,6 +64,11 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
         ("a.jsonl", '{"CAPABILITY": "do"}', 'there is "CAPABILITY": did you mean "capability"'),
         ("a.jsonl", '{"capability": 3}', "line 1: capability must be text"),
         ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
+        (
+            "a.jsonl",
+            '{"capability": "do", "params": "Hi"}',
+            'line 1: params is a text; write an object such as {"html": "Hi"}',
+        ),
         ("a.jsonl", '{"capability": "do", "timeout": -1}', "line 1: timeout must be a positive number of seconds"),
         ("a.jsonl", '{"capability": "do", "timeout": true}', "line 1: timeout must be"),
         ("a.jsonl", f'{{"capability": "do", "timeout": {"9" * 400}}}', "line 1: timeout must be"),
