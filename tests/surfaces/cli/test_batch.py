@@ -64,6 +64,7 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 20
     again = abp(*run)
     assert again.status == 0 and [one["event"] for one in events(again.out)] == ["begun", "report"]
+    assert "nothing to do" not in first.err and again.err == "abp: nothing to do: all 20 jobs had ended\n"
     shown = abp("batch", "status", tmp_path / "run")
     assert shown.status == 0 and "succeeded  20\n" in shown.out and "total      20\n" in shown.out
     assert abp("batch", "status", tmp_path / "run", "--json").document["succeeded"] == 20

@@ -555,6 +555,10 @@ def run_(
                 count = await opened.retry_failed()
                 verb = "job is" if count == 1 else "jobs are"
                 print_note(f"{count} {verb} run again")
+            counts = await opened.counts()
+            if not counts.open:
+                jobs_had = "the only job had" if counts.total == 1 else f"all {counts.total} jobs had"
+                print_note(f"nothing to do: {jobs_had} ended")
 
             async def report(browsers: Mapping[str, JSONValue]) -> None:
                 written = await export_run(opened, out, browsers)
