@@ -441,7 +441,11 @@ async def _send_once(
         # The SDK makes headers from the tool's schema, which has changed. Listing the tools updates it.
         await connection.client.list_tools()
         raw = await session.send_request(request, _Raw, progress_callback=progress)
-    return connection.aside.take(raw.root) or raw.root
+    # The session sees a placeholder in place of a result that it would refuse or need long for.
+    set_aside = connection.aside.take(raw.root)
+    if set_aside is not None:
+        return set_aside
+    return raw.root
 
 
 async def _answer_questions(connection: Connection, required: types.InputRequiredResult) -> types.InputResponses:

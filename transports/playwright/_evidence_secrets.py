@@ -262,8 +262,8 @@ def _clean_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) 
             cleaned.append(head + _clean_json(value, secrets, depth))
             continue
 
-        is_broken_json = only_json and rest.strip() and not _is_json(rest)
-        if is_broken_json or _MEANT_AS_JSON.match(rest):
+        is_not_json = bool(rest.strip()) and not _is_json(rest)
+        if _MEANT_AS_JSON.match(rest) or (only_json and is_not_json):
             return "\n".join([*cleaned, head + REDACTED])
         cleaned.append(line)
     return "\n".join(cleaned)

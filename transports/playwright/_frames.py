@@ -438,8 +438,8 @@ class ToolFrame:
     rate: Rate = field(default_factory=lambda: Rate(LIMITS.events))
     #: Set after the first list of tools.
     listed: asyncio.Event = field(default_factory=asyncio.Event)
-    stale: bool = False
-    reading: bool = False
+    has_stale_list: bool = False
+    is_reading_list: bool = False
     pause: float = _FIRST_PAUSE
     changed_at: float = 0.0
     warned: bool = False
@@ -487,7 +487,8 @@ class FrameTools:
         self._removed_names: dict[str, None] = {}
         self.have_had_tools = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._used = True
+        # False once the page is driven by window.abp instead of its tools.
+        self._are_driven = True
 
     # --- documents ----------------------------------------------------------------------------------------------------
 
@@ -546,8 +547,10 @@ class FrameTools:
     # --- the list -----------------------------------------------------------------------------------------------------
 
     def _on_tools_changed(self, frame: ToolFrame, window_name: str) -> None:
-        """List the tools of a frame again. A frame that registers its first tool gets a label."""
-        if not self._used:
+        """List the tools of a frame again. A frame that registers its first tool gets a label.
+
+        In a page that is driven by ``window.abp``, the scripts of the frame are removed instead."""
+        if not self._are_driven:
             spawn(self._uninstall(frame), self._tasks)
             return
 
@@ -560,9 +563,9 @@ class FrameTools:
                 return
             frame.label = self._new_label(frame.document, window_name)
 
-        frame.stale = True
-        if not frame.reading:
-            frame.reading = True
+        frame.has_stale_list = True
+        if not frame.is_reading_list:
+            frame.is_reading_list = True
             spawn(self._read_tools(frame), self._tasks)
 
     def _new_label(self, document: FrameDocument, window_name: str) -> str:
@@ -593,8 +596,8 @@ class FrameTools:
         """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
         now = asyncio.get_running_loop().time
         try:
-            while frame.stale and frame.document in self._frames:
-                frame.stale = False
+            while frame.has_stale_list and frame.document in self._frames:
+                frame.has_stale_list = False
                 with contextlib.suppress(TransportError):
                     tools = await self._list_tools(frame)
                     if frame.document in self._frames:
@@ -609,7 +612,7 @@ class FrameTools:
                 frame.changed_at = now()
                 await asyncio.sleep(frame.pause)
         finally:
-            frame.reading = False
+            frame.is_reading_list = False
             frame.listed.set()
 
     async def _list_tools(self, frame: ToolFrame) -> object:
@@ -717,7 +720,7 @@ class FrameTools:
 
     def leave_alone(self) -> None:
         """Leave the frames alone from now on: the page is driven by ``window.abp``."""
-        self._used = False
+        self._are_driven = False
         for frame in tuple(self._frames.values()):
             if frame.label:
                 spawn(self._uninstall(frame), self._tasks)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .._internal.notebook import _html as notebook
 from ..errors import CapabilityError, DiscoveryFailed, ProtocolError
@@ -130,19 +130,19 @@ class Capabilities(Mapping[str, "Capability"]):
         nameless = 0
         over_limit = 0
         for item in _listed_entries(listed):
-            entry = {"name": item} if isinstance(item, str) else item
-            name = entry.get("name") if isinstance(entry, Mapping) else None
-            if not isinstance(entry, Mapping) or not isinstance(name, str):
+            entry = _named_entry(item)
+            if entry is None:
                 nameless += 1
                 # A broken list may have many of them.
                 if nameless <= 5:
                     logger.warning("left out of the app's capabilities: %.80r has no name", item)
                 continue
 
-            earlier = entries.get(name)
-            if earlier:
-                entries[name] = {**earlier, **{key: value for key, value in entry.items() if value is not None}}
-            elif earlier is None and len(entries) >= MAX_CAPABILITIES:
+            name = entry["name"]
+            if name in entries:
+                given_fields = {key: value for key, value in entry.items() if value is not None}
+                entries[name] = {**entries[name], **given_fields}
+            elif len(entries) >= MAX_CAPABILITIES:
                 over_limit += 1
             else:
                 entries[name] = entry
@@ -205,6 +205,15 @@ def _listed_entries(listed: object) -> list[object]:
         if isinstance(listed, Mapping):
             listed = listed.get("capabilities")
     return listed if isinstance(listed, list) else []
+
+
+def _named_entry(item: object) -> Mapping[str, Any] | None:
+    """Return an entry of a list as an object with a name; ``None`` if it has no name."""
+    if isinstance(item, str):
+        return {"name": item}
+    if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+        return item
+    return None
 
 
 def deprecation_warnings(capability: Capability) -> list[str]:

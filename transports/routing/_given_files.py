@@ -191,11 +191,13 @@ def _check_open_file(source: OpenFile, limits: FileLimits) -> OpenFile:
 
 
 def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
+    """Return content with its size and type, decoded, if the ``limits`` accept it. Raises their errors."""
     content = binary.content
     if isinstance(content, Encoded):
         if content.encoding == "base64":
-            # Before it is decoded: 4 characters are 3 bytes, of which the last two may be missing.
-            _check_allowed(len(content.text) * 3 // 4 - 2, None, limits)
+            # Checked before it is decoded. 4 characters are 3 bytes, of which the last two may be padding.
+            least_size = len(content.text) * 3 // 4 - 2
+            _check_allowed(least_size, None, limits)
         content = b"".join(binary.chunks())
 
     if isinstance(content, bytes):

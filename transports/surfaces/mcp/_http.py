@@ -253,7 +253,8 @@ def _uvicorn_server(app: ASGIApp, host: str, port: int, connections: Connections
             await app(scope, receive, send)
 
     def protocol(**options: Any) -> asyncio.Protocol:
-        return connections.protocol_factory(lambda: H11Protocol(**options))()
+        make_protocol = connections.protocol_factory(lambda: H11Protocol(**options))
+        return make_protocol()
 
     config = uvicorn.Config(
         counted_app,
