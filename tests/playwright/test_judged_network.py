@@ -228,8 +228,9 @@ async def test_another_user_of_the_machine_is_hung_up_on(family: socket.AddressF
     address = "127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1"
     script = (
         "import os, socket, sys; os.setuid(65534); there = socket.socket(int(sys.argv[1])); there.settimeout(20)\n"
-        "there.connect((sys.argv[2], int(sys.argv[3]))); there.sendall(bytes([5, 1, 0, 5, 1, 0, 3, 1, 97, 0, 80]))\n"
-        "try: print(len(there.recv(100)))\nexcept ConnectionError: print(0)"
+        "there.connect((sys.argv[2], int(sys.argv[3])))\n"
+        "try: there.sendall(bytes([5, 1, 0, 5, 1, 0, 3, 1, 97, 0, 80])); print(len(there.recv(100)))\n"
+        "except ConnectionError: print(0)"
     )
     async with JudgedNetwork(judge) as network:
         ran = await asyncio.to_thread(
