@@ -183,10 +183,11 @@ def result_of(document: Mapping[str, Any]) -> Result:
     inline = frozenset(place for place, ref in artifacts.items() if _holds_reference(data, place, ref.id))
 
     # Metadata is the rest of the data: without the members that lead to a file, and none if all of it is one file.
+    metadata: Mapping[str, Any] = {}
     is_single_file = artifacts.keys() == {""}
-    members = data if isinstance(data, dict) and not is_single_file else {}
-    file_members = {_split_place(place)[0] for place in inline}
-    metadata = {key: value for key, value in members.items() if key.replace(".", "\\.") not in file_members}
+    if isinstance(data, dict) and not is_single_file:
+        file_members = {_split_place(place)[0] for place in inline}
+        metadata = {key: value for key, value in data.items() if key.replace(".", "\\.") not in file_members}
 
     effects = document.get("effects", ())
     return Result(

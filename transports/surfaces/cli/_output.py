@@ -446,10 +446,11 @@ def print_result(result: Result) -> None:
     """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
     otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
     print_warnings(result)
-    on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
-    if on_terminal:
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    prints_answer = is_terminal and result.small_answer() is not None
+    if prints_answer:
         _print_value(result.data)
-    print_text(replace(result, warnings=()).summary(max_chars=LIMITS.summary, with_answer=not on_terminal))
+    print_text(replace(result, warnings=()).summary(max_chars=LIMITS.summary, with_answer=not prints_answer))
     for line in evidence_lines(result.evidence):
         print_text(line)
 

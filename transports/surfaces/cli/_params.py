@@ -135,7 +135,9 @@ def _read_object(text: str) -> dict[str, Any]:
     """Return the JSON object in the value of ``--params``. Raises :class:`~transports.errors.UsageError` for anything
     else."""
     source, data = _read_json(text)
-    fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
+    fix = "correct it"
+    if source == "--params":
+        fix = "quote it for the shell: --params '{\"key\": 1}'"
     params = decode_given(data, source, fix=fix)
     if not isinstance(params, dict):
         raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {_kind_of(params)}")
@@ -186,10 +188,14 @@ def _kind_of(value: object) -> str:
 
 
 def _split_pair(pair: str, form: str, example: str) -> tuple[list[str], str]:
+    """Return the steps of the key, and the value, of ``KEY=VALUE``. Raises :class:`~transports.errors.UsageError` with
+    the ``form`` and an ``example``."""
     key, equals, value = pair.partition("=")
     path = key.split(".")
     if not equals or not all(path):
-        advice = f"; for all parameters of a file: --params {pair}" if pair.startswith("@") else ""
+        advice = ""
+        if pair.startswith("@"):
+            advice = f"; for all parameters of a file: --params {pair}"
         raise UsageError(f"{pair!r} is not of the form {form}, such as {example}{advice}")
     return path, value
 
@@ -227,15 +233,13 @@ _ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 def example_words(params: Mapping[str, object]) -> list[str]:
     """Return the words of a command that give ``params``, quoted for bash, zsh and fish."""
-    # In KEY=VALUE a KEY has no dot or equals sign, does not begin with @, and is not empty.
-    if any(re.search(r"[.=]|\A@|\A\Z", name) or plain_line(name) != name for name in params):
+    if not all(map(_can_be_key, params)):
         return ["--params", shell_word(json_line(params))]
 
     words = []
     for name, value in params.items():
-        stays_text = isinstance(value, str) and plain_line(value) == value == parse_value(value)
-        if stays_text and not str(value).startswith("@"):
-            text = str(value)
+        if isinstance(value, str) and _can_be_text(value):
+            text = value
         else:
             text = json_line(value)
         if len(text) > _MAX_EXAMPLE:
@@ -243,6 +247,19 @@ def example_words(params: Mapping[str, object]) -> list[str]:
             text = f"@{name}.{suffix}"
         words += ["-p", shell_word(f"{name}={text}")]
     return words
+
+
+def _can_be_key(name: str) -> bool:
+    """Return whether a parameter's name can be the KEY in ``KEY=VALUE``."""
+    has_separator = "." in name or "=" in name
+    return name != "" and not has_separator and not name.startswith("@") and plain_line(name) == name
+
+
+def _can_be_text(value: str) -> bool:
+    """Return whether a text can be the VALUE in ``KEY=VALUE`` as it is: in one plain line, and neither JSON nor
+    ``@FILE``."""
+    is_json = parse_value(value) != value
+    return not is_json and not value.startswith("@") and plain_line(value) == value
 
 
 def json_line(value: object) -> str:
@@ -262,7 +279,8 @@ def shell_word(text: str) -> str:
         return shlex.quote(text)
 
     # The backslashes are in double quotes, which all three shells read alike.
-    return '"\\\\"'.join(shlex.quote(part) if part else "" for part in text.split("\\"))
+    words = [shlex.quote(part) if part else "" for part in text.split("\\")]
+    return '"\\\\"'.join(words)
 
 
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: set[tuple[str, ...]]) -> None:
@@ -272,7 +290,9 @@ def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: 
     for other in paths:
         if other[: len(path)] == path:
             name = ".".join(path)
-            problem = "is given twice" if other == path else f"would replace {'.'.join(other)!r}"
+            problem = "is given twice"
+            if other != path:
+                problem = f"would replace {'.'.join(other)!r}"
             raise UsageError(f"{name!r} {problem}; give it once, or a list as JSON: -p '{name}=[1, 2]'")
     paths.add(path)
     try:
