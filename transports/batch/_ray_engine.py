@@ -127,12 +127,12 @@ class RayCluster:
         """Connect to the cluster, or start a local one. Runs in Ray's thread."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
-        inner = getattr(getattr(self._ray, "_private", None), "worker", None)
-        if inner is not None:
-            inner._worker_logs_enabled = False
-        common: Mapping[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        ray_worker = getattr(getattr(self._ray, "_private", None), "worker", None)
+        if ray_worker is not None:
+            ray_worker._worker_logs_enabled = False
+        quiet: Mapping[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is not None:
-            self._ray.init(address=self._address, **common)
+            self._ray.init(address=self._address, **quiet)
             return
 
         # Ray puts its sockets below this folder, and the path of a socket has a limit.
@@ -141,13 +141,14 @@ class RayCluster:
         # store in the user's home, unless RAY_AUTH_MODE is set.
         self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
         try:
-            self._start_local(folder, **common)
+            self._start_local(folder, **quiet)
         except Exception:  # noqa: BLE001 - whatever Ray raises
             # Ray gives its processes 30 seconds to start, too few on a busy machine. Try once more.
             self._ray.shutdown()
-            self._start_local(folder, **common)
+            self._start_local(folder, **quiet)
 
     def _start_local(self, folder: Path, **options: object) -> None:
+        """Start a local cluster with its files in ``folder``, and connect to it."""
         self._ray.init(
             address="local",
             num_cpus=self._actors,
@@ -186,11 +187,12 @@ class RayCluster:
         """Return whether this process's node of the cluster has ended: actors do not start any more, and Ray reports no
         error."""
 
-        def look() -> bool:
-            here = self._ray.get_runtime_context().get_node_id()
-            return not any(node["Alive"] for node in self._ray.nodes() if node["NodeID"] == here)
+        def is_node_lost() -> bool:
+            own_id = self._ray.get_runtime_context().get_node_id()
+            own_nodes = [node for node in self._ray.nodes() if node["NodeID"] == own_id]
+            return not any(node["Alive"] for node in own_nodes)
 
-        return await self._run_in_thread(look)
+        return await self._run_in_thread(is_node_lost)
 
     async def reopen(self) -> None:
         """Reconnect, starting another cluster if the old one was local. The old actors are lost."""
@@ -303,12 +305,13 @@ def _take_signals_back() -> None:
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set unset environment variables for the length of a block. Afterwards, remove all added ``RAY_`` variables,
     including those added by Ray."""
-    before = {*os.environ}
-    os.environ.update({name: value for name, value in variables.items() if name not in before})
+    names_before = {*os.environ}
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
     try:
         yield
     finally:
-        for name in {*os.environ} - before:
+        for name in {*os.environ} - names_before:
             if name.startswith("RAY_"):
                 os.environ.pop(name, None)
 
@@ -515,9 +518,8 @@ class RayEngine:
             self._open_jobs = counts.open
             self._failures = 0
         ready = await self._cluster.answered([actor.answer for actor in self._actors.values()])
-        for number, actor in [*self._actors.items()]:
-            if actor.answer not in ready:
-                continue
+        ended = {number: actor for number, actor in self._actors.items() if actor.answer in ready}
+        for number, actor in ended.items():
             del self._actors[number]
             result = await self._cluster.result(actor.answer)
             await self._cluster.kill(actor.handle)
@@ -528,7 +530,9 @@ class RayEngine:
                 self._count_loss(result)
 
     async def _check_starts(self, starting: dict[int, _Actor], *, lost: bool) -> None:
-        """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time."""
+        """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time.
+
+        Raises :class:`~transports.errors.ConnectFailed` if no actor works, because no CPU becomes free."""
         now = time.monotonic()
         if lost:
             self._actors.clear()
@@ -537,12 +541,15 @@ class RayEngine:
             return
 
         late = [number for number, actor in starting.items() if now >= actor.begun + LIMITS.start]
-        no_actor_works = len(starting) == len(self._actors)
         if late and await self._cluster.has_room():
             for number in late:
                 await self._cluster.kill(self._actors.pop(number).handle)
                 self._count_loss(ConnectFailed(f"an actor on Ray did not start within {LIMITS.start:g} s"))
-        elif no_actor_works and now >= min(actor.begun for actor in starting.values()) + LIMITS.room:
+            return
+
+        no_actor_works = len(starting) == len(self._actors)
+        first_request = min(actor.begun for actor in starting.values())
+        if no_actor_works and now >= first_request + LIMITS.room:
             raise ConnectFailed(
                 f"no actor found a free CPU on Ray within {LIMITS.room:g} s; end other work there, or add machines "
                 "(`ray status` shows both), then run the same command again"

@@ -394,6 +394,7 @@ class Slots:
             slot.member.lease(slot)
             self._on_demand()
             return slot
+
         waiter = _Waiter(target, asyncio.get_running_loop().create_future(), time.monotonic())
         self._waiters.append(waiter)
         self._on_demand()
@@ -401,9 +402,10 @@ class Slots:
             return await waiter.granted
         except BaseException:
             # The slot may have been granted at the moment of the cancellation.
-            granted = waiter.granted
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self.release(granted.result())
+            future = waiter.granted
+            has_slot = future.done() and not future.cancelled() and future.exception() is None
+            if has_slot:
+                self.release(future.result())
             with contextlib.suppress(ValueError):
                 self._waiters.remove(waiter)
             raise
@@ -465,7 +467,8 @@ class Slots:
         if len(usable) < len(free) and self._may_open():
             usable += [slot for slot in free if slot.held is None]
         if not usable:
-            return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)
+            others = [slot for slot in free if slot.held]
+            return min(others, key=lambda slot: slot.released, default=None)
 
         def cost(slot: Slot) -> tuple[float, float]:
             # Opening a session costs as much as half a running call.

@@ -133,6 +133,7 @@ class Site:
         self.metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
+        """Return the application with all routes. Those that are ``authorized`` need a token or a cookie."""
         app = web.Application(middlewares=[trace_request, self._guard_request])
         app.on_response_prepare.append(_add_security_headers)
         authorized = self._access.authorized
