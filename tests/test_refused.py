@@ -91,6 +91,14 @@ async def test_a_browser_is_not_started_for_a_host_without_an_address(
     assert not (tmp_path / "started").exists()
 
 
+async def test_a_websocket_of_an_unknown_host_is_told_apart_from_an_app_that_is_not_running(unknown_host: str) -> None:
+    address = unknown_host.replace("http", "ws")
+    with pytest.raises(ConnectFailed) as failed:
+        async with connect(address, store="memory:", timeout=20):
+            pass
+    assert failed.value.message == f"cannot connect to {address}: the host name is not known; correct the address"
+
+
 async def test_a_name_is_not_looked_up_where_the_browser_may_use_a_proxy(
     unknown_host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

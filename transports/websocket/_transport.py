@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
@@ -156,6 +157,8 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             if isinstance(error, ssl.SSLCertVerificationError):
                 advice = "give an ssl= context that trusts its certificate"
             return ConnectFailed(f"{address}: {error.reason or 'TLS failed'}; {advice}")
+        case socket.gaierror() if error.errno == socket.EAI_NONAME:
+            return ConnectFailed(f"cannot connect to {address}: the host name is not known; correct the address")
         case OSError():
             reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
