@@ -158,7 +158,11 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("discover", "127.0.0.1:8000"), "is not the address of a page", "such as http://127.0.0.1:8000/"),
         (("call", URL), "missing argument 'CAPABILITY'", "`abp call [OPTIONS] TARGET CAPABILITY`"),
         (("call", URL, "x", "--bogus"), "no such option: --bogus", "`abp call --help`"),
-        (("call", URL, "x", "--transport", "pigeon"), "unknown transport 'pigeon'", "'playwright'"),
+        (
+            ("call", URL, "x", "--transport", "pigeon"),
+            "unknown transport 'pigeon'",
+            "ws:// addresses need no --transport",
+        ),
         (("call", URL, "x", "--params", "{html: 1}"), "--params is not JSON", """--params '{"key": 1}'"""),
         (("call", URL, "x", "--params", ""), "--params is not JSON", """--params '{"key": 1}'"""),
         (("call", URL, "x", "--params", "[1]"), "must be a JSON object such as '{\"key\": 1}'", "not an array"),

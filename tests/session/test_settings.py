@@ -223,6 +223,7 @@ def test_what_is_no_target_is_refused_with_what_was_meant_and_without_its_passwo
 def test_an_unknown_or_unfit_transport_is_refused() -> None:
     for address, transport, message in (
         ("http://h/", "carrier-pigeon", "unknown transport 'carrier-pigeon'; for http:// use 'playwright'"),
+        ("http://h/", "websockets", "; ws:// addresses need no transport="),
         ("http://h/", "websocket", "'websocket' takes addresses that begin with ws:// or wss://; for http:// use"),
         ("ws://h/", "playwright", "'playwright' takes addresses that begin with http:// or https://; for ws:// use"),
     ):

@@ -244,6 +244,8 @@ def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
     prefixes = [f"{scheme}://" for scheme, transports in _TRANSPORTS.items() if name in transports]
     if prefixes:
         return f"the transport {name!r} takes addresses that begin with {' or '.join(prefixes)}; {advice}"
+    if is_page(target):
+        advice += f"; ws:// addresses need no {spelled('transport=')}"
     return f"unknown transport {name!r}; {advice}"
 
 

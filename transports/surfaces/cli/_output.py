@@ -45,6 +45,7 @@ OPTIONS = {
     "connect(timeout=) or ABP_BROWSER_TIMEOUT": "ABP_BROWSER_TIMEOUT",
     "a pathlib.Path, bytes, an open file or a BinaryData": "it with --file KEY=PATH (in the shell KEY@PATH)",
     "timeout=": "--timeout",
+    "transport=": "--transport",
     "token=": "--token",
     "token= or headers=": "--token or --header",
     "headers=": "--token or --header",
