@@ -64,11 +64,12 @@ async def start_process(
 
 
 async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> ServerProcess:
-    loop = asyncio.get_running_loop()
     command = server.command
     # Windows starts no process by the name npx: its file is npx.cmd.
     if os.name == "nt":
         command = shutil.which(command) or command
+
+    loop = asyncio.get_running_loop()
     try:
         transport, protocol = await loop.subprocess_exec(
             lambda: asyncio.subprocess.SubprocessStreamProtocol(CHUNK_BYTES, loop),

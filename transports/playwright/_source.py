@@ -134,7 +134,9 @@ class PageSource:
             names = " and ".join(spelled(f"{name}=") for name in owner_options)
             raise UsageError(f"{names} are mutually exclusive")
 
-        owner = owner_options[0] if owner_options else ""
+        owner = ""
+        if owner_options:
+            (owner,) = owner_options
         has_context = owner in ("page", "context", "cdp_url")
         if has_context and isinstance(self.browser, str):
             raise UsageError(
@@ -145,8 +147,10 @@ class PageSource:
         if self.headers is not None and owner not in ("cdp_url", "browser_server"):
             raise headers_without_address()
 
-        shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
-        if self.storage_state is not None and (has_context or self.profile or self.extension or shares_context):
+        if isinstance(self.browser, Browser) and self.browser.shares_context:
+            has_context = True
+        keeps_own_state = has_context or self.profile or self.extension
+        if self.storage_state is not None and keeps_own_state:
             raise _state_of_existing_context()
 
         for name, class_name in (("page", "Page"), ("context", "BrowserContext")):
@@ -239,23 +243,12 @@ class PageSource:
     async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         """Take the caller's page, or open one: in the caller's context, in the browser's, or in a new one."""
         if self.page is not None:
-            if self.page in _PAGES_IN_USE:
-                raise UsageError("this page has a session already; close that session, or give another page=")
-            _PAGES_IN_USE.add(self.page)
-            stack.callback(_PAGES_IN_USE.discard, self.page)
-            return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
-
+            return self._borrow_page(stack, self.page)
         context = self.context
         if context is None and browser is not None:
             context = browser.context
         if context is not None:
-            # Only now is it known that a browser that was lent has a context.
-            if self.storage_state is not None:
-                raise _state_of_existing_context()
-            page = await context.new_page()
-            stack.push_async_callback(close_quietly, page)
-            folder = stack.enter_context(RunFolder()) if browser is None else browser.folder
-            return Tab(page, folder, browser)
+            return await self._open_in_context(stack, browser, context)
 
         assert browser is not None
         context = await browser.playwright.new_context(
@@ -269,6 +262,24 @@ class PageSource:
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
+
+    def _borrow_page(self, stack: AsyncExitStack, page: Page) -> Tab:
+        """Use the caller's page, which can have one session at a time."""
+        if page in _PAGES_IN_USE:
+            raise UsageError("this page has a session already; close that session, or give another page=")
+        _PAGES_IN_USE.add(page)
+        stack.callback(_PAGES_IN_USE.discard, page)
+        return Tab(page, stack.enter_context(RunFolder()), None, borrowed=True)
+
+    async def _open_in_context(self, stack: AsyncExitStack, browser: Browser | None, context: BrowserContext) -> Tab:
+        """Open a page in a context that exists: the caller's, or the one of the browser."""
+        # Only now is it known that a browser that was lent has a context.
+        if self.storage_state is not None:
+            raise _state_of_existing_context()
+        page = await context.new_page()
+        stack.push_async_callback(close_quietly, page)
+        folder = stack.enter_context(RunFolder()) if browser is None else browser.folder
+        return Tab(page, folder, browser)
 
     def _load_storage_state(self) -> Any:
         """Return the storage state, from its file if it is one. Raises :class:`~transports.errors.UsageError`."""

@@ -21,7 +21,16 @@ from .._internal.arguments import checked
 from .._internal.signatures import showing
 from .._internal.tasks import cancel_and_wait, spawn
 from ..base import Features
-from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
+from ..errors import (
+    ConnectFailed,
+    ContextLost,
+    NotAbpApp,
+    OutcomeUnknown,
+    PersonRequired,
+    TransportError,
+    UsageError,
+    first_line,
+)
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol.binary import Handle
 from ..protocol.messages import Message, Sender
@@ -217,9 +226,13 @@ class TopPageTransport(PageTransport):
             self._frames.leave_alone()
         fault = app_fault(app, self._script_options.get("protocol", "abp"), self._grace)
         if fault:
-            sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
-            explanation, advice = self._explain_fault(app, fault, page.url, status)
-            raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
+            raise await self._not_abp(page, app, fault, status)
+
+    async def _not_abp(self, page: Page, app: AppState, fault: str, status: int | None) -> NotAbpApp:
+        """Return the error for a page that is not an app, with what the page itself reports."""
+        sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
+        explanation, advice = self._explain_fault(app, fault, page.url, status)
+        return not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
     async def _navigate(self, page: Page) -> Response | None:
         """Open the target in the page. Raises :class:`~transports.errors.ConnectFailed` with the likely reason."""

@@ -301,6 +301,7 @@ class Writer:
         head = read_at(self._file.fileno(), 64, 0)
         if head and b'"abp_recording"' not in head:
             raise UsageError(f"{self._path} exists and is not a recording; name another file")
+
         try:
             with self._content.folder() as folder:
                 for name in folder.names():
@@ -314,6 +315,7 @@ class Writer:
                 f"{self._content.root} is a symlink, not a folder, or another user's, so content cannot go there; "
                 "remove it, or record to another file"
             ) from None
+
         self._file.truncate(0)
 
     @property
