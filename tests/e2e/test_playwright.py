@@ -88,7 +88,7 @@ async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -
         assert value((await app.call("shape", {"shape": "Set"})).data, "set") == [1, "two", 3]
         assert value((await app.call("shape", {"shape": "Date"})).data, "date") == "2023-11-14T22:13:20.000Z"
         assert list((await app.call("shape", {"shape": "Map"})).artifacts) == ["map.file"]
-        for shape, word in [("nan", "no JSON number"), ("getter", "threw"), ("nonAscii", "surrogate")]:
+        for shape, word in [("nan", "not a JSON number"), ("getter", "threw"), ("nonAscii", "surrogate")]:
             assert word in " ".join((await app.call("shape", {"shape": shape})).warnings)
         with pytest.raises(ProtocolError, match="holds itself"):
             await app.call("shape", {"shape": "cyclic"})

@@ -168,8 +168,10 @@ class Diagnosis:
     def why_blank(self) -> WhyBlank:
         """The likely reason why the view shows nothing, and what its author does about it."""
         for violation in self.violations:
-            if _blocked_by(violation)[0].startswith(_STOPS_SCRIPTS):
+            directive, _ = _blocked_by(violation)
+            if directive.startswith(_STOPS_SCRIPTS):
                 return self._forbidden(violation)
+
         if self.refused_scripts:
             return WhyBlank(self.refused_scripts[0], "put the script into the document, or correct its address")
         if self.missing_inputs:
