@@ -421,10 +421,11 @@ class Layers:
         if not is_larger(data, _MANY):
             return self._search(data, context.capability)
         try:
-            return (await in_thread(self._search, data, context.capability))._replace(large=True)
+            recognised = await in_thread(self._search, data, context.capability)
         except asyncio.CancelledError:
             await self._release_dropped(find_values(data), ())
             raise
+        return recognised._replace(large=True)
 
     async def _transform(self, transformer: Transformer, data: object, context: TransformContext) -> Recognised | None:
         """Return the transformer's answer, or ``None`` if it leaves the answer to the other layers."""

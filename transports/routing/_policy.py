@@ -647,6 +647,7 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
 
 
 def _rules_in_own_names(rules: object, where: str) -> object:
+    """Return the field rules of a tool with the names of this kit. Other values are left to the check of types."""
     if not isinstance(rules, list):
         return rules
     renamed: list[object] = []

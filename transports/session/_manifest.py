@@ -515,27 +515,22 @@ async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
     """Follow the redirects of a page and read its head.
 
     Return the head, and where it was searched, in words for a message ("in its head (300 bytes)")."""
-    while True:
-        async with page.send() as response:
-            if page.follow_redirect(response):
-                continue
-            page.raise_for_status(response)
+    async with page.final_response() as response:
+        head = PageHead(response.charset)
+        size = 0
+        while size < HEAD_BYTES and not head.ended and (data := await page.read_chunk(response)):
+            head.feed(data[: HEAD_BYTES - size])
+            size = min(size + len(data), HEAD_BYTES)
+        if not head.ended:
+            head.feed(b"", last=True)
 
-            head = PageHead(response.charset)
-            size = 0
-            while size < HEAD_BYTES and not head.ended and (data := await page.read_chunk(response)):
-                head.feed(data[: HEAD_BYTES - size])
-                size = min(size + len(data), HEAD_BYTES)
-            if not head.ended:
-                head.feed(b"", last=True)
-
-            mime_type = normalise_mime(response.headers.get("Content-Type"))
-            extent = f"{size} bytes"
-            if mime_type not in (None, "text/html", "application/xhtml+xml"):
-                extent += f" of what it calls {mime_type}"
-            if head.ended:
-                return head, f"in its head ({extent})"
-            return head, f"in the first {extent}"
+        mime_type = normalise_mime(response.headers.get("Content-Type"))
+        extent = f"{size} bytes"
+        if mime_type not in (None, "text/html", "application/xhtml+xml"):
+            extent += f" of what it calls {mime_type}"
+        if head.ended:
+            return head, f"in its head ({extent})"
+        return head, f"in the first {extent}"
 
 
 def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:
@@ -579,13 +574,7 @@ async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[byt
                 return cached.body, cached.headers
             manifest.raise_for_status(response)
 
-            body = bytearray()
-            while data := await manifest.read_chunk(response):
-                body += data
-                if len(body) > MANIFEST_BYTES:
-                    raise manifest.error(
-                        f"{manifest.label} is larger than {MANIFEST_BYTES} bytes", limit=MANIFEST_BYTES
-                    )
+            body = await manifest.read_body(response, MANIFEST_BYTES)
             if cacheable:
-                cache.put(url, bytes(body), response.headers, requested_at)
-            return bytes(body), response.headers
+                cache.put(url, body, response.headers, requested_at)
+            return body, response.headers

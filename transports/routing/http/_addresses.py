@@ -96,6 +96,7 @@ class AddressGuard:
         self.blocked: list[str] = []
 
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
+        """Return a socket for an address. Raises :class:`PermissionError` for one that is refused."""
         family, kind, proto, _, address = addr_info
         host = str(address[0])
         is_allowed = self.allow_private or is_public(host) or _canonical_address(host) in self._app_addresses

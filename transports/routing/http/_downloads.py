@@ -529,6 +529,7 @@ class Transfer:
         )
 
     def _truncated(self, display_url: str, reason: str) -> Truncated:
+        """Return the error for a body that ends before the file does."""
         total = self.request.size
         if total is None and self.representation is not None:
             total = self.representation.total

@@ -139,6 +139,19 @@ class RedirectedGet:
             details = error.details | {"url": self.target.display_url}
             raise DiscoveryFailed(error.message, code=code, retryable=error.retryable, details=details) from None
 
+    @asynccontextmanager
+    async def final_response(self) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Follow the redirects, and yield the response that holds the document.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` if there is none.
+        """
+        while True:
+            async with self.send() as response:
+                if not self.follow_redirect(response):
+                    self.raise_for_status(response)
+                    yield response
+                    return
+
     def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
         """Return whether the response is a redirect, and make its location the ``target``.
 
@@ -186,6 +199,18 @@ class RedirectedGet:
         except BrokenBody as broken:
             raise self.error(f"{self.label} was not read to its end: {broken.reason}", retryable=True) from None
 
+    async def read_body(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+        """Return the whole body.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` if it has more than ``max_bytes``, or breaks off.
+        """
+        body = bytearray()
+        while chunk := await self.read_chunk(response):
+            body += chunk
+            if len(body) > max_bytes:
+                raise self.error(f"{self.label} is larger than {max_bytes} bytes", limit=max_bytes)
+        return bytes(body)
+
 
 async def fetch_public(
     url: str,
@@ -215,18 +240,7 @@ async def fetch_public(
         timeout=timeout,
         allow_private=allow_private,
     )
-    async with resource.deadline():
-        while True:
-            async with resource.send() as response:
-                if resource.follow_redirect(response):
-                    continue
-                resource.raise_for_status(response)
-
-                body = bytearray()
-                while data := await resource.read_chunk(response):
-                    body += data
-                    if len(body) > max_bytes:
-                        raise resource.error(f"{resource.label} is larger than {max_bytes} bytes", limit=max_bytes)
-
-                headers = {name: response.headers[name] for name in _HEADERS if response.headers.get(name)}
-                return WebResource(bytes(body), headers)
+    async with resource.deadline(), resource.final_response() as response:
+        body = await resource.read_body(response, max_bytes)
+        headers = {name: response.headers[name] for name in _HEADERS if response.headers.get(name)}
+        return WebResource(body, headers)
