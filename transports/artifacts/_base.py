@@ -377,7 +377,8 @@ class ArtifactStore(ABC):
     async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store the chunks of an asynchronous iterator without holding them all. If it raises, nothing is stored."""
         async with self._stage() as staged:
-            await staged.write(b"")  # an empty stream is an empty file
+            # An empty stream is an empty file.
+            await staged.write(b"")
             async for chunk in chunks:
                 await staged.write(chunk)
             return await staged.commit(**options)
@@ -554,7 +555,8 @@ class ArtifactStore(ABC):
             except Corrupt as error:
                 problems.append(Problem("content", ref.id, error.message))
             except ArtifactNotFound:
-                continue  # deleted meanwhile
+                # It was deleted meanwhile.
+                continue
         return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------

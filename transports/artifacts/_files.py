@@ -92,7 +92,7 @@ def may_be_running(pid: int, modified: float) -> bool:
 
     ``modified`` is the time of the last write, in seconds since 1970. A process that started later only reuses the id.
     """
-    import psutil  # here, because the import takes 20 ms and few programs get this far
+    import psutil  # late: it takes 20 ms to load, and few programs get this far
 
     try:
         return bool(psutil.Process(pid).create_time() <= modified)
@@ -107,7 +107,8 @@ OPEN_FILES_MOVE = os.name == "posix"
 
 T = TypeVar("T")
 
-_PATIENCE = 1.0  # seconds of waiting for a file that another program has open
+#: Seconds of waiting for a file that another program has open.
+_PATIENCE = 1.0
 
 #: Flags, where the system has them: no symlinks, no inheritance, no waiting for a pipe's writer, no text mode.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))

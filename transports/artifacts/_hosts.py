@@ -417,7 +417,8 @@ class HostedStore(ArtifactStore):
             return await call
         except ABPError:
             raise
-        except Exception as error:  # a host may raise any exception
+        except Exception as error:
+            # A host may raise any exception.
             reason = REDACTOR.text(first_line(error))
             raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
 

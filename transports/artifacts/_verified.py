@@ -100,11 +100,6 @@ class VerifiedFile(io.RawIOBase):
         self._require_open()
         return True
 
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        self._require_open()
-        return self._position
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position, which may be beyond the end, and return it. Raises :class:`OSError` before the start, as
         any file does."""
@@ -215,7 +210,8 @@ class ExportFile:
     def __init__(self, path: str | os.PathLike[str], ref: Described) -> None:
         """Nothing on the disk is touched."""
         self._path = Path(path)
-        self._names_folder = os.fspath(path).endswith(("/", os.sep))  # Path drops a final slash
+        # Path drops a final slash.
+        self._names_folder = os.fspath(path).endswith(("/", os.sep))
         self._ref = ref
         self._new: Replacement | None = None
         self._written = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,8 +192,6 @@ def without_entities(text: str) -> str:
     """Return text in which the entities of HTML are decoded."""
     if "&" not in text:
         return text
-    import html  # late, as html.entities in :mod:`._masking`
-
     # The largest number has seven digits, and ``int()`` refuses thousands.
     max_digits = 8
     return html.unescape(_NUMBER.sub(lambda reference: f"&#{reference[1][:max_digits]}", text))

@@ -203,10 +203,12 @@ class PortableFolder(Folder):
         """Do nothing: NTFS has no sync of folders, and writes names in order."""
 
     def times(self) -> os.stat_result | None:
-        return None  # on Windows `ctime` is the time of creation
+        """Return ``None``: on Windows ``ctime`` is the time of creation."""
+        return None
 
     def owner(self) -> int | None:
-        return None  # on Windows each user has a temp folder
+        """Return ``None``: on Windows each user has a temp folder."""
+        return None
 
     @staticmethod
     def change_time(status: os.stat_result) -> float:
@@ -365,7 +367,8 @@ def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> 
     """
     try:
         real = folder.resolve(strict=True)
-    except (OSError, RuntimeError, ValueError):  # ValueError: a NUL in the name
+    except (OSError, RuntimeError, ValueError):
+        # The folder is missing, its symlinks form a ring, or its name has a NUL.
         raise refused from None
     root = next((root for root in roots if real.is_relative_to(root)), None)
     if root is None:

@@ -169,12 +169,21 @@ class NotBuilt(Exception):
     """Raised if the index was not compared with all metadata yet: it cannot answer a query over all artifacts."""
 
 
-class IndexTables:
-    """The tables in one database, for the store at ``url``."""
+class StoreIndex:
+    """The rows of one store. Many stores, and any number of machines, may use one database.
+
+    Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for ten seconds
+    after that it raises the same error without trying the database.
+    """
 
     def __init__(self, database: Connection, url: str) -> None:
+        """``url`` is the store's, without the index; it is the key of the store in the database."""
         self._url = url
         self._database = database
+        self._announcement = (
+            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
+            "ON CONFLICT (store, id) DO UPDATE SET number = excluded.number, since = excluded.since"
+        )
         self._transactions: Transactions | None = None
         #: True once the tables are known to exist.
         self._prepared = False
@@ -187,104 +196,6 @@ class IndexTables:
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
             await transactions.aclose()
-
-    async def run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
-        """Run ``work`` with the number of this store. Missing tables are created.
-
-        With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet.
-        """
-        # One at a time: callers that wait must not try a database that is down, too.
-        async with self._turn:
-            if time.monotonic() < self._paused_until:
-                raise StoreUnavailable(self._failure, retryable=True)
-
-            try:
-                return await self._run_prepared(partial(self._numbered, work, built), write)
-            except StoreUnavailable as error:
-                self._prepared = False
-                self._paused_until = time.monotonic() + _PAUSE
-                self._failure = f"{error.message}, or leave out ?index= (every list then reads every object)"
-                raise StoreUnavailable(self._failure, retryable=error.retryable) from error.__cause__
-
-    async def _run_prepared(self, work: Callable[[Cursor], T], write: bool) -> T:
-        """Run ``work`` in a transaction. Missing tables are created first, also if they were deleted meanwhile."""
-        if self._transactions is None:
-            patience = 3.0  # seconds of attempts to reopen a connection
-            self._transactions = Transactions(self._database, patience)
-        if not self._prepared:
-            await self._transactions.run(self._prepare)
-            self._prepared = True
-
-        try:
-            return await self._transactions.run(work, write=write)
-        except StoreUnavailable as error:
-            if error.retryable:
-                raise
-            tables_were_missing = await self._transactions.run(self._prepare)
-            if not tables_were_missing:
-                raise
-        return await self._transactions.run(work, write=write)
-
-    def _prepare(self, cursor: Cursor) -> bool:
-        """Create the tables and the number of this store if they are missing. Return whether any was."""
-        self._database.lock(cursor, "artifact index")
-        # These are the last relations that :func:`tables` creates: if both exist, all do.
-        exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
-        if not exist:
-            for statement in tables(self._database.text):
-                cursor.execute(statement)
-            # The rows may have been lost alone.
-            cursor.execute("DELETE FROM abp_artifact_stores_1")
-
-        cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
-        if cursor.fetchall():
-            return not exist
-
-        # A rebuilt index must not repeat a number or a change token of the old one.
-        number = secrets.randbelow(1 << 31)
-        first_token = time.time_ns() // 1000
-        cursor.execute(
-            "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
-            (self._url, number, first_token),
-        )
-        return True
-
-    def _exists(self, cursor: Cursor, name: str) -> bool:
-        cursor.execute(self._database.find_relation, (name,))
-        return bool(cursor.fetchall())
-
-    def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
-        """Run ``work`` with the number of this store. It is read each time, because recreated tables have other
-        numbers."""
-        cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
-        rows = cursor.fetchall()
-        if not rows:
-            raise self._database.error(f"{self._database.name} no longer has a row for this store")
-        number, built_at = rows[0]
-        if built and built_at is None:
-            raise NotBuilt
-        return work(cursor, cast(int, number))
-
-
-class StoreIndex:
-    """The rows of one store. Many stores, and any number of machines, may use one database.
-
-    Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for ten seconds
-    after that it raises the same error without trying the database.
-    """
-
-    def __init__(self, database: Connection, url: str) -> None:
-        """``url`` is the store's, without the index; it is the key of the store in the database."""
-        self._database = database
-        self._announcement = (
-            f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
-            "ON CONFLICT (store, id) DO UPDATE SET number = excluded.number, since = excluded.since"
-        )
-        self._tables = IndexTables(database, url)
-        self._run = self._tables.run
-
-    async def aclose(self) -> None:
-        await self._tables.aclose()
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -462,6 +373,85 @@ class StoreIndex:
             return cursor.fetchall()
 
         return await self._run(work, write=False, built=built)
+
+    # --- the tables ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
+        """Run ``work`` with the number of this store. Missing tables are created.
+
+        With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet.
+        """
+        # One at a time: callers that wait must not try a database that is down, too.
+        async with self._turn:
+            if time.monotonic() < self._paused_until:
+                raise StoreUnavailable(self._failure, retryable=True)
+
+            try:
+                return await self._run_prepared(partial(self._numbered, work, built), write)
+            except StoreUnavailable as error:
+                self._prepared = False
+                self._paused_until = time.monotonic() + _PAUSE
+                self._failure = f"{error.message}, or leave out ?index= (every list then reads every object)"
+                raise StoreUnavailable(self._failure, retryable=error.retryable) from error.__cause__
+
+    async def _run_prepared(self, work: Callable[[Cursor], T], write: bool) -> T:
+        """Run ``work`` in a transaction. Missing tables are created first, also if they were deleted meanwhile."""
+        if self._transactions is None:
+            patience = 3.0  # seconds of attempts to reopen a connection
+            self._transactions = Transactions(self._database, patience)
+        if not self._prepared:
+            await self._transactions.run(self._prepare)
+            self._prepared = True
+
+        try:
+            return await self._transactions.run(work, write=write)
+        except StoreUnavailable as error:
+            if error.retryable:
+                raise
+            tables_were_missing = await self._transactions.run(self._prepare)
+            if not tables_were_missing:
+                raise
+        return await self._transactions.run(work, write=write)
+
+    def _prepare(self, cursor: Cursor) -> bool:
+        """Create the tables and the number of this store if they are missing. Return whether any was."""
+        self._database.lock(cursor, "artifact index")
+        # These are the last relations that :func:`tables` creates: if both exist, all do.
+        exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
+        if not exist:
+            for statement in tables(self._database.text):
+                cursor.execute(statement)
+            # The rows may have been lost alone.
+            cursor.execute("DELETE FROM abp_artifact_stores_1")
+
+        cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
+        if cursor.fetchall():
+            return not exist
+
+        # A rebuilt index must not repeat a number or a change token of the old one.
+        number = secrets.randbelow(1 << 31)
+        first_token = time.time_ns() // 1000
+        cursor.execute(
+            "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
+            (self._url, number, first_token),
+        )
+        return True
+
+    def _exists(self, cursor: Cursor, name: str) -> bool:
+        cursor.execute(self._database.find_relation, (name,))
+        return bool(cursor.fetchall())
+
+    def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
+        """Run ``work`` with the number of this store. It is read each time, because recreated tables have other
+        numbers."""
+        cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
+        rows = cursor.fetchall()
+        if not rows:
+            raise self._database.error(f"{self._database.name} no longer has a row for this store")
+        number, built_at = rows[0]
+        if built and built_at is None:
+            raise NotBuilt
+        return work(cursor, cast(int, number))
 
 
 def _new_number() -> int:
