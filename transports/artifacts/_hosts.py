@@ -249,6 +249,7 @@ class FacadeStore:
         self.get_ref = facade.get_metadata
         self.exists = facade.exists
         self.delete = facade.delete
+        # Not every facade can list its artifacts.
         listing = getattr(facade, "list", None)
         if callable(listing):
             self.list = listing

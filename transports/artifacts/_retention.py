@@ -181,16 +181,16 @@ class Retention:
     def _shrink_group(self, members: list[Entry], level: str, incoming: Incoming | None) -> Iterator[Entry]:
         """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
         max_bytes, max_count = self.limits(level)
+        if incoming and max_bytes is not None and incoming.size > max_bytes:
+            raise TooLarge(
+                f"the content has {incoming.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
+                f"raise max_{level}_bytes of the retention",
+                details={"limit": max_bytes, "size": incoming.size},
+            )
+
         if incoming:
             # Storing an artifact again replaces it, so its old entry needs no room.
             members = [entry for entry in members if entry.id != incoming.id]
-            if max_bytes is not None and incoming.size > max_bytes:
-                raise TooLarge(
-                    f"the content has {incoming.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
-                    f"raise max_{level}_bytes of the retention",
-                    details={"limit": max_bytes, "size": incoming.size},
-                )
-
         total_bytes = sum(entry.size for entry in members)
         count = len(members)
         if incoming:

@@ -106,7 +106,8 @@ async def _search_index(store: LocalStore, searched: list[str]) -> set[str]:
     batch_size = 50
     for start in range(0, len(missing), batch_size):
         batch = missing[start : start + batch_size]
-        await in_thread(index.add, [(key, await _read_text(store, refs[key])) for key in batch])
+        texts = [(key, await _read_text(store, refs[key])) for key in batch]
+        await in_thread(index.add, texts)
     return await in_thread(index.find, searched)
 
 
@@ -181,6 +182,7 @@ class TextIndex:
                 os.close(folder.create(self._FILE))
             if not folder.file_status(self._FILE):
                 raise sqlite3.OperationalError(f"{self._FILE} is not a regular file")
+
         db = open_sqlite(self._tree.root / ".abp" / self._FILE, wait=10.0)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()

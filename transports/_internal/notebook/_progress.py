@@ -67,23 +67,28 @@ class ProgressBar:
 
     def __call__(self, progress: Reported) -> None:
         """Show the progress of a call or of a run, at most ten times a second."""
+        max_lines = 20
+        seconds_between_drawings = 0.1
         with self._lock:
-            if progress.call in self._lines or len(self._lines) < 20:
+            if progress.call in self._lines or len(self._lines) < max_lines:
                 self._lines[progress.call] = progress.fraction, _progress_in_words(progress)
-            if time.monotonic() - self._drawn >= 0.1:
+            if time.monotonic() - self._drawn >= seconds_between_drawings:
                 self._draw()
 
     def _draw(self) -> None:
+        """Draw the bar anew. The caller holds the lock."""
         self._drawn = time.monotonic()
         if self._handle is not None:
             self._context.run(self._handle.update, self._output(), raw=True)
 
     def _output(self) -> Mapping[str, str]:
+        """Return the bar as HTML and as text."""
         seconds = time.monotonic() - self._started
         lines = list(self._lines.values()) or [(None, "")]
+        html = progress_html(self._label, lines, seconds, ended=self._ended)
         texts = [self._label, *(words for _, words in lines)]
         plain = ", ".join(text for text in texts if text)
-        return {"text/html": progress_html(self._label, lines, seconds, ended=self._ended), "text/plain": plain}
+        return {"text/html": html, "text/plain": plain}
 
 
 def _progress_in_words(progress: Reported) -> str:

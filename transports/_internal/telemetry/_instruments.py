@@ -220,6 +220,7 @@ def observing_call(
 
 @contextmanager
 def _observing_call(call: str, capability: str, transport: str) -> Iterator[None]:
+    """Make a span for the call in the block, and record its duration."""
     labels = {"abp.capability": capability, "abp.transport": transport}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
     started = time.perf_counter()

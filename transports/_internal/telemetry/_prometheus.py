@@ -36,6 +36,7 @@ class Exposition:
                     self._series[metric.name] = Counter(name, text, metric.prometheus_labels, registry=registry)
                 case "gauge":
                     Gauge(name, text, registry=registry).set_function(metric.value)
+
         build = Gauge("abp_build_info", "The versions that run, as labels.", ("version", "python"), registry=registry)
         build.labels(version, platform.python_version()).set(1)
         ProcessCollector(registry=registry)
