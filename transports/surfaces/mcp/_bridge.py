@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -496,60 +497,60 @@ class _Failed(dict[str, Any]):
 
 
 def _observe(server: Server[None]) -> None:
-    """Record traces and metrics of the requests of ``server``, with two middlewares: one around the SDK's span, which
-    continues a trace, and one inside the span, for attributes and durations."""
-
-    async def continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Continue the trace of the HTTP headers. A trace in ``_meta`` takes precedence, since the SDK's span, which
-        continues it, is inside."""
-        headers: Mapping[str, str] = {}
-        if ctx.request is not None and is_tracing():
-            headers = ctx.request.headers
-        with continue_trace(headers):
-            result = await call_next(ctx)
-        if isinstance(result, _Failed):
-            raise result.error
-        return result
-
-    async def measure(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Add attributes to the SDK's span, and record the duration of the request."""
-        transport = {"network.transport": "pipe" if ctx.request is None else "tcp"}
-        labels = {**transport, "mcp.method.name": _recorded_method(server, ctx)}
-        attributes = dict(transport)
-        session = connection_key(ctx)
-        if session:
-            attributes["mcp.session.id"] = session
-        annotate(attributes)
-
-        started = time.perf_counter()
-        result: HandlerResult = None
-        try:
-            result = await call_next(ctx)
-            match result:
-                case types.CallToolResult(is_error=True) | {"isError": True}:
-                    labels["error.type"] = "tool_error"
-            return result
-        except asyncio.CancelledError as error:
-            labels["error.type"] = error_type(error)
-            raise
-        except Exception as error:
-            kind = error_type(error)
-            if isinstance(error, MCPError):
-                kind = str(error.error.code)
-            labels["error.type"] = kind
-            if not is_tracing():
-                raise
-            fail(kind)
-            return _Failed(error)
-        finally:
-            if ctx.method == "tools/call":
-                labels["gen_ai.tool.name"] = _recorded_tool(ctx, result)
-            record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
-
+    """Record traces and metrics of the requests of ``server``."""
     use_global_providers()
     # The SDK's span is between them, at 1.
-    server.middleware.insert(0, continue_client_trace)
-    server.middleware.insert(2, measure)
+    server.middleware.insert(0, _continue_client_trace)
+    server.middleware.insert(2, partial(_measure, server))
+
+
+async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Continue the trace of the HTTP headers. A trace in ``_meta`` takes precedence, since the SDK's span, which
+    continues it, is inside."""
+    headers: Mapping[str, str] = {}
+    if ctx.request is not None and is_tracing():
+        headers = ctx.request.headers
+    with continue_trace(headers):
+        result = await call_next(ctx)
+    if isinstance(result, _Failed):
+        raise result.error
+    return result
+
+
+async def _measure(server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Add attributes to the SDK's span, and record the duration of the request."""
+    transport = {"network.transport": "pipe" if ctx.request is None else "tcp"}
+    labels = {**transport, "mcp.method.name": _recorded_method(server, ctx)}
+    attributes = dict(transport)
+    session = connection_key(ctx)
+    if session:
+        attributes["mcp.session.id"] = session
+    annotate(attributes)
+
+    started = time.perf_counter()
+    result: HandlerResult = None
+    try:
+        result = await call_next(ctx)
+        match result:
+            case types.CallToolResult(is_error=True) | {"isError": True}:
+                labels["error.type"] = "tool_error"
+        return result
+    except asyncio.CancelledError as error:
+        labels["error.type"] = error_type(error)
+        raise
+    except Exception as error:
+        kind = error_type(error)
+        if isinstance(error, MCPError):
+            kind = str(error.error.code)
+        labels["error.type"] = kind
+        if not is_tracing():
+            raise
+        fail(kind)
+        return _Failed(error)
+    finally:
+        if ctx.method == "tools/call":
+            labels["gen_ai.tool.name"] = _recorded_tool(ctx, result)
+        record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
 
 
 def _recorded_method(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> str:

@@ -18,7 +18,7 @@ from ...routing._given_files import FileLimits
 from ...routing._guard import MAX_BYTES
 from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
-from ...session._settings import read_config, require_known
+from ...session._settings import ConfigFile, read_config, require_known
 from ..shared._apps import adapter_options
 from ..shared._listening import base_url
 
@@ -228,14 +228,11 @@ class Options(BaseSettings):
         config_file = read_config(config)
         file = config_file.path
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-        from_file: dict[str, Any] = {}
-        if file is not None:
-            table = _read_table(file, config_file.table(_TABLE), cls.model_fields)
-            from_file = {
-                key: value
-                for key, value in table.items()
-                if key not in from_arguments and not os.environ.get(_PREFIX + key.upper())
-            }
+        from_file = {
+            key: value
+            for key, value in _settings_in(config_file, cls.model_fields).items()
+            if key not in from_arguments and not os.environ.get(_PREFIX + key.upper())
+        }
         if not config_file.trusted:
             ignored = [key for key, value in from_file.items() if not _only_narrows(key, value)]
             config_file.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
@@ -289,12 +286,16 @@ def _only_narrows(key: str, value: object) -> bool:
     return key in _NARROWING and (isinstance(value, bool) or not is_larger)
 
 
-def _read_table(file: Path, table: Mapping[str, object], fields: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings in the bridge's table of a file, with relative paths resolved against the file's folder.
+def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[str, Any]:
+    """Return the settings in the bridge's table of a file, with relative paths resolved against the file's folder;
+    none without a file.
 
     Raises :class:`~transports.errors.UsageError` for an unknown setting."""
+    file = config_file.path
+    if file is None:
+        return {}
     try:
-        settings = in_own_names(table)
+        settings: dict[str, Any] = in_own_names(config_file.table(_TABLE))
     except ValueError as error:
         raise UsageError(f"{file}: {_TABLE}: {error}") from None
 

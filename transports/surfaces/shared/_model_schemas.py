@@ -452,18 +452,7 @@ def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
 
     renamed: Schema = dict(schema)
     for keyword, part in _subschemas(schema):
-        if isinstance(part, bool):
-            continue
-        if keyword == "properties" and isinstance(part, dict):
-            renamed[keyword] = _rename_properties(part, names)
-        elif keyword == "dependentSchemas" and isinstance(part, dict):
-            renamed[keyword] = {names.get(name, name): _rename_parameters(inner, names) for name, inner in part.items()}
-        elif keyword in _MAPS and isinstance(part, dict):
-            renamed[keyword] = {name: _rename_parameters(inner, names) for name, inner in part.items()}
-        elif isinstance(part, list):
-            renamed[keyword] = [_rename_parameters(inner, names) for inner in part]
-        else:
-            renamed[keyword] = _rename_parameters(part, names)
+        renamed[keyword] = _rename_inside(keyword, part, names)
 
     required, dependent = schema.get("required"), schema.get("dependentRequired")
     if isinstance(required, list):
@@ -473,6 +462,23 @@ def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
             names.get(name, name): [names.get(other, other) for other in others] for name, others in dependent.items()
         }
     return renamed
+
+
+def _rename_inside(keyword: str, part: object, names: Mapping[str, str]) -> object:
+    """Return the value of a keyword that contains schemas, with other names of parameters."""
+    match part:
+        case bool():
+            return part
+        case list():
+            return [_rename_parameters(inner, names) for inner in part]
+        case dict() if keyword == "properties":
+            return _rename_properties(part, names)
+        case dict() if keyword == "dependentSchemas":
+            return {names.get(name, name): _rename_parameters(inner, names) for name, inner in part.items()}
+        case dict() if keyword in _MAPS:
+            return {name: _rename_parameters(inner, names) for name, inner in part.items()}
+        case _:
+            return _rename_parameters(part, names)
 
 
 def _rename_properties(properties: Schema, names: Mapping[str, str]) -> Schema:
