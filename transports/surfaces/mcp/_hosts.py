@@ -107,22 +107,16 @@ class PictureHosts:
         host, port = _host_and_port(f"http://{url_host}:{port}")
         _require_allowed(host, port, self._allowed, self._blocked)
 
-        try:
-            resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError:
-            raise UsageError(f"{host}: the host name is not known; correct the address") from None
-        addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in resolved))
+        addresses = await _resolve(host, port)
         # A blocked address stays blocked under any name.
         for address in addresses:
             _require_allowed(_canonical_address(address), port, ("*",), self._blocked)
 
         if self._any_address or _matches_host(host, port, self._private):
             return addresses
-        for app_host, reached in self._apps:
-            if app_host == (host, port):
-                app_addresses = own_addresses(host, port, reached)
-                if app_addresses:
-                    return sorted(app_addresses)
+        app_addresses = self._addresses_of_app(host, port)
+        if app_addresses:
+            return app_addresses
 
         if not all(is_public(address) for address in addresses):
             raise UsageError(
@@ -130,6 +124,24 @@ class PictureHosts:
                 "or ask the user, who can allow it (allowed_hosts)"
             )
         return addresses
+
+    def _addresses_of_app(self, host: str, port: int) -> list[str]:
+        """Return the addresses at which a connected app with this host was reached; none without such an app."""
+        for app_host, reached in self._apps:
+            if app_host == (host, port):
+                app_addresses = own_addresses(host, port, reached)
+                if app_addresses:
+                    return sorted(app_addresses)
+        return []
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host. Raises :class:`~transports.errors.UsageError` for an unknown host."""
+    try:
+        resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        raise UsageError(f"{host}: the host name is not known; correct the address") from None
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in resolved))
 
 
 def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequence[str]) -> None:

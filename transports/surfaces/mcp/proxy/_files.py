@@ -204,11 +204,7 @@ class FileParams:
                 continue
             bytes_left -= len(content.data)
 
-            encoded = (await in_thread(pybase64.b64encode, content.data)).decode()
-            if is_url:
-                filename = quote(content.filename, safe="")
-                encoded = f"data:{content.mime_type};name={filename};base64,{encoded}"
-            values[place] = encoded
+            values[place] = await in_thread(_encode_content, content, is_url=is_url)
 
         return _with_argument_values(message, values)
 
@@ -228,6 +224,15 @@ class _Content:
     data: bytes
     mime_type: str
     filename: str
+
+
+def _encode_content(content: _Content, *, is_url: bool) -> str:
+    """Return content as a ``data:`` URL, or as base64. Blocks."""
+    encoded = pybase64.b64encode(content.data).decode()
+    if not is_url:
+        return encoded
+    filename = quote(content.filename, safe="")
+    return f"data:{content.mime_type};name={filename};base64,{encoded}"
 
 
 async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Place) -> _Content:
