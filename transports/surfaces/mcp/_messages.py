@@ -5,17 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import mcp_types as types
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp_types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    RequestId,
-    jsonrpc_message_adapter,
-)
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -37,7 +29,7 @@ def error_body(message: str, **data: object) -> dict[str, object]:
     return {
         "jsonrpc": "2.0",
         "id": None,
-        "error": {"code": INVALID_REQUEST, "message": message, "data": data},
+        "error": {"code": types.INVALID_REQUEST, "message": message, "data": data},
     }
 
 
@@ -141,44 +133,44 @@ def slow_response() -> Response:
     return JSONResponse(error_body(SLOW_BODY, code=CallTimeout.code), 408, headers={"Connection": "close"})
 
 
-async def check_message(line: bytes) -> JSONRPCError | None:
+async def check_message(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message (:func:`refusal_of`). A long line is parsed in a thread."""
     if len(line) <= PARSED_ON_LOOP:
         return refusal_of(line)
     return await in_thread(refusal_of, line)
 
 
-def refusal_of(line: bytes) -> JSONRPCError | None:
+def refusal_of(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message; ``None`` for a message. The error has the id of the request,
     or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
     error = _error_in(line)
     if error is None:
         return None
-    return JSONRPCError(jsonrpc="2.0", id=request_id(line), error=error)
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id(line), error=error)
 
 
-def _error_in(line: bytes) -> ErrorData | None:
+def _error_in(line: bytes) -> types.ErrorData | None:
     """Return what is wrong with a line, or ``None`` if it is a message."""
     if has_more_values(line, MAX_REQUESTED):
-        return ErrorData.model_validate(_TOO_MANY["error"])
+        return types.ErrorData.model_validate(_TOO_MANY["error"])
     try:
-        message = jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
+        message = types.jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
     except UnicodeDecodeError as fault:
-        return ErrorData(code=PARSE_ERROR, message=f"the message is not UTF-8 text: {fault.reason}")
+        return types.ErrorData(code=types.PARSE_ERROR, message=f"the message is not UTF-8 text: {fault.reason}")
     except ValidationError as fault:
         reason = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        return ErrorData(
-            code=PARSE_ERROR if reason["type"] == "json_invalid" else INVALID_REQUEST,
+        return types.ErrorData(
+            code=types.PARSE_ERROR if reason["type"] == "json_invalid" else types.INVALID_REQUEST,
             message=f"this is not a message of JSON-RPC 2.0: {first_line(reason['msg'])}",
         )
 
     # The SDK takes a request for a notification if its id is neither a string nor an integer.
-    if isinstance(message, JSONRPCNotification) and b'"id"' in _member_names(line):
-        return ErrorData(code=INVALID_REQUEST, message="the id of a request is a text or an integer")
+    if isinstance(message, types.JSONRPCNotification) and b'"id"' in _member_names(line):
+        return types.ErrorData(code=types.INVALID_REQUEST, message="the id of a request is a text or an integer")
     return None
 
 
-def request_id(line: bytes) -> RequestId | None:
+def request_id(line: bytes) -> types.RequestId | None:
     """Return the id of a request that cannot be parsed, wherever it is in the line; ``None`` without an id, and for
     anything but a request."""
     names = _member_names(line)

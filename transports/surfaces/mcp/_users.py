@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
+import mcp_types as types
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.connection import allowed_log_levels
@@ -31,14 +32,6 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
-from mcp_types import (
-    INVALID_PARAMS,
-    LoggingLevel,
-    LoggingMessageNotification,
-    LoggingMessageNotificationParams,
-    SubscriptionsListenRequestParams,
-    SubscriptionsListenResult,
-)
 
 from ..._internal.tasks import cancel_and_wait, spawn
 from ...artifacts._base import ArtifactStore
@@ -262,13 +255,13 @@ _MAX_CONNECTIONS = 100
 #: Most subscriptions of one client.
 _MAX_URIS = 1000
 #: Levels of RFC 5424, least severe first.
-_LOG_LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
+_LOG_LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
 
 
 @dataclass(slots=True)
 class _Connection:
     session: ServerSession
-    level: LoggingLevel = "info"
+    level: types.LoggingLevel = "info"
     uris: set[str] = field(default_factory=set)
 
 
@@ -324,7 +317,9 @@ class Subscribers:
         self._connections.move_to_end(key)
         return self._connections[key]
 
-    async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+    async def listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
         """Send notifications to a newer client until it ends the request."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
         self._stream_uris.update(uris)
@@ -343,7 +338,7 @@ class Subscribers:
         """Subscribe an older client to one resource. Raises :class:`MCPError` above 1,000 resources."""
         uris = self._connection_of(ctx).uris
         if len(uris) >= _MAX_URIS and uri not in uris:
-            raise MCPError(INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
+            raise MCPError(types.INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
         uris.add(uri)
         await self.watch_or_stop()
 
@@ -351,7 +346,7 @@ class Subscribers:
         self._connection_of(ctx).uris.discard(uri)
         await self.watch_or_stop()
 
-    def set_level(self, ctx: Context, level: LoggingLevel) -> None:
+    def set_level(self, ctx: Context, level: types.LoggingLevel) -> None:
         """Set the lowest log level sent to an older client; the default is ``info``."""
         self._connection_of(ctx).level = level
 
@@ -380,11 +375,11 @@ class Subscribers:
         keys = [key for key, connection in self._connections.items() if uri in connection.uris]
         self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
-    async def log(self, level: LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
+    async def log(self, level: types.LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
         """Send an app's ``data`` as a log message to the client of the request ``ctx``, or without a request to all
         older clients. Newer clients get log messages only during a request, and only if it asks for them."""
-        message = LoggingMessageNotification(
-            params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
+        message = types.LoggingMessageNotification(
+            params=types.LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
         )
         if ctx is not None:
             is_allowed = level in allowed_log_levels(ctx.protocol_version, ctx.meta)
@@ -395,7 +390,7 @@ class Subscribers:
         for key in [key for key in self._connections if self._wants_level(key, level)]:
             await self._notify(key, lambda session: session.send_notification(message))
 
-    def _wants_level(self, key: str, level: LoggingLevel) -> bool:
+    def _wants_level(self, key: str, level: types.LoggingLevel) -> bool:
         connection = self._connections.get(key)
         return connection is None or _LOG_LEVELS.index(level) >= _LOG_LEVELS.index(connection.level)
 
@@ -547,7 +542,7 @@ class User:
         ctx: Context | None = None
         if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
             ctx = app.pending_calls[-1].ctx
-        level: LoggingLevel = "info"
+        level: types.LoggingLevel = "info"
         if event == "notifications/error":
             level = "error"
         elif event == "connection/lost":
