@@ -60,6 +60,15 @@ def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: py
     assert main(["init", "app", str(tmp_path / "notes")]) == 0
     printed = capsys.readouterr().out
     assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
+    assert f"\n  cd {tmp_path}/notes\n" in printed
+
+
+def test_it_does_not_say_to_enter_the_working_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "config"]) == 0
+    assert capsys.readouterr().out.endswith("Then confirm that the file is yours:\n  abp mcp --trust\n")
 
 
 @pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests", "config"])

@@ -42,7 +42,7 @@ COMMANDS = {
     "artifacts": _Listed("_artifacts:app", "Look at, fetch and remove stored artifacts."),
     "batch": _Listed("_batch:app", "Run many jobs, and resume interrupted runs."),
     "calls": _Listed("_detached:app", "List, wait for or cancel detached calls."),
-    "init": _Listed("_init:app", "Begin a project."),
+    "init": _Listed("_init:app", "Write a first app, view, adapter, test or settings file."),
 }
 
 

@@ -54,7 +54,9 @@ Then confirm that the file is yours:
   cd {folder}
   abp mcp --trust"""
 
-app = typer.Typer(help="Begin a project.", add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    help="Write a first app, view, adapter, test or settings file.", add_completion=False, rich_markup_mode=None
+)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
 
 
@@ -136,6 +138,8 @@ def _write_project(
     else:
         for name in templates:
             print_text(f"File saved: {folder / name}")
+        if folder == Path():
+            next_steps = next_steps.replace("  cd {folder}\n", "")
         print_text(next_steps.format(folder=shell_word(str(folder))))
     return 0
 

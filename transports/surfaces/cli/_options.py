@@ -151,7 +151,7 @@ SharedBrowsers = Annotated[
 ]
 AdapterFile = Annotated[
     Path | None,
-    typer.Option("--adapter", metavar="FILE", help="Script that gives a page without a protocol capabilities."),
+    typer.Option("--adapter", metavar="FILE", help="Script that adds capabilities to a page that speaks no protocol."),
 ]
 Token = Annotated[
     str | None,
