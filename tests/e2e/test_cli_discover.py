@@ -18,7 +18,7 @@ def test_the_reference_app_as_text(abp: Cli) -> None:
     assert (ran.status, ran.err) == (0, "")
     assert re.fullmatch(r"Workbench \S+ \(\S+\)", first)
     assert last == f"ABP 0.1, from {fixture.url}abp-manifest.json"
-    assert any(re.fullmatch(r"  export\.pdf +Lay HTML out for print.*", line) for line in listed)
+    assert any(re.fullmatch(r"  export\.pdf +Print HTML as a PDF.*", line) for line in listed)
     assert len({re.match(r"  \S+ +", line).end() for line in listed}) == 1  # type: ignore[union-attr]
     assert not abp.out.exists()
 
