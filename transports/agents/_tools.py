@@ -250,11 +250,11 @@ class AppTools:
         if self._strict and declared.is_complete:
             strict = strict_schema(loose)
         return AppTool(
-            name,
-            f"{description} {declared.rules}".rstrip(),
-            strict or loose,
-            capability,
-            hints,
+            name=name,
+            description=f"{description} {declared.rules}".rstrip(),
+            schema=strict or loose,
+            capability=capability,
+            hints=hints,
             strict=strict is not None,
             loose=loose,
             declared=declared,

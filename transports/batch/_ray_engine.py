@@ -246,13 +246,16 @@ class RayCluster:
         return await self._run_in_thread(get)
 
     async def _run_in_thread(self, work: Callable[[], T], seconds: float | None = None) -> T:
-        """Run ``work`` in Ray's thread. Errors of Ray become errors of this package."""
+        """Run ``work`` in Ray's thread, for ``seconds`` at most. Errors of Ray become errors of this package.
+
+        Work that takes longer goes on, so that all further calls fail."""
+        if self._hangs:
+            raise ConnectFailed(self._hangs)
         where = "the Ray cluster"
         if self._address is not None:
             where += f" at {redact_url(self._address)}"
         seconds = seconds or LIMITS.answer
-        if self._hangs:
-            raise ConnectFailed(self._hangs)
+
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.wrap_future(self._thread.submit(work))

@@ -487,6 +487,7 @@ class Runner:
             # They are written again when the run ends: known outcomes must not become unknown.
             self._ended[:0] = ended
             raise
+
         if held < len(ended):
             logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
         self._written += [settlement for settlement in ended if settlement.begun]

@@ -408,9 +408,8 @@ class LedgerView:
 
         def work(cursor: Cursor) -> Row | None:
             cursor.execute(f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND key = ?", (self._run, key))
-            for cells in cursor.fetchall():
-                return row_from(*cells)
-            return None
+            rows = cursor.fetchall()
+            return row_from(*rows[0]) if rows else None
 
         return await self._query(work)
 

@@ -89,23 +89,24 @@ class LeaseRequest:
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
     """Lease the requested jobs, and return them."""
     database.lock(cursor, request.run)
-    rows: list[tuple[Value, ...]] = []
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:
         cursor.execute(
             "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
             (request.run, State.LEASED.value, request.lease),
         )
-        rows = list(cursor.fetchall())
-    if not rows:
-        rows = _lease_queued_jobs(database, cursor, request)
-    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, attempts)) for key, job, attempts in rows]
+        jobs = [_leased_from(*cells) for cells in cursor.fetchall()]
+        if jobs:
+            return jobs
+    return _lease_queued_jobs(database, cursor, request)
 
 
-def _lease_queued_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[tuple[Value, ...]]:
-    """Lease the requested jobs, first from the cached hosts, then from others.
+def _leased_from(key: Value, job: Value, attempts: Value) -> Leased:
+    return Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, attempts))
 
-    Return the key, the job and the attempts of each."""
+
+def _lease_queued_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
+    """Lease the requested jobs, first from the cached hosts, then from others."""
     jobs = _lease_from_hosts(database, cursor, request, request.turns.cached(), request.count)
     if len(jobs) >= request.count:
         return jobs
@@ -127,25 +128,23 @@ def _lease_queued_jobs(database: Database, cursor: Cursor, request: LeaseRequest
 
 def _lease_from_hosts(
     database: Database, cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int
-) -> list[tuple[Value, ...]]:
-    """Lease up to ``count`` jobs of the hosts, in turn, an equal share of each as long as it has jobs.
-
-    Return the key, the job and the attempts of each."""
-    jobs: list[tuple[Value, ...]] = []
-    room = _room_by_host(cursor, request, hosts, count)
-    while room and len(jobs) < count:
-        share = max(1, (count - len(jobs)) // len(room))
-        for host, free in [*room.items()]:
-            limit = min(share, free, count - len(jobs))
-            rows = _lease_from_host(database, cursor, request, host, limit)
-            jobs += rows
-            if rows:
+) -> list[Leased]:
+    """Lease up to ``count`` jobs of the hosts, in turn, an equal share of each as long as it has jobs."""
+    jobs: list[Leased] = []
+    room_by_host = _room_by_host(cursor, request, hosts, count)
+    while room_by_host and len(jobs) < count:
+        share = max(1, (count - len(jobs)) // len(room_by_host))
+        for host, room in [*room_by_host.items()]:
+            limit = min(share, room, count - len(jobs))
+            jobs_of_host = _lease_from_host(database, cursor, request, host, limit)
+            jobs += jobs_of_host
+            if jobs_of_host:
                 request.turns.after = host
 
-            room[host] -= len(rows)
-            has_no_more_jobs = len(rows) < limit
-            if has_no_more_jobs or not room[host]:
-                del room[host]
+            room_by_host[host] -= len(jobs_of_host)
+            has_no_more_jobs = len(jobs_of_host) < limit
+            if has_no_more_jobs or not room_by_host[host]:
+                del room_by_host[host]
             if len(jobs) >= count:
                 break
     return jobs
@@ -199,10 +198,8 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
         after = hosts[-1]
 
 
-def _lease_from_host(
-    database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int
-) -> list[tuple[Value, ...]]:
-    """Lease up to ``count`` jobs of a host in the order of the input. Return their keys, jobs and attempts."""
+def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int) -> list[Leased]:
+    """Lease up to ``count`` jobs of a host, and return them in the order of the input."""
     # Without MATERIALIZED, PostgreSQL may run the subquery again for each row, and lock more rows.
     cursor.execute(
         "WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? "
@@ -216,7 +213,7 @@ def _lease_from_host(
         ),
     )
     rows = sorted(cursor.fetchall(), key=lambda row: cast(int, row[0]))
-    return [row[1:] for row in rows]
+    return [_leased_from(key, job, attempts) for _, key, job, attempts in rows]
 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:

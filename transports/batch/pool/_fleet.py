@@ -267,6 +267,7 @@ class Slot:
 
     async def empty(self, *, keep_context: bool = False) -> None:
         """Close the session, and its context unless ``keep_context``. Never raises."""
+        # Both are removed before they are closed, so that another task does not close them again.
         held, self.held = self.held, None
         if held is not None:
             await held.aclose()
@@ -290,6 +291,7 @@ class Member:
         self.due = ""
         self.calls = 0
         self.leased = 0
+        #: Bytes of memory at the last check.
         self.resident = 0
         self.latency = Latency()
         #: Earliest time (:func:`time.monotonic`) for another attempt to start a successor, after a failed one.

@@ -411,8 +411,9 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         with suppress(OSError, ABPError):
             print_json(error_document(failure))
 
-    refused_by_app = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
-    return 2 if refused_by_app or isinstance(failure, UsageError) else 1
+    is_refused_by_app = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
+    is_bad_usage = is_refused_by_app or isinstance(failure, UsageError)
+    return 2 if is_bad_usage else 1
 
 
 def _as_abp_error(error: Exception) -> ABPError:

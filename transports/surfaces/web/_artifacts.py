@@ -192,8 +192,9 @@ class ArtifactRoutes:
         except Corrupt as error:
             return json_response({"ok": False, "sha256": None, "size_bytes": size, "message": error.message})
 
-        is_intact = (digest.hexdigest(), size) == (ref.sha256, ref.size_bytes)
-        return json_response({"ok": is_intact, "sha256": digest.hexdigest(), "size_bytes": size})
+        sha256 = digest.hexdigest()
+        is_intact = sha256 == ref.sha256 and size == ref.size_bytes
+        return json_response({"ok": is_intact, "sha256": sha256, "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Make a signed link. It expires no later than the visitor's token."""
@@ -258,9 +259,11 @@ class ThumbnailRoutes:
         """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
         self._pictures[key] = await self._read_picture(ref, visitor)
 
-        max_bytes, max_pictures = 16 << 20, 2000
+        # Empty pictures have no bytes, so that their number has a limit, too.
+        max_bytes = 16 << 20
+        max_pictures = 2000
         cached_bytes = sum(map(len, self._pictures.values()))
-        while len(self._pictures) > 1 and (cached_bytes > max_bytes or len(self._pictures) > max_pictures):
+        while cached_bytes > max_bytes or len(self._pictures) > max_pictures:
             _, oldest = self._pictures.popitem(last=False)
             cached_bytes -= len(oldest)
 
