@@ -70,6 +70,7 @@ def _too_large(ref: ArtifactRef, what: str, limit: int) -> TooLarge:
 
 
 def _check_shape(ref: ArtifactRef, rows: int, columns: int) -> None:
+    """Raise :class:`~transports.errors.TooLarge` for a table with too many columns or cells."""
     if columns > LIMITS.columns:
         raise _too_large(ref, f"it has more than {LIMITS.columns:,} columns", LIMITS.columns)
     if rows * max(columns, 1) > LIMITS.cells:
@@ -87,9 +88,13 @@ def _check_memory(ref: ArtifactRef, size: int) -> None:
 
 
 def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
-    head = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
-    _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
+    """Read CSV, whose first line has the names of the columns."""
+    # The columns are counted first: pyarrow takes long for many.
+    header = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
+    _check_shape(ref, 0, header.count(delimiter.encode()) + 1)
     file.seek(0)
+
+    # pyarrow looks for line breaks in quotes only if it is asked to.
     options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     table = csv.read_csv(file, parse_options=options)
     _check_memory(ref, table.nbytes)
@@ -123,6 +128,7 @@ def _read_json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 
 def _nonempty_lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
+    """Yield the lines of a file, except blank ones."""
     while line := file.readline(LIMITS.line_bytes + 1):
         if len(line) > LIMITS.line_bytes:
             raise _too_large(ref, f"a line has more than {LIMITS.line_bytes:,} bytes", LIMITS.line_bytes)
@@ -134,6 +140,7 @@ _ROW = msgspec.json.Decoder(dict[str, Any])
 
 
 def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
+    """Decode a JSON object. Raises :class:`ValueError` for another value, and for one that is nested too deeply."""
     if len(text) > MAX_JSON_DEPTH and has_more_levels(bytes(text), MAX_JSON_DEPTH):
         raise ValueError(f"a row is nested more than {MAX_JSON_DEPTH} levels deep")
     return _ROW.decode(text)
@@ -163,6 +170,7 @@ def _table_of_rows(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pya
 
 
 def _table_of_dicts(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyarrow.Table:
+    """Return the table of rows. Raises :class:`ValueError` for a field whose values have no common type."""
     arrays = []
     for name in names:
         try:

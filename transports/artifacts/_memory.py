@@ -101,6 +101,7 @@ class MemoryStore(ArtifactStore):
             yield data[position : min(position + chunk_size, end)]
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove an artifact, and its content unless another artifact has the same."""
         contents = self._contents
         removed = contents.metadata.get(artifact_id)
         if removed is None or stored not in (None, removed.stored):

@@ -612,6 +612,7 @@ class Catalog:
             self.index.forget(gone)
             changes += 1
 
+        # They are sorted as the table is.
         missing = sorted(key for key, inode in keys.items() if indexed.get(key) != inode)
         written = 0
         if missing:

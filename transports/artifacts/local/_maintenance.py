@@ -145,6 +145,7 @@ class Strays:
 
 def _read_intent(staging: Folder, intent: str) -> tuple[str, str]:
     """Return the hash and the readable name in an intent file. They were not verified."""
+    # A hash and a file name are shorter.
     max_bytes = 1024
     with os.fdopen(staging.open(intent), "rb") as file:
         text = file.read(max_bytes).decode(errors="replace")
