@@ -210,7 +210,8 @@ def _fit_result(
 ) -> CallToolResult:
     """Return a result of at most ``max_bytes``. Halve its largest value, its links and its text until it fits."""
     links = [_link(ref, view) for ref in refs] if view.as_resources else []
-    for _ in range(40):
+    max_rounds = 40
+    for _ in range(max_rounds):
         result = CallToolResult(
             content=[TextContent(text=text), *links],
             structured_content=document,
@@ -224,6 +225,7 @@ def _fit_result(
         if len(text) > min_text:
             text = text[: max(min_text, len(text) // 2)] + "…"
 
+    # A round halves one value of the document, which may have very many.
     return CallToolResult(
         content=[TextContent(text=text[:300] + "…")],
         structured_content={"success": document["success"], "omitted": {}},

@@ -263,15 +263,7 @@ def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) ->
     """Convert tuples of older drafts into ``prefixItems``, and give each array ``items``, which some APIs require."""
     items = schema.get("items")
     if isinstance(items, list):
-        additional_items = schema.get("additionalItems")
-        parts = [_repair_schema(part, depth + 1) for part in items]
-        if parts:
-            repaired["prefixItems"] = parts
-        repaired["items"] = {}
-        if isinstance(additional_items, Mapping):
-            repaired["items"] = _repair_schema(additional_items, depth + 1)
-        elif additional_items is False:
-            repaired.setdefault("maxItems", len(parts))
+        _repair_tuple(items, schema.get("additionalItems"), repaired, depth)
     elif isinstance(items, bool) and "prefixItems" in repaired:
         if items is False:
             prefix = repaired["prefixItems"]
@@ -280,6 +272,18 @@ def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) ->
         repaired["items"] = {}
     elif "array" in _types_in(schema.get("type")) and not isinstance(items, Mapping):
         repaired["items"] = {}
+
+
+def _repair_tuple(items: list[object], additional_items: object, repaired: Schema, depth: int) -> None:
+    """Convert a list of schemas, one for each item, as drafts before 2020-12 wrote it."""
+    parts = [_repair_schema(part, depth + 1) for part in items]
+    if parts:
+        repaired["prefixItems"] = parts
+    repaired["items"] = {}
+    if isinstance(additional_items, Mapping):
+        repaired["items"] = _repair_schema(additional_items, depth + 1)
+    elif additional_items is False:
+        repaired.setdefault("maxItems", len(parts))
 
 
 def _remove_dangling_references(root: Schema) -> None:

@@ -132,10 +132,10 @@ class _Sessions:
 
     async def _end_idle(self) -> None:
         """End sessions whose server has ended, or that had no request for half an hour, until cancelled."""
+        max_idle = 30 * 60
         while True:
             await asyncio.sleep(60)
-            oldest_use = time.monotonic() - 30 * 60
-
+            oldest_use = time.monotonic() - max_idle
             for (user, name), session in list(self._sessions.items()):
                 is_unused = session.is_idle and session.used < oldest_use
                 if is_unused or not session.is_alive:
