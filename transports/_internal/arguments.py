@@ -218,7 +218,8 @@ class _Parameter:
             return [_AcceptedType(object)]
         hint = self._hint
         if isinstance(hint, str):
-            hint = eval(hint, {}, _Names(vars(builtins) | {**self._names}))
+            names = _Names(vars(builtins) | dict(self._names))
+            hint = eval(hint, {}, names)
         return [accepted for part in _union_members(hint) for accepted in _checkable_types(part)]
 
 

@@ -30,8 +30,9 @@ def begin(work: Awaitable[T], on_error: Callable[[BaseException], object] = lamb
     An exception is logged at once; asyncio would do so only when the task is collected. Work that owes an answer
     delivers its expected errors itself; ``on_error`` delivers all others. It also gets a cancellation from inside the
     work, such as that of a future, but not one of the task itself."""
+    name = getattr(work, "__qualname__", repr(work))
     task = asyncio.ensure_future(work)
-    task.add_done_callback(partial(_report_error, getattr(work, "__qualname__", repr(work)), on_error))
+    task.add_done_callback(partial(_report_error, name, on_error))
     return task
 
 
@@ -107,6 +108,7 @@ def drop(work: Awaitable[object]) -> None:
         work.close()
     elif asyncio.isfuture(work):
         work.cancel()
+        # Asking for the exception marks it as retrieved.
         work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 

@@ -278,7 +278,7 @@ class Evictor:
 
 
 def _notify_of_removal(policy: Retention, removal: Removal) -> None:
-    """Call ``on_removal`` of a retention. An error of this code of the user is logged and stops nothing."""
+    """Call ``on_removal`` of a retention. An error of this callback is logged, and stops nothing."""
     if policy.on_removal is None:
         return
     try:

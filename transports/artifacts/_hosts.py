@@ -204,12 +204,12 @@ def _field_of(ref: object, name: str) -> object:
 
 def id_of(ref: object) -> str:
     """Return the id of a host's reference. Raises :class:`~transports.errors.StoreError` if it has none."""
-    key = _field_of(ref, "id")
-    if not isinstance(key, str) or not key:
+    artifact_id = _field_of(ref, "id")
+    if not isinstance(artifact_id, str) or not artifact_id:
         raise StoreError(
             f"the store of the host returned a {type(ref).__name__} without an id; it cannot be used as a reference"
         )
-    return key
+    return artifact_id
 
 
 def text_of(ref: object, name: str) -> str | None:

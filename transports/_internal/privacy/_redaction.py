@@ -201,9 +201,10 @@ class Redactor:
                 return node
 
     def field(self, name: object, value: object) -> object:
-        """Return the value of a field without secrets, by its name and by its own form. Of a reference's
-        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. A value nested too deeply is replaced
-        as a whole."""
+        """Return the value of a field without secrets, by its name and by its own form.
+
+        The type in ``auth: {type, header | token}`` of a reference (docs/protocol.md 10.3) stays. A value nested too
+        deeply is replaced as a whole."""
         try:
             return self._redact_field(name, self.known.tree(value))
         except RecursionError:
@@ -261,8 +262,8 @@ class Redactor:
         return "".join(pieces)
 
     def form(self, text: str) -> str:
-        """Return a text that is a form as a whole, URL-encoded or in several parts, or HTML, without the values of its
-        secret fields; any other text unchanged."""
+        """Return a form (URL-encoded, in several parts, or HTML) without the values of its secret fields; any other
+        text unchanged."""
         if FORM.fullmatch(text):
             return "&".join(map(self._form_pair, text.split("&")))
         if _MARKUP.match(text):
@@ -313,6 +314,7 @@ def _blank_values(value: object) -> object:
 
 
 def _redact_match(match: re.Match[str]) -> str:
+    """Return a match with its group ``secret`` replaced, or the whole match without such a group."""
     if "secret" not in match.re.groupindex or match["secret"] is None:
         return REDACTED
     before = match.string[match.start() : match.start("secret")]
@@ -354,8 +356,8 @@ def _ends_in_secret_word(name: str) -> bool:
 
 
 def _content_member(node: Mapping[object, object]) -> str | None:
-    """Return the member of an object that is a document, a script or a file: guesses would break it. It is the text of
-    an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
+    """Return the name of the member that is a document, a script or a file, which redaction by guesses would break:
+    the text of an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
     if not isinstance(node.get("mimeType"), str):
         return None
     for name in ("text", "content", "blob", "data"):

@@ -301,6 +301,7 @@ class Tree:
         return folder
 
     def _open_or_make(self, path: str, parent: Folder | None, *, create: bool) -> Folder:
+        """Open a folder, which is made first if it is missing and ``create`` is true."""
         try:
             return _way(path, parent)
         except FileNotFoundError:
