@@ -136,14 +136,14 @@ def _nonempty_lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
             yield line
 
 
-_ROW = msgspec.json.Decoder(dict[str, Any])
+_ROW_DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
     """Decode a JSON object. Raises :class:`ValueError` for another value, and for one that is nested too deeply."""
     if len(text) > MAX_JSON_DEPTH and has_more_levels(bytes(text), MAX_JSON_DEPTH):
         raise ValueError(f"a row is nested more than {MAX_JSON_DEPTH} levels deep")
-    return _ROW.decode(text)
+    return _ROW_DECODER.decode(text)
 
 
 def _table_of_rows(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:

@@ -18,7 +18,7 @@ from ....mcp._servers import HttpServer
 from ._duplex import Deliver
 from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
-    FIELDS,
+    FIELDS_DECODER,
     MAX_BYTES,
     PROTOCOL_VERSION,
     UNAVAILABLE,
@@ -98,7 +98,7 @@ def _error_in(body: bytes) -> bytes:
     """Return the error object of a JSON-RPC message as JSON; empty for any other body."""
     try:
         require_limits(body)
-        error = bytes(FIELDS.decode(body).get("error", b""))
+        error = bytes(FIELDS_DECODER.decode(body).get("error", b""))
     except (TooLarge, ValueError, RecursionError):
         return b""
     return error if error[:1] == b"{" else b""

@@ -28,7 +28,7 @@ from ....protocol._strict_json import encode_json
 from .._artifacts import TEMPLATE, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (
-    FIELDS,
+    FIELDS_DECODER,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     MAX_BYTES,
@@ -105,7 +105,7 @@ class _Created(msgspec.Struct):
     task: _Task = msgspec.field(default_factory=_Task)
 
 
-_TOOL = msgspec.json.Decoder(_ListedTool)
+_TOOL_DECODER = msgspec.json.Decoder(_ListedTool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +413,7 @@ class Exchange:
 
     async def _rewrite_task(self, task: msgspec.Raw, request: _Request) -> Rewritten | None:
         """Rewrite the result in a task, which it holds since protocol 2026-07-28 once it is completed."""
-        fields = FIELDS.decode(task)
+        fields = FIELDS_DECODER.decode(task)
         if "result" not in fields:
             return None
         rewritten = await self._rewrite_content(fields["result"], request)
@@ -434,7 +434,7 @@ class Exchange:
     def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
         """Learn the server's description of itself. If it has no resources, return the description with the capability
         of resources, since the proxy's artifacts are resources."""
-        fields = FIELDS.decode(result)
+        fields = FIELDS_DECODER.decode(result)
         try:
             described = msgspec.json.decode(result, type=_Described)
         except ValueError:
@@ -445,7 +445,7 @@ class Exchange:
 
         capabilities: dict[str, msgspec.Raw] = {}
         if "capabilities" in fields:
-            capabilities = FIELDS.decode(fields["capabilities"])
+            capabilities = FIELDS_DECODER.decode(fields["capabilities"])
         self.facts.has_resources = "resources" in capabilities
         if self.facts.has_resources:
             return None
@@ -475,7 +475,7 @@ def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
     tools: list[_ListedTool] = []
     for raw in msgspec.json.decode(result, type=_ToolList).tools:
         with suppress(ValueError):
-            tools.append(_TOOL.decode(raw))
+            tools.append(_TOOL_DECODER.decode(raw))
     return tools
 
 

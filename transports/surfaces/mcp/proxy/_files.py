@@ -26,7 +26,7 @@ from ....protocol._find_content import Place, field_of, replace
 from ....protocol._media import OCTET_STREAM
 from ....protocol._strict_json import encode_json
 from ...shared._model_schemas import resolve_reference
-from ._messages import FIELDS, Key, Message, fields_of, to_raw
+from ._messages import FIELDS_DECODER, Key, Message, fields_of, to_raw
 
 #: Most parts of one schema that are looked at, and their depth.
 _MAX_PARTS, _MAX_DEPTH = 1000, 8
@@ -212,7 +212,7 @@ class FileParams:
 def _with_argument_values(message: Message, values: Mapping[Place, object]) -> bytes:
     """Return a call with these values at their places in its arguments."""
     fields = fields_of(message.raw)
-    params = FIELDS.decode(fields["params"])
+    params = FIELDS_DECODER.decode(fields["params"])
     arguments = replace(msgspec.json.decode(params["arguments"]), values)
     params["arguments"] = to_raw(arguments)
     fields["params"] = to_raw(params)
@@ -272,7 +272,7 @@ def _require_size(size: int, limit: int, place: Place) -> None:
 
 
 def _decode_arguments(message: Message) -> object:
-    return msgspec.json.decode(FIELDS.decode(message.envelope.params)["arguments"])
+    return msgspec.json.decode(FIELDS_DECODER.decode(message.envelope.params)["arguments"])
 
 
 def _names_file(text: str) -> bool:

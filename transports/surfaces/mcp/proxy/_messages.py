@@ -85,15 +85,15 @@ class Message:
         """The parameters; empty ones if they have another form."""
         if self.envelope.params:
             try:
-                return _PARAMS.decode(self.envelope.params)
+                return _PARAMS_DECODER.decode(self.envelope.params)
             except (ValueError, RecursionError):
                 pass
         return Params()
 
 
-_ENVELOPE = msgspec.json.Decoder(Envelope)
-_BATCH = msgspec.json.Decoder(list[msgspec.Raw])
-_PARAMS = msgspec.json.Decoder(Params)
+_ENVELOPE_DECODER = msgspec.json.Decoder(Envelope)
+_BATCH_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
+_PARAMS_DECODER = msgspec.json.Decoder(Params)
 
 
 async def read_message(raw: bytes) -> Message:
@@ -110,9 +110,9 @@ def _decode_message(raw: bytes) -> Message:
     require_limits(raw)
     try:
         try:
-            envelope = _ENVELOPE.decode(raw)
+            envelope = _ENVELOPE_DECODER.decode(raw)
         except ValueError:  # perhaps only because of lone surrogates
-            envelope = _ENVELOPE.decode(without_half_pairs(raw))
+            envelope = _ENVELOPE_DECODER.decode(without_half_pairs(raw))
         return Message(raw, envelope, key_of(envelope.id))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a JSON-RPC message: {error}") from error
@@ -131,7 +131,7 @@ async def read_batch(raw: bytes) -> list[bytes]:
 def _decode_batch(raw: bytes) -> list[bytes]:
     require_limits(raw)
     try:
-        items = [bytes(item) for item in _BATCH.decode(raw)]
+        items = [bytes(item) for item in _BATCH_DECODER.decode(raw)]
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a batch: {error}") from error
     if any(item[:1] == b"[" for item in items):
@@ -157,22 +157,22 @@ def over_limit(limit: int, unit: str) -> TooLarge:
 
 #: The fields of a JSON object, each as it is written.
 Fields: TypeAlias = "dict[str, msgspec.Raw]"
-FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> Fields:
     """Return the fields of a JSON object. Lone surrogates become U+FFFD. Raises ``ValueError`` for anything but an
     object."""
     try:
-        return FIELDS.decode(raw)
+        return FIELDS_DECODER.decode(raw)
     except ValueError:
-        return FIELDS.decode(without_half_pairs(bytes(raw)))
+        return FIELDS_DECODER.decode(without_half_pairs(bytes(raw)))
 
 
 def fields_in(fields: Fields, name: str) -> Fields:
     """Return the fields of a member that is an object; none for any other member."""
     try:
-        return FIELDS.decode(fields[name])
+        return FIELDS_DECODER.decode(fields[name])
     except (KeyError, ValueError):
         return {}
 

@@ -21,10 +21,10 @@ from ....routing._guard import MIN_BYTES, clamp
 from ....routing._layers import match_fields
 from ....routing._policy import ABP, RoutingPolicy
 from .._artifacts import ArtifactView
-from ._messages import FIELDS, LINKS_SINCE, Fields, to_raw
+from ._messages import FIELDS_DECODER, LINKS_SINCE, Fields, to_raw
 
 #: Head of the names of the proxy's fields in ``_meta``.
-META = "abp-transports/"
+META_PREFIX = "abp-transports/"
 #: Most bytes of a preview.
 _PREVIEW_BYTES = 2048
 #: Smallest block in bytes for which a link is worth it, if only all texts together are over the limit.
@@ -34,14 +34,14 @@ _MAX_FILES = 100
 #: Placeholder for a link, to check whether a schema allows one.
 _PLACEHOLDER = "artifact://tool_0123456789ab (application/octet-stream, 1,000,000 bytes)"
 
-_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_ITEMS_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Kind(msgspec.Struct):
     type: str = ""
 
 
-_KIND = msgspec.json.Decoder(_Kind)
+_KIND_DECODER = msgspec.json.Decoder(_Kind)
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ async def rewrite(result: msgspec.Raw, caller: Caller, store: ArtifactStore, opt
         return None
 
     rewriting = _Rewriting(store, options, caller)
-    fields = FIELDS.decode(result)
+    fields = FIELDS_DECODER.decode(result)
 
     if caller.method == "resources/read":
         if "contents" in fields:
@@ -108,10 +108,10 @@ async def rewrite(result: msgspec.Raw, caller: Caller, store: ArtifactStore, opt
         structured = fields.get("structuredContent")
         if structured is not None and len(structured) > options.max_inline:
             fields["structuredContent"], links = await rewriting.rewrite_structured(structured)
-            blocks = _ITEMS.decode(fields.get("content", b"[]"))
+            blocks = _ITEMS_DECODER.decode(fields.get("content", b"[]"))
             fields["content"] = to_raw([*blocks, *links])
 
-    return rewriting.finish(fields)
+    return rewriting.list_in_meta(fields)
 
 
 class _Rewriting:
@@ -126,16 +126,16 @@ class _Rewriting:
         self._linked: set[str] = set()
         self._warnings: list[str] = []
 
-    def finish(self, fields: Fields) -> Rewritten | None:
+    def list_in_meta(self, fields: Fields) -> Rewritten | None:
         """Return the result with the artifacts and warnings listed in its ``_meta``; ``None`` if it has neither."""
         if not self._refs and not self._warnings:
             return None
 
-        meta = FIELDS.decode(fields.get("_meta", b"{}"))
+        meta = FIELDS_DECODER.decode(fields.get("_meta", b"{}"))
         if self._refs:
-            meta[f"{META}artifacts"] = to_raw({place: _artifact_facts(ref) for place, ref in self._refs.items()})
+            meta[f"{META_PREFIX}artifacts"] = to_raw({place: _artifact_facts(ref) for place, ref in self._refs.items()})
         if self._warnings:
-            meta[f"{META}warnings"] = to_raw(self._warnings)
+            meta[f"{META_PREFIX}warnings"] = to_raw(self._warnings)
         fields["_meta"] = to_raw(meta)
 
         artifact_ids = {ref.id for ref in self._refs.values()}
@@ -145,7 +145,7 @@ class _Rewriting:
 
     async def rewrite_blocks(self, content: msgspec.Raw) -> msgspec.Raw:
         """Replace the large blocks of a tool's result."""
-        blocks = _ITEMS.decode(content)
+        blocks = _ITEMS_DECODER.decode(content)
         large = self._indexes_to_replace(blocks)
 
         rewritten: list[object] = []
@@ -159,7 +159,7 @@ class _Rewriting:
     async def rewrite_messages(self, messages: msgspec.Raw) -> msgspec.Raw:
         """Replace the large blocks of a prompt's messages. A message whose block becomes several is repeated for each,
         since a message has one block."""
-        decoded = [FIELDS.decode(message) for message in _ITEMS.decode(messages)]
+        decoded = [FIELDS_DECODER.decode(message) for message in _ITEMS_DECODER.decode(messages)]
         blocks = [message.get("content", msgspec.Raw(b"null")) for message in decoded]
         large = self._indexes_to_replace(blocks)
 
@@ -262,7 +262,7 @@ class _Rewriting:
         if resource is not None:
             inherited_meta = _object_or_empty(resource.get("_meta")) | inherited_meta
             if isinstance(resource.get("uri"), str):
-                inherited_meta[f"{META}uri"] = resource["uri"]
+                inherited_meta[f"{META_PREFIX}uri"] = resource["uri"]
 
         links: list[object] = []
         for ref in unlinked:
@@ -278,7 +278,7 @@ class _Rewriting:
     async def rewrite_contents(self, contents: msgspec.Raw) -> msgspec.Raw:
         """Replace the large contents of ``resources/read`` by texts that name the artifacts."""
         rewritten: list[object] = []
-        for index, item in enumerate(_ITEMS.decode(contents)):
+        for index, item in enumerate(_ITEMS_DECODER.decode(contents)):
             replacement: object = None
             if len(item) > self._limit:
                 place = f"contents.{index}"
@@ -309,7 +309,7 @@ class _Rewriting:
 
         meta = _object_or_empty(item.get("_meta"))
         facts = [_artifact_facts(ref) for ref in refs]
-        return {**item, "_meta": {**meta, f"{META}artifacts": facts}}
+        return {**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}
 
     # --- values -------------------------------------------------------------------------------------------------------
 
@@ -527,7 +527,7 @@ def _preview(beginning: str, shape: str, ref: ArtifactRef) -> str:
 def _is_read_as_text(block: msgspec.Raw) -> bool:
     """Return whether a model reads a block as text, unlike an image, a sound or a link."""
     try:
-        return _KIND.decode(block).type in ("text", "resource")
+        return _KIND_DECODER.decode(block).type in ("text", "resource")
     except (ValueError, RecursionError):
         return False
 

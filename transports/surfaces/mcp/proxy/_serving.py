@@ -35,7 +35,7 @@ from ._address import SESSION, VERSION
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed, Shared
 from ._messages import (
-    FIELDS,
+    FIELDS_DECODER,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -438,7 +438,7 @@ def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes
 def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
     """Replace the proxy's ids in the parameters or the result of a message."""
     try:
-        fields = FIELDS.decode(value)
+        fields = FIELDS_DECODER.decode(value)
     except ValueError:
         return value  # not an object, so it has no ids
 

@@ -50,7 +50,7 @@ class _Result(msgspec.Struct):
     messages: list[_Message] = []
 
 
-_RESULT, _BLOCK = msgspec.json.Decoder(_Result), msgspec.json.Decoder(_Block)
+_RESULT_DECODER, _BLOCK_DECODER = msgspec.json.Decoder(_Result), msgspec.json.Decoder(_Block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,22 @@ def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
 def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
     """Return the length of the base64 of each picture in a result."""
     try:
-        decoded = _RESULT.decode(result)
-    except (ValueError, RecursionError):  # a result of another form
+        decoded = _RESULT_DECODER.decode(result)
+    except (ValueError, RecursionError):
+        # A result of another form.
         return []
 
     blocks = [*decoded.content, *(message.content for message in decoded.messages)]
     sizes: list[int] = []
     for raw_block in blocks:
         try:
-            block = _BLOCK.decode(raw_block)
+            block = _BLOCK_DECODER.decode(raw_block)
         except (ValueError, RecursionError):
             continue
         is_json_text = bytes(memoryview(block.data)[:1]) == b'"'
         if block.type == "image" and is_json_text:
-            sizes.append(len(block.data) - len('""'))
+            # Without the quotes.
+            sizes.append(len(block.data) - 2)
     return sizes
 
 
@@ -108,7 +110,7 @@ class _Entry(msgspec.Struct):
     files: int
 
 
-_ENTRY = msgspec.json.Decoder(_Entry)
+_ENTRY_DECODER = msgspec.json.Decoder(_Entry)
 
 
 @dataclass(slots=True)
@@ -219,7 +221,7 @@ def read_log(log: Path) -> dict[str, dict[str, Count]]:
     try:
         for line in _read_lines(log):
             try:
-                entry = _ENTRY.decode(line)
+                entry = _ENTRY_DECODER.decode(line)
             except ValueError:
                 continue  # a partial line, as a full disk leaves it
             tools = servers.setdefault(plain_line(entry.server, _MAX_NAME), {})
