@@ -43,7 +43,7 @@ async def write_parquet(manifest: Path, path: Path) -> bool:
 
 
 def input_notes(added: Added, path: Path) -> list[str]:
-    """Return notes for the user about an added input.
+    """Return notes for the user about a newly added input.
 
     They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
     report columns or fields that may be meant as parameters."""
@@ -58,8 +58,6 @@ def input_notes(added: Added, path: Path) -> list[str]:
     if added.replaced:
         lines_are = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
         notes.append(f"{lines_are} replaced by one of the same id")
-    if added.known:
-        return notes
 
     jobs: list[Job] = []
     # The input may have become unreadable. That does not matter: its jobs are in the run.

@@ -132,29 +132,30 @@ def row_from(*cells: object, copy: bool = False) -> Row:
     """Return the row for the cells of :data:`COLUMNS`, or of :data:`COPY_COLUMNS` with ``copy``."""
     position, key, job, state, attempts, worker, started, finished, milliseconds, code, error, artifacts = cells
     return Row(
-        cast(int, position),
-        str(key),
-        parse_job(decoded_object(str(job))),
-        State(str(state)),
-        cast(int, attempts),
-        cast("str | None", worker),
-        cast("float | None", started),
-        cast("float | None", finished),
-        cast(float, milliseconds),
-        cast("str | None", code),
-        cast("str | None", error),
-        tuple(cast("list[dict[str, JSONValue]]", decode_json(str(artifacts)))),
-        copy,
+        position=cast(int, position),
+        key=str(key),
+        job=parse_job(decoded_object(str(job))),
+        state=State(str(state)),
+        attempts=cast(int, attempts),
+        worker=cast("str | None", worker),
+        started=cast("float | None", started),
+        finished=cast("float | None", finished),
+        milliseconds=cast(float, milliseconds),
+        error_code=cast("str | None", code),
+        error=cast("str | None", error),
+        artifacts=tuple(cast("list[dict[str, JSONValue]]", decode_json(str(artifacts)))),
+        copy=copy,
     )
 
 
 def host_of(job: Job) -> str:
     """Return the unit of limits per host: the host and port of the target, or the target itself if it has none."""
     target = (job.target or "").replace("\0", "")
-    try:
-        return urlsplit(target).netloc.rpartition("@")[2].lower() or target[:200] or "-"
-    except ValueError:
-        return target[:200] or "-"
+    host = ""
+    # A target may be no URL at all.
+    with contextlib.suppress(ValueError):
+        host = urlsplit(target).netloc.rpartition("@")[2].lower()
+    return host or target[:200] or "-"
 
 
 class Database(Connection, Protocol):
@@ -186,8 +187,9 @@ class SqliteDatabase(SqliteConnection):
     def __init__(
         self, folder: Path | None, file: str = "ledger.sqlite", *, read_only: bool = False, option: str = "--out"
     ) -> None:
-        path, advice = folder / file if folder else None, f"name another folder with {option}"
-        super().__init__(path, "the ledger", LedgerError, advice, read_only=read_only)
+        path = folder / file if folder else None
+        super().__init__(path, "the ledger", LedgerError, f"name another folder with {option}", read_only=read_only)
+        #: Folder with a lock file for each worker.
         self._locks = folder / "workers" if folder else None
         self._own_lock: tuple[int, Path] | None = None
 
@@ -321,9 +323,13 @@ _SCHEMA = (
 
 
 def make_tables(database: Database, cursor: Cursor) -> None:
-    database.lock(cursor, "schema")  # two concurrent workers must not both create them
+    """Create the tables and indexes unless they exist."""
+    # Two concurrent workers must not both create them.
+    database.lock(cursor, "schema")
     cursor.execute(database.find_relation, (_LAST,))
-    if not cursor.fetchall():  # CREATE INDEX IF NOT EXISTS would wait for all writers even if the index exists
+    exists = bool(cursor.fetchall())
+    # Even if an index exists, CREATE INDEX IF NOT EXISTS would wait for all writers.
+    if not exists:
         for statement in _SCHEMA:
             cursor.execute(statement)
 

@@ -298,7 +298,9 @@ class Pool(OpenedHere):
             sent = True
 
         try:
-            params = await asyncio.to_thread(job.call_params) if job.files else job.params
+            params: Mapping[str, object] = job.params
+            if job.files:
+                params = await asyncio.to_thread(job.call_params)
             result = await self._call(
                 job.target,
                 job.capability,

@@ -66,6 +66,7 @@ async def doctor(
 
 
 def _report_document(facts: Facts, problems: Sequence[ABPError]) -> dict[str, object]:
+    """Return the document of ``--json``, with the facts by their names with underscores."""
     document: dict[str, object] = {"success": not problems}
     for name, fact in facts.items():
         document[name.replace(" ", "_").replace("-", "_")] = fact.value
