@@ -418,6 +418,7 @@ class Layers:
             transformed = await self._transform(self._policy.transformer, data, context)
             if transformed is not None:
                 return transformed
+
         if not is_larger(data, _MANY):
             return self._search(data, context.capability)
         try:

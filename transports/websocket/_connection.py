@@ -186,11 +186,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 start = payload + length
                 self._deliver(bytes(buffer[payload:start]), opcode == Opcode.TEXT)
             else:
-                if self._message is None:
-                    self._message = io.BytesIO()
-                    self._is_text = opcode == Opcode.TEXT
-                self._is_last_frame = is_last
-                self._missing = length
+                self._begin_frame(opcode, is_last, length)
                 start = self._read_payload(payload, end)
 
         # Unread bytes move to the beginning of the buffer. After the end of the connection they are of no use.
@@ -208,6 +204,14 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         if self._message is None:
             return 0
         return self._message.tell()
+
+    def _begin_frame(self, opcode: int, is_last: bool, length: int) -> None:
+        """Remember a frame whose payload arrives in pieces, or that is a part of a message."""
+        if self._message is None:
+            self._message = io.BytesIO()
+            self._is_text = opcode == Opcode.TEXT
+        self._is_last_frame = is_last
+        self._missing = length
 
     def _read_payload(self, start: int, end: int) -> int:
         """Add bytes of the current frame to its message, and deliver the message if it is whole.

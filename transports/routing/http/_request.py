@@ -172,9 +172,8 @@ async def get(
                 response = await session.get(url, headers=all_headers, allow_redirects=False)
             except (aiohttp.ClientError, OSError) as error:
                 failure = error
-
+            # Outside `except`, so that aiohttp's error, which quotes the query, is not chained.
             if failure is not None:
-                # Outside `except`, so that aiohttp's error, which quotes the query, is not chained.
                 raise _no_answer_error(failure, guard, display_url, stall_timeout)
 
             annotate({"http.response.status_code": response.status})
