@@ -140,6 +140,7 @@ class Retries:
             # At least the first delay of the backoff, so that the job is not due before its host opens.
             return max(retry_after, backoff_delay(1))
 
+        # Several refusals count as one retry.
         retries = attempts - refusals + refusals // LIMITS.refusals_per_retry
         budget = 20 + self._ended / 5
         if retries > self._limit or self._spent >= budget:

@@ -285,8 +285,10 @@ class RunRoutes:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number from 1 to 200")
         text = query.get("q", "").strip()[:_MAX_NAME]
 
-        page = await run.view.jobs(JobQuery(states, query.get("code"), text or None, query.get("after"), limit))
-
+        job_query = JobQuery(
+            states=states, code=query.get("code"), text=text or None, after=query.get("after"), limit=limit
+        )
+        page = await run.view.jobs(job_query)
         jobs = []
         for row in page.rows:
             job = _row_document(row, max_files=4)

@@ -135,8 +135,7 @@ class ViewRoutes:
     def _add_view(self, call: str) -> asyncio.Future[LiveView]:
         """Keep a future for the view of a call. One view more than the limit removes the oldest."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
-        # The page may never ask for the view, and asyncio would log an exception that was not read.
-        view.add_done_callback(lambda done: done.cancelled() or done.exception())
+        view.add_done_callback(_read_exception)
         self._views[call] = view
         if len(self._views) > self._limits.views:
             oldest = next(iter(self._views))
@@ -311,6 +310,12 @@ class ViewRoutes:
             if is_ready and secrets.compare_digest(view.result().name, name):
                 return view.result()
         return None
+
+
+def _read_exception(view: asyncio.Future[LiveView]) -> None:
+    """Read the exception of a view. The page may never ask for it, and asyncio would log one that was not read."""
+    if not view.cancelled():
+        view.exception()
 
 
 async def _take_report(live: LiveView, request: web.Request) -> web.Response:
