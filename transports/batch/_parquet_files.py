@@ -29,12 +29,6 @@ _TYPES = {
 _SCALAR_TYPES = {bool: "bool", float: "double", str: "string"}
 #: Integers up to this are exact as a double.
 _MAX_EXACT = 2**53
-#: Type of a column with several kinds of numbers. A column of other mixed kinds is JSON text.
-_MERGED_TYPES = {
-    frozenset({"int53"}): "int64",
-    frozenset({"int53", "int64"}): "int64",
-    frozenset({"int53", "double"}): "double",
-}
 
 
 def read_rows(
@@ -115,10 +109,11 @@ def _type_of_value(value: object) -> str:
 
 
 def _merge_types(kinds: set[str]) -> str:
-    """Return the type of a column whose values have several types."""
-    merged_type = _MERGED_TYPES.get(frozenset(kinds))
-    if merged_type is not None:
-        return merged_type
+    """Return the type of a column whose values have these types. Mixed values, except numbers, become JSON text."""
+    if kinds <= {"int53", "int64"}:
+        return "int64"
+    if kinds <= {"int53", "double"}:
+        return "double"
     if len(kinds) == 1:
         return next(iter(kinds))
     return "json"
