@@ -32,7 +32,9 @@ def answer(message: dict[str, Any], result: object) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def upstream(call: Call, tools: object = (), session: str = "of-the-server") -> AsyncIterator[HttpServer]:
+async def upstream(
+    call: Call, tools: object = (), session: Callable[[], str] = lambda: "of-the-server"
+) -> AsyncIterator[HttpServer]:
     """A server with sessions whose calls ``call`` answers."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -42,7 +44,7 @@ async def upstream(call: Call, tools: object = (), session: str = "of-the-server
         match message.get("method"):
             case "initialize":
                 described = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "u"}}
-                return web.json_response(answer(message, described), headers={"Mcp-Session-Id": session})
+                return web.json_response(answer(message, described), headers={"Mcp-Session-Id": session()})
             case "tools/list":
                 return web.json_response(answer(message, {"tools": tools}))
             case "tools/call" | "notifications/cancelled":
@@ -192,6 +194,23 @@ async def test_a_session_is_its_user_s(tmp_path: Path) -> None:
             assert (await client.http.delete(client.url, headers=headers)).status_code == 404
         assert seen == []
         assert (await client.call())[0]["result"] == {"content": []}
+
+
+async def test_least_recently_used_session_over_limit_is_ended(tmp_path: Path) -> None:
+    ended: list[str] = []
+    ids = map(str, range(100))
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        assert request.method == "DELETE"
+        ended.append(request.headers["Mcp-Session-Id"])
+        return web.Response()
+
+    async with upstream(call, session=lambda: next(ids)) as server, over_http(server, tmp_path) as client:
+        client.headers.pop("Mcp-Session-Id")
+        async with asyncio.timeout(20):
+            for _ in range(21):
+                assert (await client.post("initialize", **HELLO)).status_code == 200
+        assert ended == ["1"]  # "0" began with an empty session id, and does not count
 
 
 async def test_many_sessions_of_one_user_do_not_change_those_of_another(
@@ -385,7 +404,7 @@ async def test_a_server_that_wants_no_delay_is_not_asked_all_the_time(tmp_path: 
 
 
 async def test_a_session_id_that_is_not_ascii_is_an_error_of_the_handshake(tmp_path: Path) -> None:
-    async with upstream(image_of, session="é") as server:
+    async with upstream(image_of, session=lambda: "é") as server:
         with pytest.raises(AssertionError, match="not ASCII"):
             async with relayed_to(server, tmp_path):
                 pass

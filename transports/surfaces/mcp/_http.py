@@ -35,7 +35,7 @@ from ...protocol.messages import package_version
 from ..shared._listening import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
-from ._messages import MessageCheck, error_body
+from ._messages import MessageCheck, error_body, receive_again
 from ._options import Options
 from ._users import MAX_SESSIONS
 
@@ -221,13 +221,14 @@ class UserLimits:
         headers.append((_SESSION.encode(), session.encode()))
         request = {**scope, "method": "DELETE", "headers": headers}
 
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
+        async def never_disconnect() -> Message:
+            return await asyncio.get_running_loop().create_future()
 
-        async def send(_: Message) -> None:
+        async def ignore_response(_: Message) -> None:
             pass
 
-        await self._app(request, receive, send)
+        empty_body: Message = {"type": "http.request", "body": b"", "more_body": False}
+        await self._app(request, receive_again(empty_body, never_disconnect), ignore_response)
 
 
 def _has_handshake(headers: Headers) -> bool:
