@@ -78,7 +78,7 @@ def test_a_bad_value_names_its_place(
 def test_a_file_that_was_only_found_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "abp.toml").write_text("[retention]\nttl_seconds = 0\n")
     assert retention_settings(file=read_config()) is None
-    assert "abp.toml: ignored retention.ttl_seconds: " in caplog.text and "--config abp.toml" in caplog.text
+    assert "abp.toml: ignored retention.ttl_seconds: " in caplog.text and "ABP_CONFIG=abp.toml" in caplog.text
     assert retention_settings(file=read_config(Path("abp.toml"))) == Retention.only(ttl_seconds=0)
 
 

@@ -222,7 +222,8 @@ class UserLimits:
         request = {**scope, "method": "DELETE", "headers": headers}
 
         async def never_disconnect() -> Message:
-            return await asyncio.get_running_loop().create_future()
+            disconnected: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            return await disconnected
 
         async def ignore_response(_: Message) -> None:
             pass
