@@ -37,7 +37,7 @@ def test_each_cited_section_exists() -> None:
     assert [(document, section) for document, section in found if section not in sections(document)] == []
 
 
-def test_each_test_that_a_document_names_exists() -> None:
+def test_tests_named_in_docs_exist() -> None:
     documents = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
     for path in documents:
         for file, name in _TEST.findall(path.read_text(encoding="utf-8")):
@@ -100,6 +100,6 @@ def texts() -> tuple[str, ...]:
 
 @pytest.mark.load
 @pytest.mark.parametrize("message", re.findall(r'^### "(.+)"$', _TROUBLESHOOTING, re.MULTILINE))
-def test_a_message_on_the_page_of_troubleshooting_is_one_of_the_code(message: str) -> None:
+def test_troubleshooting_page_message_exists_in_code(message: str) -> None:
     pattern = re.compile(".*".join(map(re.escape, message.split("…"))), re.DOTALL)
     assert any(pattern.search(text) for text in texts())

@@ -77,7 +77,9 @@ def is_answering() -> bool:
 @pytest.mark.parametrize(
     "serving", [new_app, export_of_a_new_app, page_beside_a_test, collector_of_telemetry], ids=lambda one: one.__name__
 )
-def test_no_traceback_is_printed(serving: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disconnecting_clients_cause_no_traceback(
+    serving: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with serving(tmp_path) as (address, headers):
         path = urlsplit(address).path
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -92,7 +94,7 @@ def test_no_traceback_is_printed(serving: Serving, tmp_path: Path, capsys: pytes
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_an_error_of_the_server_itself_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_server_error_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with new_app(tmp_path) as (address, _):
         leave(address, "POST /exports HTTP/1.1\r\nContent-Length: many\r\n\r\n")
         eventually_blocking(lambda: "invalid literal for int()" in capsys.readouterr().err, what="the error")

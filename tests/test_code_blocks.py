@@ -80,7 +80,7 @@ def written_for() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-async def test_a_block_of_python_runs(
+async def test_documented_python_block_runs(
     block: Block, written_for: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -135,7 +135,7 @@ def commands_of_abp() -> Any:
 
 
 @pytest.mark.parametrize(("block", "words"), SHELL, ids=lambda given: str(given) if isinstance(given, Block) else None)
-def test_a_command_is_one_that_abp_takes(block: Block, words: list[str]) -> None:
+def test_documented_command_is_accepted_by_abp(block: Block, words: list[str]) -> None:
     command: Any = commands_of_abp()
     context: Any = None
     while hasattr(command, "get_command"):
@@ -144,7 +144,7 @@ def test_a_command_is_one_that_abp_takes(block: Block, words: list[str]) -> None
     command.make_context("abp", words)  # raises what the command itself would
 
 
-def test_data_in_a_block_can_be_read() -> None:
+def test_json_and_toml_code_blocks_parse() -> None:
     read = {"json": json.loads, "toml": tomllib.loads}
     found = [block for block in blocks(*read) if block.reason is None]
     for block in found:
@@ -152,7 +152,7 @@ def test_data_in_a_block_can_be_read() -> None:
     assert len(found) > 10
 
 
-def test_every_block_is_run_or_says_why_not() -> None:
+def test_every_code_block_runs_or_gives_reason() -> None:
     read = {"python", "sh", "bash", "console", "json", "toml", "text"}
     examples = "".join(path.read_text("utf-8") for path in (ROOT / "examples").rglob("*.js"))
     for block in blocks("js", "html", "css", "yaml"):

@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_links_lead_to_the_address_of_the_project() -> None:
+def test_readme_links_point_to_project_url() -> None:
     text = standalone(README, "https://code.example/abp/")
     assert "[views](https://code.example/abp/blob/main/docs/views.md)" in text
     assert 'src="https://code.example/abp/raw/main/docs/images/' in text
@@ -22,12 +22,12 @@ def test_links_lead_to_the_address_of_the_project() -> None:
     assert not re.search(r"\]\((?!https://)", text)
 
 
-def test_without_an_address_no_link_leads_nowhere() -> None:
+def test_readme_without_project_url_has_no_dead_links() -> None:
     text = standalone(README, None)
     assert "large content becomes links (proxy)" in text and "Read on" not in text and "## Files" in text
     assert not re.search(r"\]\((?!https://)|src(set)?=", text)
     assert standalone("[a](https://a.example) and [b](#part)", None) == "[a](https://a.example) and [b](#part)"
 
 
-def test_the_doctor_looks_for_every_extra() -> None:
+def test_doctor_checks_every_extra() -> None:
     assert _EXTRAS.keys() == PROJECT["optional-dependencies"].keys() - {"all"}

@@ -93,7 +93,7 @@ TYPES = {
 
 
 @pytest.mark.requirement("R0-6c", "R0-6f", "R0-6g", "R0-6h", "R0-7a", "R0-7b")
-async def test_every_row_of_the_types_is_a_file_with_its_extension(tmp_path: Path) -> None:
+async def test_every_documented_type_gets_its_extension(tmp_path: Path) -> None:
     for mime_type, extension in TYPES.items():
         content = b"\x01\x02\x03" + mime_type.encode()  # no signature: the declared type decides
         answer = {"content": b64(content), "mimeType": mime_type, "encoding": "base64", "size": len(content)}
@@ -104,7 +104,7 @@ async def test_every_row_of_the_types_is_a_file_with_its_extension(tmp_path: Pat
 
 
 @pytest.mark.requirement("R0-5a", "R0-5b", "R0-5c", "R0-2b")
-async def test_a_nested_document_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
+async def test_nested_document_summary_matches_documented_example(tmp_path: Path) -> None:
     content = pdf(145_832)
     document = {"content": b64(content), "mimeType": "application/pdf", "encoding": "base64", "size": 145832}
     routed = await Router(LocalStore(tmp_path)).route({"document": document, "pageCount": 12}, capability="export.pdf")
@@ -115,7 +115,7 @@ async def test_a_nested_document_is_told_in_the_words_of_the_example(tmp_path: P
 
 
 @pytest.mark.requirement("R0-6a", "R0-11b")
-async def test_base64_under_a_name_of_the_apps_own_is_a_file(tmp_path: Path) -> None:
+async def test_base64_under_custom_field_name_becomes_file(tmp_path: Path) -> None:
     answer = {"pdf": b64(pdf(45_832)), "mimeType": "application/pdf", "size": 45832}
     routed = await Router(LocalStore(tmp_path)).route(answer, capability="export.pdf")
     assert routed.artifacts["pdf"].path is not None and routed.artifacts["pdf"].path.read_bytes() == pdf(45_832)
@@ -130,7 +130,7 @@ async def test_base64_under_a_name_of_the_apps_own_is_a_file(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("R0-9a", "R0-9b", "R0-3b")
-async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
+async def test_json_summary_matches_documented_wording(tmp_path: Path) -> None:
     answer = {"html": "<h1>" + "x" * 1219}
     assert len(json.dumps(answer, separators=(",", ":"))) == 1234
     routed = await Router(LocalStore(tmp_path)).route(answer, capability="convert.markdownToHtml")
@@ -139,7 +139,7 @@ async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c", "R0-12a")
-async def test_always_saved_to_a_file_small_data_is_a_reference_too(tmp_path: Path) -> None:
+async def test_inline_data_off_stores_small_data_as_reference(tmp_path: Path) -> None:
     """The example of ``convert.markdownToHtml`` with its 1,234 characters, of which some have two bytes."""
     answer = {"html": "<h1>é" + "x" * 1218}
     assert len(json.dumps(answer, separators=(",", ":"), ensure_ascii=False)) == 1234
@@ -167,7 +167,7 @@ async def test_always_saved_to_a_file_small_data_is_a_reference_too(tmp_path: Pa
 
 @pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e", "R1-4g", "R1-14c", "R1-14d", "R1-5a", "R1-5d", "R1-5e")
 @pytest.mark.requirement("R1-6b")
-async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect, tmp_path: Path) -> None:
+async def test_small_and_large_documents_are_saved_alike(app_of: Connect, tmp_path: Path) -> None:
     content = pdf(145_832)
     served = pdf(524_288)
 
@@ -305,7 +305,7 @@ def forms(interface: str, values: Mapping[str, object]) -> list[dict[str, object
 
 
 @pytest.mark.requirement("R1-4a", "R1-4b", "R1-4c", "R1-4d", "R1-4e", "R1-5a", "R1-5b", "R1-5c", "R1-5d", "R1-15a")
-async def test_every_form_that_the_interfaces_allow_is_a_file() -> None:
+async def test_every_documented_binary_form_becomes_a_file() -> None:
     about = {"mimeType": "application/pdf", "encoding": "base64", "size": 9, "filename": "a.pdf"}
     inline = [
         one
@@ -327,7 +327,7 @@ async def test_every_form_that_the_interfaces_allow_is_a_file() -> None:
 
 
 @pytest.mark.requirement("R2-2.3a", "R2-2.3b", "R2-2.3c", "R2-3.3a", "R2-3.3b", "R2-3.3c")
-async def test_every_block_that_the_interfaces_allow_is_routed() -> None:
+async def test_every_documented_block_shape_is_routed() -> None:
     async def routed(block: Mapping[str, object]) -> tuple[list[str], JSONValue]:
         result = await Router(MemoryStore()).route({"content": [block]}, capability="tool")
         return [*result.artifacts], cast(Any, result.data)["content"][0]
@@ -349,7 +349,7 @@ async def test_every_block_that_the_interfaces_allow_is_routed() -> None:
 
 
 @pytest.mark.requirement("R1-11a", "R1-11c")
-async def test_an_image_goes_in_as_the_example_sends_it(app_of: Connect) -> None:
+async def test_image_parameter_is_sent_as_in_example(app_of: Connect) -> None:
     received: list[Mapping[str, object]] = []
 
     async def process(params: Mapping[str, object], call: Call) -> object:
@@ -389,7 +389,7 @@ OUTPUT_SCHEMA = {
 
 
 @pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-12d")
-async def test_the_schema_of_the_example_fits_content_in_every_form() -> None:
+async def test_documented_schema_fits_content_in_every_form() -> None:
     described = {"mimeType": "application/pdf", "size": 9}
     url = "data:application/pdf;base64," + b64(pdf(9))
     for document in (
@@ -410,7 +410,7 @@ async def test_the_schema_of_the_example_fits_content_in_every_form() -> None:
 
 
 @pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R3-1d", "R3-2d", "R3-6e")
-async def test_answers_of_the_guides_tools_become_artifacts() -> None:
+async def test_guide_tool_answers_become_artifacts() -> None:
     """``capture_chart``, ``export_csv``, ``export_pdf`` and ``screenshot_url``, where the kit is the client."""
     picture = b"\x89PNG\r\n\x1a\n" + NOISE[:40]  # too small to be found without its type
     table = "id,name\n" + "1,x\n" * 200
@@ -455,7 +455,7 @@ INCIDENT: Mapping[str, Callable[[str], object]] = {
 
 @pytest.mark.requirement("R2-1.1a", "R2-1.1b", "R2-1.2a", "R2-1.3a", "R2-1.3b", "R2-6.1c", "R2-5.4b")
 @pytest.mark.parametrize("form", INCIDENT)
-async def test_half_a_megabyte_of_pdf_never_reaches_a_model(form: str) -> None:
+async def test_half_megabyte_pdf_never_reaches_model(form: str) -> None:
     text = b64(pdf(375_000))
     assert len(text) == 500_000
     for policy in (None, TABLEAU):
@@ -492,7 +492,7 @@ SIGNATURES = {
 @pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-3.2c", "R2-3.2d", "R2-4.1d")
 @pytest.mark.requirement("R2-A.a", "R2-A.b", "R2-A.c", "R2-A.d", "R2-A.e", "R2-A.f")
 @pytest.mark.parametrize("depth", [0, 1, 2, 7, 40])
-async def test_each_signature_is_found_at_every_depth(depth: int) -> None:
+async def test_file_signatures_are_found_at_every_depth(depth: int) -> None:
     for start, (content, mime_type) in SIGNATURES.items():
         text = b64(content)
         assert text.startswith(start) and len(text) > 1000
@@ -509,7 +509,7 @@ async def test_each_signature_is_found_at_every_depth(depth: int) -> None:
 
 
 @pytest.mark.requirement("R2-A.g", "R2-4.2c", "R2-4.2e")
-async def test_what_only_looks_like_a_file_stays_text() -> None:
+async def test_file_look_alikes_stay_text() -> None:
     for text in ("AAAA" * 500, b64(pdf(300)), "JVBERi but no base64 " * 100, "PK is a short word " * 100):
         routed = await Router(MemoryStore()).route({"text": text}, capability="tool")
         assert routed.data == {"text": text}
@@ -559,7 +559,7 @@ def _detect_binary(self: object, content: str) -> tuple[str, str] | None:
 
 
 @pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-4.2e")
-async def test_what_the_document_detects_the_kit_detects() -> None:
+async def test_all_documented_signatures_are_detected() -> None:
     assert SIGNATURES.keys() == BINARY_SIGNATURES.keys()
     for content, mime_type in SIGNATURES.values():
         found = _detect_binary(None, b64(content))
@@ -587,7 +587,7 @@ async def _maybe_extract_artifact(self: Any, result: Any, ctx: ToolContext) -> A
 
 
 @pytest.mark.requirement("R2-3.1a", "R2-3.1d", "R2-3.6a", "R2-3.6c")
-async def test_the_option_by_size_runs_as_it_is_printed_and_the_kit_does_the_same() -> None:
+async def test_documented_size_option_matches_kit() -> None:
     node = SimpleNamespace(config=SimpleNamespace(max_inline_size=10_000, name="tableau"))
     text = "delivered " * 1001
     for answer, large in ((text, True), (text[:10_000], False)):
@@ -638,7 +638,7 @@ async def fetch_pdf(report_id: str) -> bytes:
 
 
 @pytest.mark.requirement("R2-2.1a", "R2-4.3a", "R2-6.0d")
-async def test_the_native_tool_of_the_document_runs_as_it_is_printed(app_of: Connect) -> None:
+async def test_documented_native_tool_runs_as_printed(app_of: Connect) -> None:
     async def handler(params: Mapping[str, object], call: Call) -> object:
         return vars(await download_report(DownloadQuery(str(params["report_id"])), cast(Any, call)))
 
@@ -676,7 +676,7 @@ OUTPUTS = """
 
 
 @pytest.mark.requirement("R2-B.a", "R2-B.b", "R2-B.c", "R2-3.5d", "R2-6.5d")
-async def test_outputs_as_they_are_printed() -> None:
+async def test_documented_outputs_route_as_printed() -> None:
     """Two end in an ellipsis: errors where a rule says that the field is a file, else text."""
     outputs = dict(re.findall(r"// (\w+) response.*\n(\{\n(?:.*\n)*?\}\n)", OUTPUTS))
     assert [*outputs] == ["download_workbook", "get_view_as_pdf", "list_workbooks"]
@@ -710,7 +710,7 @@ async def tableau_transformer(tool_name: str, result: dict, ctx: ToolContext) ->
 
 
 @pytest.mark.requirement("R2-3.6a", "R2-3.6b", "R2-3.6c")
-async def test_the_transformer_of_the_example_runs_as_it_is_printed() -> None:
+async def test_documented_transformer_runs_as_printed() -> None:
     content, store = pdf(9000), MemoryStore()
     router = Router(store, policy=RoutingPolicy(transformer=cast(Transformer, tableau_transformer)))
     answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
@@ -728,7 +728,7 @@ async def test_the_transformer_of_the_example_runs_as_it_is_printed() -> None:
 
 @pytest.mark.requirement("R2-6.1d", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-4.4e")
 @pytest.mark.parametrize("form", ["rows", "columns", "list", "text"])
-async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
+async def test_megabyte_of_json_is_cut_and_marked(form: str) -> None:
     rows = [{"id": n, "name": f"row {n}", "note": "delivered " * 4} for n in range(15_000)]
     answer: Any = {
         "rows": {"rows": rows, "total": len(rows)},
@@ -755,7 +755,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
 
 @pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a", "R2-7.4b", "R2-7.4c")
-async def test_without_a_store_a_model_sees_the_document_of_the_example() -> None:
+async def test_none_store_agent_document_matches_documentation() -> None:
     content = pdf(524_288)
     rule = FieldRule("artifact", "application/pdf", "Downloaded PDF ({size_human})")
     router = Router(NoneStore(), policy=RoutingPolicy(tool_fields={"download": [rule]}))
@@ -769,7 +769,7 @@ async def test_without_a_store_a_model_sees_the_document_of_the_example() -> Non
 
 @pytest.mark.requirement("R2-3.1b", "R2-4.2a", "R2-4.2c", "R2-4.2f", "R2-4.2g", "R2-4.2h", "R2-4.2i", "R2-4.2j")
 @pytest.mark.requirement("R2-6.1b", "R4-10a", "R4-10b", "R4-10c", "R4-10d")
-def test_settings_have_the_defaults_of_the_documents() -> None:
+def test_documented_defaults_match_settings() -> None:
     policy, resources, files = RoutingPolicy(), ResourcePolicy(), FileLimits()
     assert (policy.heuristics, policy.min_guessed_chars, policy.max_inline_chars) == (True, 1000, 10_000)
     assert (resources.enabled, resources.cache_reads_to_artifacts) == (True, True)

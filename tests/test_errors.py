@@ -89,7 +89,7 @@ def tree() -> dict[str, type[ABPError]]:
     return {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, ABPError)}
 
 
-def test_the_drawing_in_the_docstring_is_the_tree_with_its_codes() -> None:
+def test_docstring_error_tree_matches_classes_and_codes() -> None:
     drawn: dict[str, tuple[str | None, str | None]] = {}
     parents: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -109,7 +109,7 @@ def test_the_drawing_in_the_docstring_is_the_tree_with_its_codes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(tree()))
-def test_codes_retryability_and_what_a_session_survives_are_stable(name: str) -> None:
+def test_error_codes_retryability_and_session_survival_are_stable(name: str) -> None:
     kind = tree()[name]
     assert kind.code == CODES[name]
     assert kind.retryable is (name in RETRYABLE)
@@ -121,7 +121,7 @@ def test_every_error_is_public() -> None:
     assert set(CODES) == set(tree())
 
 
-def test_an_error_says_its_message_and_its_code() -> None:
+def test_error_str_contains_message_and_code() -> None:
     error = SizeMismatch("3 declared, 4 came")
     assert error.message == "3 declared, 4 came" and str(error) == "3 declared, 4 came [SIZE_MISMATCH]"
     assert str(NotRecorded("not asked\n-a\n+b")) == "not asked [NOT_RECORDED]\n-a\n+b"
@@ -129,7 +129,7 @@ def test_an_error_says_its_message_and_its_code() -> None:
     assert error.result is None
 
 
-def test_as_dict_is_json_and_leaves_out_what_is_not_there() -> None:
+def test_as_dict_is_json_and_omits_missing_fields() -> None:
     error = CapabilityError(
         "no",
         code="RATE_LIMITED",
@@ -150,7 +150,7 @@ def test_as_dict_is_json_and_leaves_out_what_is_not_there() -> None:
     assert error.cancelled is False and error.alternatives == ("export.png",)
 
 
-def test_details_are_the_errors_own() -> None:
+def test_error_details_are_copied() -> None:
     given_details = {"a": 1}
     error = SizeMismatch("no", details=given_details)
     error.details["b"] = 2
@@ -159,7 +159,7 @@ def test_details_are_the_errors_own() -> None:
     assert given_details == {"a": 1} and out["details"] == {"a": 1, "b": 2}
 
 
-def test_what_an_instance_says_of_itself_does_not_change_its_class() -> None:
+def test_instance_overrides_do_not_change_error_class() -> None:
     assert CallTimeout("x", retryable=False).retryable is False and CallTimeout.retryable is True
     assert Disconnected("x", code="GONE").code == "GONE" and Disconnected.code == "DISCONNECTED"
 
@@ -168,7 +168,7 @@ def test_what_an_instance_says_of_itself_does_not_change_its_class() -> None:
     ("seconds", "text"),
     [(30, "30 s"), (29.9985, "30 s"), (9.99961, "10 s"), (0.19996, "0.2 s"), (1.2304, "1.2 s"), (4000.2, "4000 s")],
 )
-def test_times_in_messages_are_round(seconds: float, text: str) -> None:
+def test_format_seconds_rounds_times(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
@@ -186,14 +186,14 @@ def test_the_first_line_of_a_foreign_error(error: BaseException | str, line: str
     assert first_line(error) == line
 
 
-def test_an_error_is_called_by_the_module_that_it_is_imported_from() -> None:
+def test_error_classes_show_their_public_module() -> None:
     for name in CODES:
         error = getattr(errors, name)
         assert f"{error.__module__}.{error.__qualname__}" == f"transports.errors.{name}"
     assert type(pickle.loads(pickle.dumps(SizeMismatch("wrong")))) is SizeMismatch
 
 
-def test_the_attribute_sent_and_the_key_of_the_details_are_the_same() -> None:
+def test_sent_attribute_matches_details_key() -> None:
     unsent = Disconnected("gone", details={"url": "/"}, sent=False)
     assert unsent.sent is False and not may_have_run(unsent)
     assert unsent.details == unsent.as_dict()["details"] == {"url": "/", "sent": False}

@@ -64,7 +64,7 @@ ENVELOPES = {
 
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("kind", ENVELOPES)
-def test_messages_that_are_parsed_on_the_loop(kind: str) -> None:
+def test_messages_parsed_on_loop_stay_within_time_bound(kind: str) -> None:
     assert INLINE <= 128 << 10  # twice as much took 51 ms of a busy machine
     assert len(data := message(ENVELOPES[kind])) <= INLINE
     assert seconds(lambda: attempt(decode_envelope, data)) < BOUND
@@ -72,7 +72,7 @@ def test_messages_that_are_parsed_on_the_loop(kind: str) -> None:
 
 @pytest.mark.load
 @pytest.mark.fault(21)
-def test_nesting_of_millions_of_levels_takes_no_memory() -> None:
+def test_millions_of_nesting_levels_use_no_memory() -> None:
     for part in (b"[", b'{"a":'):
         data = part * (8 << 20)
         tracemalloc.start()
@@ -131,13 +131,13 @@ SLOW = ("secrets", "redact_url")
 @pytest.mark.parametrize(
     "reader", [pytest.param(name, marks=[pytest.mark.load] if name in SLOW else []) for name in READERS]
 )
-def test_texts_of_an_app(reader: str) -> None:
+def test_app_texts_do_not_block_event_loop(reader: str) -> None:
     """Up to 40,000 characters; longer ones take their time in proportion, and are cut or read in a thread."""
     slow = {kind: took for kind, text in TEXTS.items() if (took := seconds(lambda: READERS[reader](text))) >= BOUND}  # noqa: B023
     assert slow == {}
 
 
-def test_headers_of_an_answer() -> None:
+def test_parsing_hostile_response_headers_is_fast() -> None:
     values = [
         "attachment" + ';a="\\"' * 1_300,
         "attachment; filename*=UTF-8''" + "%e2%82" * 1_300,
@@ -161,7 +161,7 @@ def test_headers_of_an_answer() -> None:
         assert seconds(lambda: Representation.from_headers(headers)) < BOUND, value[:30]  # noqa: B023
 
 
-def test_heads_of_files() -> None:
+def test_sniffing_hostile_file_heads_is_fast() -> None:
     heads = [
         b"PK\x03\x04" * 1024,
         b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml" + b"PK\x03\x04" * 1000,
@@ -229,7 +229,7 @@ def test_schemas() -> None:
 
 
 @pytest.mark.load
-def test_metadata_of_files_and_answers() -> None:
+def test_describing_hostile_metadata_is_fast() -> None:
     meter = Meter(1)
     meta = {"a": ["://u:p@x/?key=b " * 100] * 30}
     assert (
@@ -245,7 +245,7 @@ def test_metadata_of_files_and_answers() -> None:
     assert seconds(lambda: parse(Capability, entry, "a")) < BOUND
 
 
-def test_answers_that_are_searched_on_the_loop() -> None:
+def test_answers_small_enough_for_event_loop_are_searched_fast() -> None:
     """As many values as are searched there; larger answers are searched in a thread."""
     descriptors = [{"content": "QUJD", "mimeType": "image/png", "encoding": "base64"}] * 990
     pictures = ["iVBORw0KGgo" + "A" * 1001] * 190

@@ -31,7 +31,7 @@ def command(*args: str) -> str:
 
 
 @pytest.mark.load
-def test_a_package_that_is_too_old_names_its_extra_too() -> None:
+def test_outdated_package_error_names_extra() -> None:
     program = "import sys, types; sys.modules['mcp'] = types.ModuleType('mcp'); sys.modules['mcp'].__path__ = []\n"
     program += "import transports\ntransports.connect('mcp+stdio:x')"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
@@ -64,7 +64,7 @@ def test_a_package_that_is_too_old_names_its_extra_too() -> None:
         ("mcp", command("conformance", "mcp+stdio:x"), "mcp"),
     ],
 )
-def test_an_error_for_a_missing_package_names_its_extra(package: str, program: str, extra: str, tmp_path: Path) -> None:
+def test_missing_package_error_names_extra(package: str, program: str, extra: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"capability": "x", "target": "http://127.0.0.1:9/"}\n')
     (tmp_path / "jobs.parquet").write_bytes(b"PAR1")
     blocked = f"import sys\nsys.modules[{package!r}] = None\n{program}"

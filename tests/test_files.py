@@ -37,9 +37,7 @@ ODD = [pipe, endless, huge, deep, Path.mkdir]
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
 @pytest.mark.parametrize("make", ODD)
-def test_settings_and_a_browser_s_state_are_regular_files_of_some_size(
-    tmp_path: Path, make: Callable[[Path], object]
-) -> None:
+def test_config_and_storage_state_must_be_small_regular_files(tmp_path: Path, make: Callable[[Path], object]) -> None:
     path = tmp_path / "odd"
     make(path)
     with pytest.raises(UsageError, match="cannot be read"):
@@ -71,7 +69,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
 @pytest.mark.parametrize("make", [pipe, endless, Path.mkdir])
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_only_a_regular_file_is_read(
+def test_only_regular_files_are_read(
     tmp_path: Path, read: Callable[[Path], object], make: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "odd.toml"
@@ -81,7 +79,7 @@ def test_only_a_regular_file_is_read(
 
 
 @pytest.mark.parametrize("read", list(READERS.values())[:3], ids=list(READERS)[:3])
-def test_a_text_has_some_size(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_oversized_text_file_is_rejected(tmp_path: Path, read: Callable[[Path], object]) -> None:
     path = tmp_path / "odd.toml"
     huge(path)
     with pytest.raises(UsageError, match=r"read.*larger than [\d,]+ bytes"):
@@ -89,14 +87,14 @@ def test_a_text_has_some_size(tmp_path: Path, read: Callable[[Path], object]) ->
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "a\ud800", "file/x"])
-def test_a_name_that_no_file_has_is_an_error_of_the_system(tmp_path: Path, name: str) -> None:
+def test_impossible_file_name_raises_os_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError) as refused:
         open_regular(tmp_path / name)
     assert refused.value.strerror
 
 
-def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+def test_file_over_read_limit_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"1234")
     assert read_regular(path, 4) == b"1234"
@@ -105,7 +103,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs files whose size is not known")
-def test_a_file_that_says_it_is_empty_has_a_limit_too() -> None:
+def test_file_reporting_zero_size_is_still_limited() -> None:
     assert read_regular("/proc/self/status", 1 << 20).startswith(b"Name:")
     with pytest.raises(OSError, match="larger than 10 bytes"):
         read_regular("/proc/self/status", 10)

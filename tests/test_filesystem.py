@@ -36,7 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return open_store(tmp_path / "out" if request.param == "local" else "memory:")
 
 
-async def test_a_file_of_any_store_is_read_listed_and_described(store: ArtifactStore) -> None:
+async def test_fsspec_reads_lists_and_describes_files_of_any_store(store: ArtifactStore) -> None:
     content = bytes(range(256)) * (5 * MB // 512)
     first = await store.put_bytes(content, filename="data.bin", namespace="export.raw")
     second = await store.put_bytes(CSV, mime_type="text/csv", filename="sales.csv")
@@ -68,7 +68,7 @@ async def test_a_file_of_any_store_is_read_listed_and_described(store: ArtifactS
     look()  # also in the thread of an event loop, which waits meanwhile
 
 
-async def test_what_is_not_there_is_an_error_of_files(store: ArtifactStore) -> None:
+async def test_missing_artifact_raises_file_not_found(store: ArtifactStore) -> None:
     files = fsspec.filesystem("artifact", store=store)
     for work in (files.info, files.open, files.ls, files.cat_file):
         with pytest.raises(FileNotFoundError, match="there is no artifact 'nothing_000000000000'"):
@@ -76,7 +76,7 @@ async def test_what_is_not_there_is_an_error_of_files(store: ArtifactStore) -> N
     assert not files.exists("artifact://../../etc/passwd") and files.ls("") == []
 
 
-async def test_nothing_is_written(store: ArtifactStore, tmp_path: Path) -> None:
+async def test_artifact_filesystem_is_read_only(store: ArtifactStore, tmp_path: Path) -> None:
     ref = await store.put_bytes(CSV)
     files = fsspec.filesystem("artifact", store=store)
     (tmp_path / "new").write_bytes(b"new")
@@ -97,7 +97,7 @@ async def test_nothing_is_written(store: ArtifactStore, tmp_path: Path) -> None:
     assert [one.id for one in await store.list()] == [ref.id] and await store.get(ref) == CSV
 
 
-async def test_a_view_shows_its_scope_alone(store: ArtifactStore) -> None:
+async def test_scoped_filesystem_shows_only_its_artifacts(store: ArtifactStore) -> None:
     mine, theirs = store.scoped(Scope(session="mine")), store.scoped(Scope(session="theirs"))
     ref, other = await mine.put_bytes(CSV), await theirs.put_bytes(b"secret")
     for view, own, foreign in ((mine, ref, other), (theirs, other, ref)):
@@ -108,14 +108,12 @@ async def test_a_view_shows_its_scope_alone(store: ArtifactStore) -> None:
 
 
 @pytest.mark.parametrize("options", [{"store": 7}, {"store": object()}, {"store": "ftp://host/"}])
-async def test_what_is_no_store_is_refused(options: dict[str, Any]) -> None:
+async def test_invalid_filesystem_store_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         fsspec.filesystem("artifact", **options)
 
 
-async def test_the_store_may_be_named_or_given_blocking_or_is_that_of_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_filesystem_accepts_store_url_object_or_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "out"
     ref = await open_store(folder).put_bytes(CSV)
     for given in (str(folder), folder, folder.as_uri(), transports.sync.open_store(folder)):
@@ -132,7 +130,7 @@ async def test_the_store_may_be_named_or_given_blocking_or_is_that_of_the_comman
     assert json.loads((tmp_path / "audit.jsonl").read_text())["action"] == "read"
 
 
-async def test_changed_content_is_an_error_before_or_at_the_changed_piece(tmp_path: Path) -> None:
+async def test_changed_content_raises_by_changed_chunk(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     ref = await store.put_bytes(bytes(3 * MB))
     assert ref.path is not None
@@ -149,7 +147,7 @@ async def test_changed_content_is_an_error_before_or_at_the_changed_piece(tmp_pa
         files.open(ref.uri)
 
 
-async def test_damage_elsewhere_is_an_error_before_the_first_byte(memory_bucket: str) -> None:
+async def test_corrupt_bucket_content_raises_before_first_byte(memory_bucket: str) -> None:
     store = open_store(memory_bucket)
     assert isinstance(store, ObjectStore)
     ref = await store.put_bytes(b"a" * 100)
@@ -160,7 +158,7 @@ async def test_damage_elsewhere_is_an_error_before_the_first_byte(memory_bucket:
         fsspec.filesystem("artifact", store=store).open(ref.uri)
 
 
-async def test_each_opening_is_in_the_audit_log(tmp_path: Path) -> None:
+async def test_fsspec_reads_are_written_to_audit_log(tmp_path: Path) -> None:
     store = open_store(tmp_path / "out", audit=tmp_path / "audit.jsonl")
     ref = await store.put_bytes(CSV)
     with fsspec.open(ref.uri, store=store) as file:
@@ -169,7 +167,7 @@ async def test_each_opening_is_in_the_audit_log(tmp_path: Path) -> None:
     assert [(line["action"], line["bytes"]) for line in lines] == [("put", len(CSV)), ("read", len(CSV))]
 
 
-async def test_a_deleted_artifact_is_read_to_its_end(tmp_path: Path) -> None:
+async def test_open_reader_finishes_deleted_artifact(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     ref = await store.put_bytes(bytes(2 * MB))
     with fsspec.open(ref.uri, store=store) as file:
@@ -211,12 +209,14 @@ def with_pyarrow(uri: str, store: object) -> list[Any]:
 
 
 @pytest.mark.parametrize("read", [with_pandas, with_polars, with_duckdb, with_pyarrow])
-async def test_a_csv_in_each_program(store: ArtifactStore, read: Callable[[str, object], list[Any]]) -> None:
+async def test_csv_artifact_is_readable_by_each_library(
+    store: ArtifactStore, read: Callable[[str, object], list[Any]]
+) -> None:
     ref = await store.put_bytes(CSV, mime_type="text/csv")
     assert read(ref.uri, store) == [("Jan", 120), ("Feb", 150)]
 
 
-async def test_parquet_in_each_program(tmp_path: Path) -> None:
+async def test_parquet_artifact_opens_in_duckdb_pandas_polars_and_pyarrow(tmp_path: Path) -> None:
     import duckdb
     import pandas
     import polars
@@ -240,7 +240,7 @@ async def test_parquet_in_each_program(tmp_path: Path) -> None:
 _PYTHON = re.compile(r"(<!-- not run: .+? -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-async def test_the_page_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_documented_data_page_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path))
     monkeypatch.delenv("ABP_STORE", raising=False)
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")

@@ -126,13 +126,13 @@ def test_imports_go_strictly_downward() -> None:
     assert violations(sources()) == []
 
 
-def test_the_table_names_every_room_and_nothing_that_is_gone() -> None:
+def test_layer_table_matches_existing_packages() -> None:
     rooms = {room(dotted(path)) for path in sources()}
     assert {name if name in RANKS else name.split(".")[0] for name in rooms} == set(RANKS)
 
 
 @pytest.mark.requirement("R5-1a")
-def test_the_picture_in_the_documents_is_the_folder_listing() -> None:
+def test_architecture_doc_matches_folder_listing() -> None:
     text = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     lines = re.findall(r"^(│   |    |)[├└]── ([a-z_]+)(\.py|/) +(\d+)  \S", text, re.MULTILINE)
     drawn: dict[str, int] = {}
@@ -179,7 +179,7 @@ CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("artifacts/a.py", CHECKED + "from .a import x", "a ring: artifacts.a → artifacts.a"),
     ],
 )
-def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint: str) -> None:
+def test_import_check_detects_upward_import(path: str, code: str, complaint: str) -> None:
     files = {
         **BASE,
         **dict.fromkeys(
@@ -190,12 +190,12 @@ def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint:
     assert complaint in violations(files)
 
 
-def test_the_reader_sees_a_ring_of_two() -> None:
+def test_import_check_detects_two_module_cycle() -> None:
     files = {"artifacts/a.py": "from .b import x", "artifacts/b.py": CHECKED + "from .a import y"}
     assert [line for line in violations({**BASE, **files}) if line.startswith("a ring: ")]
 
 
-def test_the_reader_lets_pass_what_is_allowed() -> None:
+def test_import_check_accepts_allowed_imports() -> None:
     allowed = {
         "artifacts/a.py": "from .b import B\nfrom ..errors import ABPError\nimport os, json",
         "artifacts/b.py": "import transports.errors",
@@ -212,5 +212,5 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
     assert violations({**BASE, **allowed}) == []
 
 
-def test_sqlite_files_are_opened_in_one_place() -> None:
+def test_sqlite_is_opened_in_one_place() -> None:
     assert [path for path, code in sources().items() if "sqlite3.connect(" in code] == ["_internal/database/_sqlite.py"]

@@ -69,7 +69,7 @@ async def test_an_unknown_request_raises(transport: MemoryTransport) -> None:
     assert (answer["success"], answer["error"]["code"]) == (False, "UNKNOWN_CAPABILITY")
 
 
-async def test_a_handle_is_never_given_twice(transport: MemoryTransport, tmp_path: Path) -> None:
+async def test_handle_ids_are_not_reused(transport: MemoryTransport, tmp_path: Path) -> None:
     """Content that is still to be fetched must not be replaced by what comes after another was let go."""
 
     async def handle(byte: str) -> Handle:
@@ -91,12 +91,12 @@ async def test_a_handle_is_never_given_twice(transport: MemoryTransport, tmp_pat
     await transport.release(Handle("unknown"))
 
 
-async def test_small_content_comes_with_the_answer(transport: MemoryTransport) -> None:
+async def test_small_content_is_sent_with_answer(transport: MemoryTransport) -> None:
     async with MemoryTransport({}, answers={"raw": {"success": True, "data": BinaryData(b"x", "text/x")}}) as small:
         assert (await ask(small, request("raw")))["data"] == BinaryData(b"x", "text/x")
 
 
-async def test_errors_of_handlers_become_answers(transport: MemoryTransport) -> None:
+async def test_handler_errors_become_replies(transport: MemoryTransport) -> None:
     refused = CapabilityError("no", code="MINE", retryable=True, retry_after=0.5, details={"a": 1}, alternatives=["b"])
     answer = await ask(transport, request("fail", error=refused))
     assert answer == {
@@ -120,7 +120,7 @@ async def test_errors_of_handlers_become_answers(transport: MemoryTransport) -> 
         await ask(transport, request("fail", error=CallTimeout("late")))
 
 
-async def test_cancelling_a_call(transport: MemoryTransport) -> None:
+async def test_cancel_request_cancels_call_once(transport: MemoryTransport) -> None:
     cancel = Message("capabilities/cancel", {"callId": "9", "reason": "because"})
     calling = asyncio.ensure_future(ask(transport, request("hang", "9")))
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_cancelling_a_call(transport: MemoryTransport) -> None:
     assert await ask(transport, cancel) == {"callId": "9", "cancelled": False}
 
 
-async def test_a_call_that_outlives_its_timeout_is_forgotten_when_it_ends(
+async def test_call_outliving_its_timeout_is_forgotten_when_it_ends(
     transport: MemoryTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = asyncio.Event()
@@ -209,7 +209,7 @@ async def test_a_request_before_opening_raises() -> None:
     assert await MemoryTransport({}).cookies("http://x/") == {}
 
 
-async def test_a_handler_has_no_store_without_a_session() -> None:
+async def test_handler_without_session_has_no_store() -> None:
     async def store(params: Mapping[str, object], call: Call) -> object:
         return await call.artifacts.put_bytes(b"x")
 

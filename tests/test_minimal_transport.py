@@ -110,19 +110,19 @@ async def target() -> AsyncIterator[str]:
 
 @pytest.mark.load
 @pytest.mark.parametrize("behaviour", [one for one in BEHAVIOURS if one.name not in NOT_CLAIMED], ids=str)
-async def test_it_passes_the_parts_of_the_contract_that_it_claims(
+async def test_minimal_transport_passes_claimed_contract_parts(
     behaviour: Behaviour, made: Callable[[str], Transport], target: str, tmp_path: Path
 ) -> None:
     await verify(behaviour, Subject(lambda: made(target), tmp_path))
 
 
-async def test_a_session_over_it_stores_files(made: Callable[[str], Transport], target: str) -> None:
+async def test_session_over_minimal_transport_stores_files(made: Callable[[str], Transport], target: str) -> None:
     async with connect(target, transport=made(target), store="memory:") as app:
         result = await app.call("data.csv", {"rows": [{"a": 1}]})
     assert (result.transport, result.artifacts["file"].mime_type) == ("post", "text/csv")
 
 
-async def test_what_a_transport_need_not_write(made: Callable[[str], Transport], tmp_path: Path) -> None:
+async def test_optional_transport_methods_have_defaults(made: Callable[[str], Transport], tmp_path: Path) -> None:
     transport = made("abp+http://localhost:1/abp")
     assert transport.url is None
     assert await transport.cookies("http://localhost:1/") == {}

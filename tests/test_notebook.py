@@ -70,7 +70,7 @@ async def made(params: Mapping[str, object], call: Call) -> object:
     return {"note": EVIL, **{name: files[name] for name in params.get("files", files)}}  # type: ignore[attr-defined]
 
 
-async def test_a_result_and_its_files_in_a_notebook(app_of: Connect) -> None:
+async def test_result_and_files_render_in_notebook(app_of: Connect) -> None:
     async with app_of({"make": made}) as app:
         result = await app.call("make")
         without = await app.call("make", {"files": ["report"]})
@@ -103,7 +103,7 @@ async def painted(app_of: Connect, *files: tuple[bytes, str]) -> list[ArtifactRe
 
 
 @pytest.mark.load
-async def test_a_picture_has_a_limit_and_is_what_was_stored(app_of: Connect, tmp_path: Path) -> None:
+async def test_notebook_image_is_limited_and_matches_stored_content(app_of: Connect, tmp_path: Path) -> None:
     sizes = (512 << 10, (512 << 10) + 1, 16 << 20, (16 << 20) + 1)
     whole, smaller, largest, larger = await painted(
         app_of, *((PNG + bytes(size - len(PNG)), "image/png") for size in sizes)
@@ -123,7 +123,7 @@ async def test_a_picture_has_a_limit_and_is_what_was_stored(app_of: Connect, tmp
         assert "<img" not in ref._repr_html_() and [*ref._repr_mimebundle_()] == ["text/plain", "text/html"]
 
 
-async def test_a_pdf_shows_its_first_page(app_of: Connect) -> None:
+async def test_pdf_preview_shows_first_page(app_of: Connect) -> None:
     page = io.BytesIO()
     Image.new("RGB", (200, 300), (200, 30, 40)).save(page, "PDF")
     good, bad = await painted(app_of, (page.getvalue(), "application/pdf"), (b"%PDF-1.7 no pages", "application/pdf"))
@@ -135,7 +135,7 @@ async def test_a_pdf_shows_its_first_page(app_of: Connect) -> None:
     assert "<img" not in result._repr_html_()  # one process for each object, whatever becomes of it
 
 
-async def test_a_thumbnail_that_takes_too_long_is_left_out(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_thumbnail_is_left_out(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     (ref,) = await painted(app_of, (b"%PDF-1.7 any", "application/pdf"))
     monkeypatch.setattr("transports._internal.readers._reader_process._command", lambda *_: ["sleep", "60"])
     monkeypatch.setattr("transports._internal.notebook._html._SECONDS", 0.2)
@@ -144,7 +144,7 @@ async def test_a_thumbnail_that_takes_too_long_is_left_out(app_of: Connect, monk
 
 
 @pytest.mark.parametrize("key", [None, "k" * 32])
-async def test_a_file_has_a_link_that_downloads_where_a_server_of_its_store_runs(
+async def test_notebook_links_to_download_when_store_is_served(
     app_of: Connect, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if key is not None:
@@ -167,7 +167,7 @@ async def test_a_file_has_a_link_that_downloads_where_a_server_of_its_store_runs
     assert "download" not in ref._repr_html_()
 
 
-async def test_a_session_in_a_notebook(app_of: Connect, tmp_path: Path) -> None:
+async def test_session_works_in_notebook(app_of: Connect, tmp_path: Path) -> None:
     async def info(params: Mapping[str, object], call: Call) -> object:
         return None
 
@@ -184,7 +184,7 @@ async def test_a_session_in_a_notebook(app_of: Connect, tmp_path: Path) -> None:
     assert "closed" in Seen(app._repr_html_()).check().words
 
 
-async def test_an_outcome_and_a_report_in_a_notebook(tmp_path: Path) -> None:
+async def test_outcome_and_report_render_in_notebook(tmp_path: Path) -> None:
     jobs = [Job("make", {"files": ["picture"]}, "memory:", "one"), Job(EVIL, {}, "memory:", EVIL)]
     seen: list[Progress] = []
 
@@ -207,7 +207,7 @@ async def test_an_outcome_and_a_report_in_a_notebook(tmp_path: Path) -> None:
     assert again == report and again.folder == report.folder == tmp_path / "run"
 
 
-def test_progress_is_escaped_and_has_a_line_for_each_call() -> None:
+def test_progress_bar_is_escaped_with_one_line_per_call() -> None:
     bar = ProgressBar(EVIL)
     with bar:  # outside of a notebook nothing is shown
         for n in range(25):
@@ -224,18 +224,18 @@ def test_progress_is_escaped_and_has_a_line_for_each_call() -> None:
     assert ("value", "0.667") in seen.attributes and output["text/html"].count("<progress") == 20
 
 
-def test_a_file_that_was_not_stored_says_so() -> None:
+def test_unstored_file_is_shown_as_not_stored() -> None:
     ref = ArtifactRef("truncated_1", "artifact://truncated_1", None, "a.txt", "text/plain", 3, "", {"truncated": True})
     assert repr(ref) == "<ArtifactRef 'a.txt', text/plain, 3 bytes, not stored>"
     assert "3 bytes, not stored" in Seen(ref._repr_html_()).check().words
 
 
-async def test_a_text_with_the_lines_of_windows_shows_its_lines(app_of: Connect) -> None:
+async def test_text_with_crlf_shows_its_lines(app_of: Connect) -> None:
     (ref,) = await painted(app_of, (b"a,b\r\n1,2\r\n", "text/csv"))
     assert Seen(ref._repr_html_()).check().words.endswith("a,b\n1,2\n")
 
 
-def test_capabilities_in_a_notebook() -> None:
+def test_capabilities_render_in_notebook() -> None:
     entries = {f"c{n}": {"name": f"c{n}", "description": EVIL} for n in range(51)}
     many = Capabilities(entries)
     assert repr(many) == "<51 capabilities: 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', …>"
@@ -249,7 +249,7 @@ def test_capabilities_in_a_notebook() -> None:
     assert len(one._repr_html_()) < 60_000
 
 
-def test_a_capability_shows_the_parameters_inside_of_objects() -> None:
+def test_capability_shows_nested_object_parameters() -> None:
     options = {"type": "object", "properties": {"format": {"type": "string"}}, "required": ["format"]}
     schema: dict[str, object] = {"properties": {"html": {"type": "string"}, "options": options}}
     markup = Capability(name="export.pdf", input_schema=schema)._repr_html_()
@@ -264,6 +264,6 @@ def test_a_long_answer_is_cut() -> None:
     assert repr(result) == "<Result of x: 0 artifacts, 50 warnings>"
 
 
-def test_content_in_memory_has_no_picture() -> None:
+def test_in_memory_artifact_html_has_no_image_or_link() -> None:
     ref = ArtifactRef("a", "artifact://a", None, "dot.png", "image/png", len(PNG), "0" * 64)
     assert "<img" not in ref._repr_html_() and "<a " not in ref._repr_html_()

@@ -100,16 +100,16 @@ print("kept")
 
 
 @pytest.mark.slow
-def test_every_module_is_imported_on_a_system_without_posix() -> None:
+def test_every_module_imports_without_posix() -> None:
     assert run_script(_IMPORT, timeout=120) == "imported\n"
 
 
 @pytest.mark.load
-def test_files_locks_and_keys_are_kept_on_a_system_without_posix(tmp_path: Path) -> None:
+def test_files_locks_and_keys_work_without_posix(tmp_path: Path) -> None:
     assert run_script(_KEEP, tmp_path, timeout=120) == "kept\n"
 
 
-def test_a_worker_whose_file_somebody_else_looks_at_still_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_ends_while_its_file_is_open_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is open cannot be removed on Windows."""
     one, other = (SqliteDatabase(tmp_path) for _ in range(2))
     one.begin_work("worker")
@@ -125,9 +125,7 @@ def test_a_worker_whose_file_somebody_else_looks_at_still_ends(tmp_path: Path, m
     other.close()
 
 
-def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_briefly_locked_file_is_replaced_after_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a virus scanner opens what is new."""
     monkeypatch.setattr("transports.artifacts._files.OPEN_FILES_MOVE", False)
     replace, tries = Path.replace, 0
@@ -146,9 +144,7 @@ def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "state.json"] and tries == 4
 
 
-async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_mcp_server_children_end_without_process_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "_HAS_GROUPS", False)
     started = tmp_path / "pid"
     server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {started}.new; mv {started}.new {started}; cat"))
@@ -161,9 +157,7 @@ async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_g
             await asyncio.sleep(0.01)
 
 
-def test_programs_find_the_run_folder_by_the_name_that_their_system_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_find_run_folder_via_system_temp_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {"TMPDIR": None, "TEMP": "t", "TMP": None}
     for name, value in before.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
@@ -173,7 +167,7 @@ def test_programs_find_the_run_folder_by_the_name_that_their_system_has(
 
 
 @pytest.mark.parametrize("name", ["lockfile", "parent.lock"])
-def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
+def test_profile_with_exclusively_locked_file_is_in_use(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As browsers on Windows lock it."""
@@ -189,7 +183,7 @@ def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
         pass
 
 
-def test_the_doctor_says_what_is_known_of_this_system(
+def test_doctor_reports_whether_system_is_tested(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "CHECKS", [checks._check_system])

@@ -48,7 +48,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 @pytest.mark.load
-def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
+def test_connect_does_not_import_optional_clients() -> None:
     homes = {"adapters.recording", "artifacts.objects", "protocol._declarations", "protocol._payloads", "surfaces"}
     late = {*HEAVY, "pydantic_settings", "typer", "obstore", *(f"transports.{home}" for home in homes)}
     assert not late & loaded_by("from transports import connect; from transports.sync import connect")
@@ -64,7 +64,7 @@ STUBS = sorted(Path(transports.__file__).parent.rglob("*.pyi"))
 
 @pytest.mark.requirement("R5-1c")
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
-def test_a_package_gives_the_names_of_its_stub(stub: Path) -> None:
+def test_package_exports_exactly_names_in_its_stub(stub: Path) -> None:
     package = ".".join(("transports", *stub.parent.relative_to(Path(transports.__file__).parent).parts))
     module = importlib.import_module(package)
     imports = [node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
@@ -73,30 +73,30 @@ def test_a_package_gives_the_names_of_its_stub(stub: Path) -> None:
     assert all(hasattr(module, name) for name in names)
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_version_matches_distribution() -> None:
     assert transports.__version__ == importlib.metadata.version("abp-transports")
 
 
-def test_every_error_is_imported_from_the_package() -> None:
+def test_every_error_is_importable_from_package() -> None:
     classes = [value for name in errors.__all__ if inspect.isclass(value := getattr(errors, name))]
     names = {value.__name__ for value in classes if issubclass(value, errors.ABPError)}
     assert "SizeMismatch" in names
     assert not names - set(dir(transports))
 
 
-def test_the_name_of_a_test_helper_is_not_among_them() -> None:
+def test_testing_call_helper_is_not_in_public_names() -> None:
     assert "Call" not in dir(transports)
     assert testing.Call.__name__ == "Call"
 
 
 @pytest.mark.requirement("R5-1c")
-def test_a_star_import_gives_the_names() -> None:
+def test_star_import_exports_public_names() -> None:
     namespace: dict[str, object] = {}
     exec("from transports import *", namespace)
     assert set(dir(transports)) <= set(namespace)
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_public_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'conect'"):
         transports.conect  # type: ignore[attr-defined]  # noqa: B018 - a type checker sees it, too
     with pytest.raises(ImportError):
@@ -114,7 +114,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     }
 
 
-def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
+def test_cli_starts_without_importing_work_modules() -> None:
     modules = loaded_by("import transports.surfaces.cli._commands")
     assert "transports.surfaces.cli._commands" in modules
     assert not modules & (
@@ -130,7 +130,7 @@ def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
     [["call", "URL", "name"], ["batch", "run", "JOBS", "--out", "RUN", "--target", "URL"]],
     ids=lambda given: given[0],
 )
-def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: list[str], tmp_path: Path) -> None:
+def test_cli_starts_driver_before_importing_session(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"capability": "name"}')
     program = f"""if True:
         import json, os, socket, sys
@@ -155,7 +155,7 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: l
     assert not modules & {"transports.session._connect", "transports.artifacts._base", "transports.routing._router"}
 
 
-def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
+def test_memory_session_does_not_import_optional_packages() -> None:
     modules = loaded_by(
         "from transports import MemoryTransport, connect\nconnect('memory:', transport=MemoryTransport({}))"
     )
@@ -206,7 +206,7 @@ def functions() -> Iterator[tuple[str, object]]:
                     yield f"{value.__name__}.{attribute}", inner
 
 
-def test_no_public_class_has_the_docstring_that_a_dataclass_makes() -> None:
+def test_public_classes_have_no_generated_docstring() -> None:
     for name, value in public():
         if inspect.isclass(value) or inspect.isfunction(value):
             own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
@@ -228,7 +228,7 @@ def test_every_public_function_and_method_has_a_docstring() -> None:
     assert not undocumented
 
 
-def test_only_these_functions_take_or_give_anything() -> None:
+def test_only_listed_functions_use_any() -> None:
     found = {
         name
         for name, function in functions()
@@ -237,7 +237,7 @@ def test_only_these_functions_take_or_give_anything() -> None:
     assert found == set(ANY)
 
 
-def test_every_public_function_is_annotated_in_full() -> None:
+def test_every_public_function_is_fully_annotated() -> None:
     for name, function in functions():
         signature = inspect.signature(function)  # type: ignore[arg-type]
         for parameter in signature.parameters.values():
@@ -248,7 +248,7 @@ def test_every_public_function_is_annotated_in_full() -> None:
 
 
 @pytest.mark.parametrize("function", [transports.connect, sync.connect, transports.PlaywrightTransport])
-def test_options_that_are_written_once_are_shown_and_checked(function: Any) -> None:
+def test_shared_options_are_shown_and_checked(function: Any) -> None:
     shown = inspect.signature(function).parameters
     assert {"target", "url"} & shown.keys() and {"browser", "cdp_url", "storage_state"} <= shown.keys()
     assert not any(one.kind is one.VAR_KEYWORD for one in shown.values())

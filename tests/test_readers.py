@@ -16,7 +16,7 @@ sys.exit(len(sys.argv[1]) - 1)
 """
 
 
-async def test_each_reader_is_isolated_and_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readers_run_isolated_with_resource_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("resource", reason="Windows has no limits")
     monkeypatch.setattr(reader_process, "__file__", str(tmp_path / "reader_process.py"))
     seconds = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}

@@ -32,7 +32,7 @@ REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
         (TimeoutError(), False),
     ],
 )
-def test_a_refusal_is_told_from_other_failures(error: OSError, expected: bool) -> None:
+def test_connection_refused_is_distinguished_from_other_failures(error: OSError, expected: bool) -> None:
     assert is_refused(error) is expected
     key = aiohttp.client_reqrep.ConnectionKey("app", 1, False, True, None, None, None)
     said = [connection_failure(error), failure_reason(aiohttp.ClientConnectorError(key, error))]
@@ -50,12 +50,12 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_browser_is_not_started_for_a_silent_port(host: str, silent_port: int) -> None:
+async def test_closed_port_does_not_start_browser(host: str, silent_port: int) -> None:
     with pytest.raises(ConnectFailed, match="nothing listens there; start the app"):
         await require_listener(f"http://{host}:{silent_port}/")
 
 
-async def test_a_listener_and_a_host_elsewhere_pass(silent_port: int) -> None:
+async def test_listening_port_and_remote_host_pass_check(silent_port: int) -> None:
     await require_listener(f"http://192.0.2.1:{silent_port}/")
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -78,7 +78,7 @@ def unknown_host(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system may have a proxy that cannot be seen")
-async def test_a_browser_is_not_started_for_a_host_without_an_address(
+async def test_unresolvable_host_does_not_start_browser(
     unknown_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = tmp_path / "browser"
@@ -99,9 +99,7 @@ async def test_a_websocket_of_an_unknown_host_is_told_apart_from_an_app_that_is_
     assert failed.value.message == f"cannot connect to {address}: the host name is not known; correct the address"
 
 
-async def test_a_name_is_not_looked_up_where_the_browser_may_use_a_proxy(
-    unknown_host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_dns_is_not_checked_if_browser_may_use_proxy(unknown_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     await require_listener(unknown_host)
     monkeypatch.delenv("http_proxy")
@@ -109,7 +107,7 @@ async def test_a_name_is_not_looked_up_where_the_browser_may_use_a_proxy(
     await require_listener(unknown_host)
 
 
-async def test_a_slow_look_up_is_left_to_the_browser(unknown_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_dns_lookup_is_left_to_browser(unknown_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
     def look_up(*_: object, **__: object) -> object:

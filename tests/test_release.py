@@ -40,7 +40,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_place_is_as_pyproject_says() -> None:
+def test_metadata_copies_match_pyproject() -> None:
     """Write them again with ``python -m release``."""
     before = texts_of_the_project()
     try:
@@ -55,7 +55,7 @@ def texts_of_the_project() -> dict[Path, str]:
     return {packaging.ROOT / name: (packaging.ROOT / name).read_text(encoding="utf-8") for name in names}
 
 
-def test_a_version_is_changed_in_one_place(copy: Path) -> None:
+def test_version_is_defined_in_one_place(copy: Path) -> None:
     version = project_of(copy)["version"]
     path = copy / "pyproject.toml"
     path.write_text(path.read_text().replace(f'version = "{version}"', 'version = "7.8.9"', 1))
@@ -65,7 +65,7 @@ def test_a_version_is_changed_in_one_place(copy: Path) -> None:
     assert write_places(copy) == []
 
 
-def test_an_address_is_given_once_and_can_be_changed(copy: Path) -> None:
+def test_release_address_is_defined_once_and_can_be_changed(copy: Path) -> None:
     before = texts(copy)
     for address, site in ((f"{ADDRESS}.git/", "https://kit.example/docs/"), ("https://git.example/a/b", None)):
         set_address(copy, address, site)
@@ -98,7 +98,7 @@ def test_an_address_is_given_once_and_can_be_changed(copy: Path) -> None:
         *("https://github.com/a/b?x=1", "https://github.com/a/b#c", 'https://github.com/a/b"\nx="', "https://h/a/ b"),
     ],
 )
-def test_what_is_no_address_of_a_repository_changes_nothing(copy: Path, address: str) -> None:
+def test_invalid_repository_url_changes_nothing(copy: Path, address: str) -> None:
     before = texts(copy)
     with pytest.raises(ValueError, match="address"):
         set_address(copy, address)
@@ -106,7 +106,7 @@ def test_what_is_no_address_of_a_repository_changes_nothing(copy: Path, address:
 
 
 @pytest.mark.slow
-def test_a_tagged_commit_is_refused_before_anything_is_built_if_it_is_not_that_version(copy: Path) -> None:
+def test_release_rejects_mismatched_tag_before_building(copy: Path) -> None:
     for path in (*packaging.ROOT.glob("release/*.py"), packaging.ROOT / "CHANGELOG.md"):
         shutil.copyfile(path, copy / path.relative_to(packaging.ROOT))
     version = project_of(copy)["version"]
@@ -135,7 +135,7 @@ def test_a_tagged_commit_is_refused_before_anything_is_built_if_it_is_not_that_v
 
 
 @pytest.mark.slow
-def test_a_release_is_one_command(tmp_path: Path) -> None:
+def test_release_is_built_and_signed_by_one_command(tmp_path: Path) -> None:
     """In a repository of its own: built, checked, hashed, signed, and what is left to do."""
     project = tmp_path / "project"
     files = packaging.run("git", "ls-files", "--cached", "--others", "--exclude-standard").split()

@@ -49,14 +49,14 @@ def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
             yield from [below] if isinstance(below, str) else leaves(below)
 
 
-def test_the_navigation_names_every_page_once() -> None:
+def test_site_navigation_lists_every_page_once() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
     made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md", *NOTEBOOKS.values()}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | made
     assert Counter(leaves(project["nav"])) == Counter(pages)
 
 
-def test_every_public_name_has_one_place_in_the_reference() -> None:
+def test_every_public_name_is_in_reference_once() -> None:
     pages = "\n".join(path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md")) + classes_in_full()
     documented = Counter(re.findall(r"^::: (\S+)", pages, re.MULTILINE))
     assert set(documented.values()) == {1}
@@ -70,7 +70,7 @@ def test_every_public_name_has_one_place_in_the_reference() -> None:
     assert not missing
 
 
-def test_the_settings_are_those_of_the_code() -> None:
+def test_settings_page_matches_code() -> None:
     page = (REFERENCE / "settings.md").read_text(encoding="utf-8")
     rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| `")]
     defaults = {name: default.strip(" `") for names, default in rows for name in re.findall(r"`(ABP_\w+)`", names)}
@@ -84,7 +84,7 @@ def test_the_settings_are_those_of_the_code() -> None:
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+\.(?:md|png|svg))(?:#[^)\s]*)?\)")
 
 
-def test_each_link_between_pages_is_a_link_on_the_site_and_leads_to_a_file(tmp_path: Path) -> None:
+def test_page_links_become_site_links_to_existing_files(tmp_path: Path) -> None:
     folder = tmp_path / "docs"
     staged = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in stage(folder)}
     for page, text in staged.items():
@@ -107,7 +107,7 @@ def site() -> Path:
 
 
 @pytest.mark.slow
-def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
+def test_built_site_has_no_dead_links(site: Path) -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
     call = (site / "reference" / "sessions.html").read_text(encoding="utf-8")
     assert 'id="transports.Session.call"' in call and ":class:" not in call
@@ -126,7 +126,7 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("way", ["http", "file"])
-def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -> None:
+def test_site_contacts_no_other_host_and_is_searchable(site: Path, way: str) -> None:
     """Over HTTP, and opened as a file, in light and dark and on a phone."""
     asked: list[str] = []
     with served(site) as address, opened_browser() as browser:
@@ -182,7 +182,7 @@ def opened_browser() -> Iterator[Browser]:
         yield playwright.chromium.launch(executable_path=found.path, chromium_sandbox=False)
 
 
-def test_the_head_links_the_repository_that_pyproject_names() -> None:
+def test_site_head_links_repository_from_pyproject() -> None:
     assert "repo_url" not in configuration({"name": "abp-transports", "version": "9.9"})
     about = {"name": "abp-transports", "version": "9.9", "urls": {"Source": "https://code.example/me/kit"}}
     project = tomllib.loads(configuration(about))["project"]
@@ -193,5 +193,5 @@ def test_the_head_links_the_repository_that_pyproject_names() -> None:
 
 
 @pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)
-def test_what_is_made_from_the_code_is_up_to_date(path: Path) -> None:
+def test_generated_docs_are_up_to_date(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == MADE[path](), "python -m tests.site.made"

@@ -65,12 +65,14 @@ PARQUET = in_parquet(rows_of_json.read_json(io.BytesIO("\n".join(map(json.dumps,
         (PARQUET, "application/octet-stream", "rows.parquet"),
     ],
 )
-async def test_the_rows_of_each_kind(tmp_path: Path, content: bytes, mime_type: str, filename: str | None) -> None:
+async def test_table_reads_rows_of_each_format(
+    tmp_path: Path, content: bytes, mime_type: str, filename: str | None
+) -> None:
     ref = await put(tmp_path, content, mime_type, filename)
     assert result(file=ref).table().to_pylist() == ROWS
 
 
-async def test_line_breaks_in_cells_wherever_a_file_is_cut_for_reading(tmp_path: Path) -> None:
+async def test_csv_line_breaks_in_cells_survive_chunked_reading(tmp_path: Path) -> None:
     content = "a,b\n" + '1,"two\nlines"\n' * 200_000  # read in pieces of a megabyte
     table = result(file=await put(tmp_path, content.encode(), "text/csv")).table()
     assert table["b"].unique().to_pylist() == ["two\nlines"] and table.num_rows == 200_000
@@ -88,7 +90,7 @@ async def test_line_breaks_in_cells_wherever_a_file_is_cut_for_reading(tmp_path:
     ],
 )
 @pytest.mark.parametrize("lines", [False, True])
-async def test_fields_of_json_that_differ_from_row_to_row(
+async def test_json_rows_with_differing_fields_become_table(
     tmp_path: Path, rows: list[dict[str, object]], column: list[object], lines: bool
 ) -> None:
     content = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows)
@@ -122,7 +124,7 @@ async def test_fields_of_json_that_differ_from_row_to_row(
         (PARQUET[:4] + bytes(60) + PARQUET[64:], "application/vnd.apache.parquet", "as PARQUET: "),
     ],
 )
-async def test_what_has_no_rows_says_so_and_stays_a_file(
+async def test_non_table_file_raises_not_a_table_and_stays_readable(
     tmp_path: Path, content: bytes, mime_type: str, reason: str
 ) -> None:
     ref = await put(tmp_path, content, mime_type)
@@ -133,7 +135,7 @@ async def test_what_has_no_rows_says_so_and_stays_a_file(
         assert file.read() == content
 
 
-async def test_of_several_files_the_only_table_or_the_one_at_a_place(tmp_path: Path) -> None:
+async def test_table_picks_only_table_or_named_file(tmp_path: Path) -> None:
     csv, pdf = await put(tmp_path, b"a\n1\n", "text/csv"), await put(tmp_path, b"%PDF-1.4", "application/pdf")
     other = await put(tmp_path, b'[{"b": 2}]', "application/json", "other.json")
     assert result(report=pdf, rows=csv).table().column_names == ["a"]
@@ -151,7 +153,7 @@ async def rows(params: Mapping[str, object], call: Call) -> object:
     return [{"month": "Jan", "sold": 120}, {"month": "Feb", "sold": 150}]
 
 
-async def test_the_answer_itself_of_both_apis(app_of: Connect, tmp_path: Path) -> None:
+async def test_answer_becomes_table_in_async_and_sync_api(app_of: Connect, tmp_path: Path) -> None:
     transport = MemoryTransport({"rows": rows})
     async with app_of(transport, store=tmp_path / "a") as app:
         assert (await app.call("rows")).table()["sold"].to_pylist() == [120, 150]
@@ -161,7 +163,7 @@ async def test_the_answer_itself_of_both_apis(app_of: Connect, tmp_path: Path) -
         assert blocking.call("rows").table()["sold"].to_pylist() == [120, 150]
 
 
-async def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_pyarrow_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = await put(tmp_path, b"a\n1\n", "text/csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "transports.artifacts._arrow")
@@ -170,13 +172,13 @@ async def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypat
         result(file=ref).table()
 
 
-async def test_a_store_without_files_says_how_to_read(tmp_path: Path) -> None:
+async def test_store_without_files_error_says_how_to_read(tmp_path: Path) -> None:
     ref = await open_store("memory:").put_bytes(b"a\n1\n", mime_type="text/csv")
     with pytest.raises(UsageError, match="has no file on this machine"):
         result(file=ref).table()
 
 
-async def test_a_file_that_was_changed_gives_no_rows(tmp_path: Path) -> None:
+async def test_modified_file_raises_instead_of_returning_rows(tmp_path: Path) -> None:
     ref = await put(tmp_path, b"a\n1\n", "text/csv")
     assert ref.path is not None
     ref.path.write_bytes(b"a\n2\n")
@@ -202,7 +204,9 @@ def wide(columns: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("mime_type", wide(1))
-async def test_a_table_has_so_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str) -> None:
+async def test_table_over_column_limit_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str
+) -> None:
     change_limits(monkeypatch, _arrow, columns=100)
     assert result(file=await put(tmp_path, wide(100)[mime_type], mime_type)).table().num_columns == 100
     with pytest.raises(TooLarge, match="more than 100 columns") as caught:
@@ -210,7 +214,7 @@ async def test_a_table_has_so_many_columns(tmp_path: Path, monkeypatch: pytest.M
     assert caught.value.details["limit"] == 100
 
 
-async def test_the_limit_of_columns_is_ten_thousand_and_a_header_beyond_it_is_not_parsed(tmp_path: Path) -> None:
+async def test_csv_header_over_10000_columns_is_rejected_unparsed(tmp_path: Path) -> None:
     assert _arrow.LIMITS.columns == 10_000
     ref = await put(tmp_path, b"a," * 400_000 + b"a\n", "text/csv")  # a minute and 4 GB in pyarrow
     with pytest.raises(TooLarge):
@@ -218,7 +222,9 @@ async def test_the_limit_of_columns_is_ten_thousand_and_a_header_beyond_it_is_no
 
 
 @pytest.mark.parametrize("mime_type", ["application/json", "application/x-ndjson", "application/vnd.apache.parquet"])
-async def test_a_table_has_so_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str) -> None:
+async def test_table_over_cell_limit_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str
+) -> None:
     change_limits(monkeypatch, _arrow, cells=1000)
 
     def content(count: int) -> bytes:
@@ -233,7 +239,7 @@ async def test_a_table_has_so_many_cells(tmp_path: Path, monkeypatch: pytest.Mon
         result(file=await put(tmp_path, content(251), mime_type)).table()
 
 
-async def test_rows_and_files_have_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_table_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (_arrow.LIMITS.bytes, _arrow.LIMITS.cells) == (1 << 32, 1 << 29)
     kind = "application/vnd.apache.parquet"
     repeated = in_parquet(pyarrow.table({"a": [7] * 1000}))  # some hundred bytes, whose footer promises as much
@@ -251,7 +257,7 @@ async def test_rows_and_files_have_so_many_bytes(tmp_path: Path, monkeypatch: py
             result(file=await put(tmp_path, content, mime_type)).table()
 
 
-async def test_a_line_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ndjson_line_over_byte_limit_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change_limits(monkeypatch, _arrow, line_bytes=20)
     fits = b'{"a": "012345678"}\n'
     assert len(fits) == 19
@@ -264,9 +270,7 @@ async def test_a_line_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.Monk
                 result(file=ref).table()
 
 
-async def test_a_file_of_parquet_that_unfolds_is_left_in_the_middle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_parquet_bomb_is_aborted_with_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dictionary of one text and a million rows of it: a hundred kilobytes that would take a gigabyte."""
     text = pyarrow.array(["x" * 1000])
     column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1_000_000, pyarrow.int32()), text)

@@ -12,7 +12,7 @@ from transports._internal.tasks import begin, drop, spawn
 from transports.errors import UsageError
 
 
-async def test_an_unexpected_exception_of_a_task_is_logged_at_once_and_handed_on(
+async def test_unexpected_task_exception_is_logged_at_once_and_passed_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def failing() -> None:
@@ -29,7 +29,7 @@ async def test_an_unexpected_exception_of_a_task_is_logged_at_once_and_handed_on
     assert record.getMessage().endswith("failing failed: KeyError('unexpected')") and record.exc_info
 
 
-async def test_a_cancellation_from_inside_a_task_is_an_error_and_one_of_the_task_is_none(
+async def test_cancellation_raised_inside_task_is_reported_but_not_its_own(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     foreign = asyncio.get_running_loop().create_future()
@@ -47,7 +47,7 @@ async def foreign_result(future: asyncio.Future[None]) -> None:
     await future
 
 
-async def test_an_error_of_ours_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_abp_error_is_logged_without_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def failing() -> None:
         raise UsageError("expected")
 

@@ -34,7 +34,7 @@ def check(caught: pytest.ExceptionInfo[BaseException]) -> None:
     assert not [path for path in frames if str(path).startswith(PACKAGE)]
 
 
-async def test_of_an_asynchronous_session(app_of: Connect) -> None:
+async def test_traceback_of_async_session_is_short(app_of: Connect) -> None:
     async with app_of({"refuse": refuse, "hang": hang}) as app:
         with pytest.raises(CapabilityError, match="not today") as refused:
             await app.call("refuse")
@@ -49,13 +49,13 @@ async def test_of_an_asynchronous_session(app_of: Connect) -> None:
         check(caught)
 
 
-def test_of_an_argument_of_a_wrong_type() -> None:
+def test_traceback_of_invalid_argument_is_short() -> None:
     with pytest.raises(UsageError, match="on_progress= must be a function, not int") as refused:
         connect("http://127.0.0.1:9/", on_progress=3)  # type: ignore[arg-type]
     check(refused)
 
 
-async def test_of_a_cancellation(app_of: Connect) -> None:
+async def test_traceback_of_cancellation_is_short(app_of: Connect) -> None:
     """Ctrl-C prints it: where the caller waited, and not the places in the library or in Playwright."""
     async with app_of({"hang": hang}) as app:
         waiting = asyncio.ensure_future(app.call("hang"))
@@ -67,7 +67,7 @@ async def test_of_a_cancellation(app_of: Connect) -> None:
     assert __file__ in printed and printed.count(f'File "{PACKAGE}') <= 1, printed
 
 
-async def test_of_a_cancellation_in_code_of_the_caller() -> None:
+async def test_traceback_of_cancelled_caller_code_is_kept() -> None:
     @short_traceback
     async def call() -> None:
         await mine()
@@ -83,7 +83,7 @@ async def test_of_a_cancellation_in_code_of_the_caller() -> None:
     assert "await asyncio.sleep(60)" in "".join(traceback.format_exception(caught.value))
 
 
-def test_of_a_blocking_session() -> None:
+def test_traceback_of_sync_session_is_short() -> None:
     transport = MemoryTransport({"refuse": refuse, "hang": hang})
     with transports.sync.connect("memory:", transport=transport, store="none:") as app:
         with pytest.raises(CapabilityError, match="not today") as refused:
@@ -99,9 +99,7 @@ def test_of_a_blocking_session() -> None:
         check(caught)
 
 
-async def test_at_the_level_debug_the_whole_traceback_is_logged(
-    app_of: Connect, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_debug_level_logs_full_traceback(app_of: Connect, caplog: pytest.LogCaptureFixture) -> None:
     async with app_of({"refuse": refuse}) as app:
         for level, whole in ((logging.DEBUG, True), (logging.INFO, False)):
             caplog.clear()
@@ -110,7 +108,7 @@ async def test_at_the_level_debug_the_whole_traceback_is_logged(
             assert (PACKAGE in caplog.text and "Traceback" in caplog.text and "not today" in caplog.text) == whole
 
 
-async def test_a_cause_in_the_callers_own_code_is_shown_and_other_exceptions_are_whole() -> None:
+async def test_short_traceback_keeps_cause_and_foreign_exceptions() -> None:
     @short_traceback
     async def work(error: type[Exception]) -> None:
         try:

@@ -18,7 +18,7 @@ from transports import Disconnected, MemoryTransport, Message, TransportError, W
 from transports.testing import Call
 
 
-async def test_a_handler_that_raises_no_ordinary_exception_ends_its_request() -> None:
+async def test_handler_raising_base_exception_ends_its_request() -> None:
     async def failing(params: Mapping[str, object], call: Call) -> object:
         pytest.fail("the handler fails")  # no Exception
 
@@ -43,7 +43,7 @@ async def sending(data: bytes) -> AsyncIterator[WebSocketTransport]:
             yield transport
 
 
-async def test_a_connection_that_cannot_be_closed_fails_its_requests_and_ends_its_events(
+async def test_failing_close_fails_requests_and_ends_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def failing(connection: LibraryConnection, *args: Any, **options: Any) -> None:
@@ -60,7 +60,7 @@ async def test_a_connection_that_cannot_be_closed_fails_its_requests_and_ends_it
             await transport.request(Message("initialize", {}), timeout=60)
 
 
-async def test_a_request_that_cannot_be_written_to_a_server_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unwritable_server_request_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(writer: asyncio.StreamWriter) -> None:
         monkeypatch.undo()
         raise ValueError("cannot be written")
@@ -74,7 +74,7 @@ async def test_a_request_that_cannot_be_written_to_a_server_fails(monkeypatch: p
         await app.call("text", {"size": 1}, timeout=60)  # of the next server, whose start a close would interrupt
 
 
-async def test_a_subscription_whose_stream_cannot_be_opened_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_subscription_fails_if_its_stream_cannot_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(client: Client, **options: object) -> object:
         raise KeyError("no stream")
 

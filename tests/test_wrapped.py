@@ -8,6 +8,6 @@ from transports.session._secrets import Guarded
 
 
 @pytest.mark.parametrize("kind", [Recorder, Guarded])
-def test_a_wrapper_passes_on_every_member_of_a_transport(kind: type[Transport]) -> None:
+def test_transport_wrapper_forwards_every_member(kind: type[Transport]) -> None:
     members = {name for name in vars(Transport) if not name.startswith("_")} - {"features"}
     assert {name for name in members if getattr(kind, name) is getattr(Transport, name)} == set()

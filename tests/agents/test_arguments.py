@@ -52,7 +52,7 @@ def echoing() -> NotingTransport:
         ({"id": "a\ud800"}, "half of a surrogate pair"),
     ],
 )
-async def test_arguments_of_the_reading_tool_become_an_answer(
+async def test_any_read_tool_arguments_produce_an_answer(
     app_of: Connect, arguments: dict[str, object], text: str
 ) -> None:
     async with app_of(echoing()) as app:
@@ -62,7 +62,7 @@ async def test_arguments_of_the_reading_tool_become_an_answer(
 
 
 @pytest.mark.parametrize("page", [1.0, 1e300, 1.5, 0, 2, -3, "1", 10**30])
-async def test_a_page_of_any_number_becomes_an_answer(app: Session, page: object) -> None:
+async def test_invalid_page_number_returns_error_answer(app: Session, page: object) -> None:
     tools = AppTools(app, {})
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>"})
     assert printed.result is not None
@@ -75,7 +75,7 @@ async def test_a_page_of_any_number_becomes_an_answer(app: Session, page: object
 @given(
     name=st.sampled_from([READ_TOOL, "abp_make", "x"]), arguments=json_values(("id", "offset", "page", "n", "pages"))
 )
-async def test_any_arguments_become_an_answer(app_of: Connect, name: str, arguments: Any) -> None:
+async def test_any_arguments_produce_an_answer(app_of: Connect, name: str, arguments: Any) -> None:
     async with app_of(echoing()) as app:
         ref = await app.store.put_bytes(b"hello", filename="a.txt", mime_type="text/plain")
         tools = AppTools(app, {"attach": ("image/*", "text/*")})
@@ -89,7 +89,7 @@ async def test_any_arguments_become_an_answer(app_of: Connect, name: str, argume
     "text", ["[" * 100_000, "{", "\ud800", '{"id": "\\ud800"}', '{"id": NaN}', f'{{"id": {"9" * 5000}}}']
 )
 @pytest.mark.parametrize("name", [READ_TOOL, "abp_make"])
-async def test_arguments_that_are_no_json_become_an_answer(app_of: Connect, name: str, text: str) -> None:
+async def test_invalid_json_arguments_return_error_answer(app_of: Connect, name: str, text: str) -> None:
     async with app_of(echoing()) as app:
         answer = await AppTools(app, {}).call(name, text)
         assert answer.is_error and answer.text
@@ -98,7 +98,7 @@ async def test_arguments_that_are_no_json_become_an_answer(app_of: Connect, name
             assert answer.is_error and answer.text
 
 
-async def test_a_file_is_read_without_hidden_characters(app: Session) -> None:
+async def test_file_text_is_read_without_hidden_characters(app: Session) -> None:
     tools = AppTools(app, {})
     ref = await app.store.put_bytes(MARKED.encode(), filename="note.txt", mime_type="text/plain")
     answer = await tools.call(READ_TOOL, {"id": ref.id})

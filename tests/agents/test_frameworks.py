@@ -21,7 +21,7 @@ from transports.agents import langchain_tools, openai_agents_tools, pydantic_ai_
         (openai_agents_tools, "agents", "openai-agents"),
     ],
 )
-async def test_a_missing_framework_is_told_with_the_command_that_installs_it(
+async def test_missing_framework_error_includes_install_command(
     app_of: Connect, monkeypatch: pytest.MonkeyPatch, function: Any, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -31,7 +31,7 @@ async def test_a_missing_framework_is_told_with_the_command_that_installs_it(
 
 
 @pytest.mark.load
-def test_no_framework_is_imported_with_the_room() -> None:
+def test_importing_agents_loads_no_framework() -> None:
     modules = loaded_by("import transports.agents\nfrom transports.agents import openai_tools, langchain_tools")
     frameworks = {"pydantic_ai", "langchain_core", "agents", "openai", "anthropic", "google", "mcp", "mcp_types"}
     assert not {name.split(".")[0] for name in modules} & frameworks

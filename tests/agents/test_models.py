@@ -38,7 +38,7 @@ def url(data: bytes, mime_type: str) -> str:
     return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
 
 
-async def test_the_shapes_of_definitions(app: Session) -> None:
+async def test_tool_definitions_have_provider_shapes(app: Session) -> None:
     by_name: dict[str, dict[str, Any]] = {}
     chat, responses = openai_tools(app, strict=True), openai_tools(app, api="responses", strict=True)
     anthropic, google = anthropic_tools(app, strict=True), google_tools(app)
@@ -93,7 +93,7 @@ async def test_responses() -> None:
         assert isinstance(message["output"], str)
 
 
-async def test_anthropic_messages() -> None:
+async def test_anthropic_tool_result_contains_text_and_image() -> None:
     async with drawing() as app:
         tools = anthropic_tools(app, attach=ATTACH)
         call = {"type": "tool_use", "id": "t1", "name": "abp_draw", "input": {}}
@@ -131,7 +131,7 @@ async def test_gemini() -> None:
 
 
 @pytest.mark.parametrize("made", [openai_tools, anthropic_tools, google_tools])
-async def test_what_is_not_a_call_is_refused(made: Any) -> None:
+async def test_non_call_message_is_rejected(made: Any) -> None:
     async with drawing() as app:
         tools: ModelTools = made(app)
         for call in ({}, "text", None, {"function": 3}, SimpleNamespace(id=7)):

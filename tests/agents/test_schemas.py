@@ -48,7 +48,7 @@ def tool_of(schema: dict[str, object], *, strict: bool) -> AppTool:
 
 
 @given(st.dictionaries(_KEYS, _SCHEMAS))
-def test_any_schema_of_an_app_keeps_the_rules_of_the_makers_of_models(schema: dict[str, object]) -> None:
+def test_tool_schema_obeys_model_provider_rules(schema: dict[str, object]) -> None:
     """Makers of models refuse a request in which one tool breaks a rule."""
     for strict in (False, True):
         tool = tool_of(schema, strict=strict)
@@ -58,7 +58,7 @@ def test_any_schema_of_an_app_keeps_the_rules_of_the_makers_of_models(schema: di
 
 
 @given(st.dictionaries(_NAMES, st.integers(), min_size=1), st.booleans())
-def test_names_that_models_may_not_use_are_mapped_back(members: dict[str, int], nested: bool) -> None:
+def test_names_not_allowed_for_models_are_mapped_back(members: dict[str, int], nested: bool) -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {name: {"type": "integer"} for name in members},
@@ -79,7 +79,7 @@ def test_names_that_models_may_not_use_are_mapped_back(members: dict[str, int], 
 
 
 @pytest.mark.parametrize(("levels", "strict"), [(9, True), (10, False)])
-def test_a_strict_schema_has_ten_levels_at_most(levels: int, strict: bool) -> None:
+def test_strict_schema_is_limited_to_ten_levels(levels: int, strict: bool) -> None:
     schema: dict[str, object] = {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -121,7 +121,7 @@ def branch(*names: str) -> dict[str, object]:
         ({"anyOf": [branch("a"), {"type": "object"}]}, {"a"}, None, "The parameters fit at least one of"),
     ],
 )
-def test_combinators_at_the_root_become_properties_and_a_rule_in_words(
+def test_root_combinators_become_properties_and_described_rule(
     schema: dict[str, object], properties: set[str], required: list[str] | None, rule: str
 ) -> None:
     tool = tool_of(schema, strict=False)
@@ -131,7 +131,7 @@ def test_combinators_at_the_root_become_properties_and_a_rule_in_words(
     assert rule in tool.description
 
 
-def test_a_parameter_that_two_branches_describe_may_have_either_form() -> None:
+def test_parameter_in_two_branches_accepts_either_type() -> None:
     text, number = {"type": "string"}, {"type": "integer"}
     branches = [{"properties": {"a": part}} for part in (text, number, text)]
     assert tool_of({"oneOf": branches}, strict=False).schema["properties"] == {"a": {"anyOf": [text, number]}}
@@ -163,12 +163,12 @@ def test_a_parameter_that_two_branches_describe_may_have_either_form() -> None:
         ("text", {}),
     ],
 )
-def test_a_parameter_of_an_older_draft_is_repaired(declared: object, repaired: object) -> None:
+def test_parameter_schema_of_older_draft_is_repaired(declared: object, repaired: object) -> None:
     tool = tool_of({"type": "object", "properties": {"a": declared}}, strict=False)
     assert tool.schema["properties"] == {"a": repaired}
 
 
-def test_a_member_that_says_it_is_required_is() -> None:
+def test_boolean_required_on_property_is_honored() -> None:
     tool = tool_of({"type": "object", "properties": {"a": {"type": "string", "required": True}}}, strict=False)
     assert tool.schema["required"] == ["a"] and tool.schema["properties"] == {"a": {"type": "string"}}
 
@@ -181,7 +181,7 @@ def test_a_tool_with_unknown_parameters_is_not_strict(schema: dict[str, object])
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_a_call_reaches_the_app_with_its_own_names(app_of: Connect, strict: bool) -> None:
+async def test_renamed_tool_parameters_reach_app_under_original_names(app_of: Connect, strict: bool) -> None:
     properties = {name: {"type": "integer"} for name in ("filter[status]", "filter_status", "@id")}
     schema = {"type": "object", "properties": properties, "required": ["@id"], "additionalProperties": False}
     async with app_of(declaring({"name": "list", "inputSchema": schema})) as app:

@@ -42,7 +42,7 @@ def declaring(*capabilities: Mapping[str, object]) -> NotingTransport:
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
-async def test_each_capability_is_a_tool_as_on_the_bridge(app_of: Connect) -> None:
+async def test_capabilities_become_tools_as_on_mcp_bridge(app_of: Connect) -> None:
     """Names, hints and marks, and the number behind a name that is taken."""
     declared: list[dict[str, object]] = [
         {"name": "report.make", "description": "Make\na report.", "annotations": {"readOnlyHint": True, "x": 1}},
@@ -59,7 +59,7 @@ async def test_each_capability_is_a_tool_as_on_the_bridge(app_of: Connect) -> No
         assert read.capability is None and read.hints["readOnlyHint"] and read.schema["required"] == ["id"]
 
 
-async def test_tools_follow_the_app(app: Session) -> None:
+async def test_agent_tools_follow_capability_changes(app: Session) -> None:
     tools = AppTools(app, {})
     assert "abp_extra_hello" not in tools.tools and tools.tools is tools.tools
     await tools.call("abp_app_toggle", {})
@@ -70,7 +70,7 @@ async def test_tools_follow_the_app(app: Session) -> None:
     assert answer.is_error and "unknown tool 'abp_extra_hello'" in answer.text
 
 
-async def test_at_most_200_capabilities_have_a_tool(app_of: Connect) -> None:
+async def test_at_most_200_capabilities_become_tools(app_of: Connect) -> None:
     async with app_of({f"c{n}": hang for n in range(201)}) as app:
         assert len(AppTools(app, {}).tools) == 201  # with the one that reads files
 
@@ -78,7 +78,7 @@ async def test_at_most_200_capabilities_have_a_tool(app_of: Connect) -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_goes_from_one_tool_to_another_by_its_reference(app: Session) -> None:
+async def test_file_is_passed_between_tools_by_reference(app: Session) -> None:
     tools = AppTools(app, {})
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1><p>grew</p>"})
     assert printed.result is not None and not printed.is_error
@@ -93,7 +93,7 @@ async def test_a_file_goes_from_one_tool_to_another_by_its_reference(app: Sessio
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_parameters_for_files_are_texts_at_any_depth(app_of: Connect, tmp_path: Path, strict: bool) -> None:
+async def test_file_parameters_are_strings_at_any_depth(app_of: Connect, tmp_path: Path, strict: bool) -> None:
     pages = {"type": "array", "items": {"type": "object", "properties": {"scan": FILE}, "required": ["scan"]}}
     schema = {
         "type": "object",
@@ -122,7 +122,7 @@ async def test_parameters_for_files_are_texts_at_any_depth(app_of: Connect, tmp_
         assert sent["params"] == {"pages": [], "icon": "aGk="}, "base64 is sent as it is"
 
 
-async def test_a_path_is_read_below_a_root_only(app: Session, tmp_path: Path) -> None:
+async def test_agent_tools_read_paths_only_below_roots(app: Session, tmp_path: Path) -> None:
     root, other = tmp_path / "in", tmp_path / "other"
     for folder in (root, other):
         folder.mkdir()
@@ -141,7 +141,7 @@ async def test_a_path_is_read_below_a_root_only(app: Session, tmp_path: Path) ->
     assert closed.is_error and "this path may not be read" in closed.text
 
 
-async def test_a_call_gives_16_files_at_most(app_of: Connect) -> None:
+async def test_call_with_more_than_16_files_is_rejected(app_of: Connect) -> None:
     schema = {"type": "object", "properties": {"files": {"type": "array", "items": FILE}}}
     async with app_of(declaring({"name": "zip", "inputSchema": schema})) as app:
         tools, ref = AppTools(app, {}), await app.store.put_bytes(b"one")
@@ -151,7 +151,7 @@ async def test_a_call_gives_16_files_at_most(app_of: Connect) -> None:
 
 
 @pytest.mark.load
-async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect) -> None:
+async def test_files_are_attached_by_type_within_limits(app_of: Connect) -> None:
     png = _encoded("PNG", (4, 3))
     contents = {
         "chart": file(png, "chart.png", "image/png"),
@@ -213,7 +213,7 @@ def has_pillow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         pytest.param(b"\xff\xd8\xff\xe0\xff\xff\xff\xd9", "image/jpeg", None, False, id="markers alone"),
     ],
 )
-async def test_a_picture_that_models_refuse_stays_a_reference(
+async def test_image_unsupported_by_models_stays_a_reference(
     app_of: Connect,
     has_pillow: bool,
     content: bytes,
@@ -236,7 +236,7 @@ async def test_a_picture_that_models_refuse_stays_a_reference(
         assert "Images: 0 of 1 shown" in answer.text and reason in answer.text
 
 
-async def test_pictures_are_smaller_if_there_are_several_and_have_their_real_type(app_of: Connect) -> None:
+async def test_multiple_images_are_downscaled_and_keep_real_type(app_of: Connect) -> None:
     contents = {"wide": file(_encoded("JPEG", (4000, 3000)), "a.jpg", "image/jpeg"),
                 "other": file(_encoded("JPEG", (30, 20)), "b.png", "image/png")}  # fmt: skip
     async with app_of({"draw": answering(contents)}) as app:
@@ -245,7 +245,7 @@ async def test_pictures_are_smaller_if_there_are_several_and_have_their_real_typ
     assert other.mime_type == "image/jpeg"
 
 
-async def test_a_huge_answer_is_cut_and_its_file_can_be_read(app_of: Connect) -> None:
+async def test_huge_answer_is_cut_and_stored_as_readable_file(app_of: Connect) -> None:
     rows = [{"name": f"row {n}", "note": "x" * 100} for n in range(5000)]
     async with app_of({"rows": answering({"rows": rows})}) as app:
         tools = AppTools(app, {})
@@ -260,7 +260,7 @@ async def test_a_huge_answer_is_cut_and_its_file_can_be_read(app_of: Connect) ->
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_text_is_read_in_parts_without_a_broken_character(app_of: Connect) -> None:
+async def test_text_is_read_in_parts_without_splitting_characters(app_of: Connect) -> None:
     async with app_of({}) as app:
         tools = AppTools(app, {})
         ref = await app.store.put_bytes(TABLE.encode(), filename="table.csv", mime_type="text/csv")
@@ -277,7 +277,7 @@ async def test_a_text_is_read_in_parts_without_a_broken_character(app_of: Connec
 
 
 @pytest.mark.load
-async def test_a_page_of_a_pdf_is_read_with_its_picture(app: Session) -> None:
+async def test_pdf_page_is_read_with_its_image(app: Session) -> None:
     tools = AppTools(app, {"strict": True})
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>", "options": None, "title": None})
     assert printed.result is not None, printed.text
@@ -293,7 +293,7 @@ async def test_a_page_of_a_pdf_is_read_with_its_picture(app: Session) -> None:
     assert "picture" not in str(blind["properties"])
 
 
-async def test_what_cannot_be_read_says_what_to_do(app_of: Connect) -> None:
+async def test_unreadable_artifact_error_says_what_to_do(app_of: Connect) -> None:
     async with app_of({}) as app:
         tools = AppTools(app, {})
         ref = await app.store.put_bytes(b"\0\1\2", filename="a.bin", mime_type="application/octet-stream")
@@ -308,7 +308,7 @@ async def test_what_cannot_be_read_says_what_to_do(app_of: Connect) -> None:
 # --- errors, progress, cancellation -----------------------------------------------------------------------------------
 
 
-async def test_errors_are_answers_that_a_model_can_act_on(app_of: Connect) -> None:
+async def test_tool_errors_are_actionable_for_model(app_of: Connect) -> None:
     async def fail(params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError(
             "the printer is on fire", code="OUT_OF_PAPER", retryable=True, retry_after=3, alternatives=["export.html"]
@@ -343,7 +343,7 @@ async def test_errors_are_answers_that_a_model_can_act_on(app_of: Connect) -> No
     assert closed.is_error and "the app must be connected again" in closed.text
 
 
-async def test_what_was_stored_before_an_error_is_in_its_answer(app_of: Connect) -> None:
+async def test_artifacts_stored_before_error_are_in_its_answer(app_of: Connect) -> None:
     wrong = {"content": "aGVsbG8=", "encoding": "base64", "mimeType": "text/plain", "size": 6}
     right = {"content": "aGVsbG8=", "encoding": "base64", "mimeType": "text/plain", "size": 5}
     answers = {"two": {"success": True, "data": {"a": right, "b": wrong}}}
@@ -354,7 +354,7 @@ async def test_what_was_stored_before_an_error_is_in_its_answer(app_of: Connect)
     assert "[SIZE_MISMATCH]" in error_text and json.loads(stored)["data"]["a"]["uri"] == answer.result.artifact("a").uri
 
 
-async def test_the_timeout_is_of_each_call(app_of: Connect) -> None:
+async def test_tool_timeout_applies_per_call(app_of: Connect) -> None:
     transport = MemoryTransport({"hang": hang})
     async with app_of(transport) as app:
         answer = await AppTools(app, {"timeout": 0.05}).call("abp_hang", {})
@@ -366,7 +366,7 @@ async def test_the_timeout_is_of_each_call(app_of: Connect) -> None:
     )
 
 
-async def test_progress_goes_to_the_caller_and_cancelling_a_call_cancels_it_in_the_app(app: Session) -> None:
+async def test_progress_reaches_caller_and_cancel_reaches_app(app: Session) -> None:
     tools = AppTools(app, {})
     seen: list[Progress] = []
     running = asyncio.ensure_future(tools.call("abp_job_run", {"steps": 9999}, on_progress=seen.append))
@@ -385,7 +385,7 @@ async def test_progress_goes_to_the_caller_and_cancelling_a_call_cancels_it_in_t
 # --- strict schemas ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_strict_call_says_all_that_a_plain_one_says(app_of: Connect) -> None:
+async def test_strict_tool_call_is_as_expressive_as_plain_one(app_of: Connect) -> None:
     """What is optional may be null, and arrives as left out; what cannot be said strictly stays as it is."""
     margin = {
         "type": "object",

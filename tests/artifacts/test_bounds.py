@@ -33,7 +33,7 @@ from transports.artifacts.local import _maintenance as maintenance
 HASH = "a" * 64
 
 
-def test_a_store_takes_1_gib_of_one_content() -> None:
+def test_store_accepts_1_gib_content() -> None:
     assert MemoryStore().max_bytes == NoneStore().max_bytes == 1_073_741_824
 
 
@@ -41,14 +41,14 @@ def test_a_store_takes_1_gib_of_one_content() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[5000], [4095, 5000], [4096, 1], [1, 4095, 9]])
-def test_4096_bytes_of_a_content_are_looked_at(pieces: list[int]) -> None:
+def test_meter_keeps_first_4096_bytes_as_head(pieces: list[int]) -> None:
     meter = Meter(10_000)
     for size in pieces:
         meter.add(memoryview(b"x" * size))
     assert (len(meter.head), meter.size) == (4096, sum(pieces))
 
 
-def test_a_namespace_has_64_of_the_first_256_characters() -> None:
+def test_namespace_keeps_64_of_first_256_characters() -> None:
     assert clean_namespace("x" * 64) == "x" * 64 == clean_namespace("x" * 65)
     assert clean_namespace("-" * 255 + "ab") == "a"
     assert clean_namespace("-" * 256 + "ab") == "artifact" == clean_namespace("-" * 256)
@@ -69,11 +69,11 @@ def kept(**meta: object) -> dict[str, object]:
         ("x" * 99 + " " + "y" * 100, "x" * 99 + " …"),
     ],
 )
-def test_1000_characters_of_a_text_are_kept_and_no_run_of_100(text: str, expected: str) -> None:
+def test_metadata_text_keeps_1000_characters_and_no_run_of_100(text: str, expected: str) -> None:
     assert kept(a=text) == {"a": expected}
 
 
-def test_32_kib_of_what_is_said_of_a_content_are_kept() -> None:
+def test_metadata_over_32_kib_is_dropped_with_a_warning() -> None:
     def said(size: int) -> dict[str, object]:
         texts = ["x" * 95] * 300
         rest = size - len(json.dumps({"a": [*texts, ""]}, separators=(",", ":")))
@@ -86,14 +86,14 @@ def test_32_kib_of_what_is_said_of_a_content_are_kept() -> None:
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
-async def test_ten_names_of_one_content_are_remembered() -> None:
+async def test_last_10_names_of_content_are_remembered() -> None:
     async with MemoryStore() as store:
         for number in range(11):
             ref = await store.put_bytes(PNG, filename=f"{number}.png")
             assert ref.source["requested_names"] == [f"{one}.png" for one in range(max(0, number - 9), number + 1)]
 
 
-async def test_after_999_names_another_one_is_made_up(root: Path) -> None:
+async def test_random_name_is_used_after_999_collisions(root: Path) -> None:
     async with LocalStore(root) as store:
         await store.put_bytes(b"first")
         for name in ("a.bin", *(f"a-{number}.bin" for number in range(2, 999))):
@@ -104,7 +104,7 @@ async def test_after_999_names_another_one_is_made_up(root: Path) -> None:
         assert len(visible(root)) == len(before) + 1
 
 
-async def test_the_first_mib_of_a_text_is_searched() -> None:
+async def test_search_covers_first_mib_of_text() -> None:
     async with MemoryStore() as store:
         refs: Sequence[Ref] = [
             await store.put_bytes(b"." * (length - 5) + b"apple", mime_type="text/plain")
@@ -117,7 +117,7 @@ async def test_the_first_mib_of_a_text_is_searched() -> None:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_100000_artifacts_of_the_future_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_remembers_100000_artifacts_dated_in_future(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 1000.0
     monkeypatch.setattr(clock, "now", lambda: at)
     monkeypatch.setattr(clock, "elapsed", lambda: at)
@@ -131,7 +131,7 @@ def test_100000_artifacts_of_the_future_are_remembered(monkeypatch: pytest.Monke
     assert ages.of("0", 5000) == 0  # forgotten, as it was remembered first
 
 
-async def test_what_is_expired_is_looked_for_a_minute_after_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expiry_is_checked_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 100.0
     monkeypatch.setattr(eviction, "time", SimpleNamespace(monotonic=lambda: at))
     looked: list[float] = []
@@ -149,7 +149,7 @@ async def test_what_is_expired_is_looked_for_a_minute_after_the_last_time(monkey
     assert looked == [160.5, 221.0]
 
 
-async def test_leftovers_are_looked_for_with_every_60th_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leftovers_are_collected_every_60th_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(retention=Retention())
     done: list[str] = []
 
@@ -179,7 +179,7 @@ async def test_leftovers_are_looked_for_with_every_60th_sweep(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("seconds", "removed"), [(3600.0, False), (3600.5, True)])
-async def test_a_staged_file_of_a_dead_writer_stays_an_hour(
+async def test_staged_file_of_dead_writer_is_kept_for_an_hour(
     root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, removed: bool
 ) -> None:
     async with LocalStore(root) as store:
@@ -194,7 +194,7 @@ async def test_a_staged_file_of_a_dead_writer_stays_an_hour(
 
 
 @pytest.mark.parametrize("beyond", [0.0, 0.5])
-async def test_content_without_metadata_stays_an_hour_and_a_damaged_one_a_day(
+async def test_gc_keeps_orphans_an_hour_and_damaged_content_a_day(
     root: Path, monkeypatch: pytest.MonkeyPatch, beyond: float
 ) -> None:
     async with LocalStore(root) as store:
@@ -213,7 +213,7 @@ async def test_content_without_metadata_stays_an_hour_and_a_damaged_one_a_day(
             assert kinds.isdisjoint(found) if not beyond else kinds <= found
 
 
-async def test_artifacts_of_a_session_are_counted_only_for_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_artifacts_are_counted_only_if_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each artifact would cost as much as the session has artifacts."""
     counted: list[Scope] = []
     entries = MemoryStore._list_entries

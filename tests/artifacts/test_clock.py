@@ -31,7 +31,7 @@ async def kept(store: ArtifactStore) -> set[str]:
 
 @pytest.mark.parametrize("jump", [DAY, -DAY, 40 * 365 * DAY, -40 * 365 * DAY])
 @pytest.mark.parametrize("comes_back", [False, True], ids=["for good", "for a moment"])
-async def test_an_artifact_stays_its_time_and_no_longer(
+async def test_artifact_expires_after_its_ttl(
     jump: float, comes_back: bool, store: ArtifactStore, clock: Clock
 ) -> None:
     async with store:
@@ -54,7 +54,7 @@ async def test_an_artifact_stays_its_time_and_no_longer(
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])
-async def test_a_limit_evicts_what_is_oldest_though_the_clock_jumps(jump: float, clock: Clock) -> None:
+async def test_eviction_removes_oldest_despite_clock_jump(jump: float, clock: Clock) -> None:
     for strategy in ("lru", "fifo"):
         limit = Retention.only(max_artifacts_per_session=2, cleanup_strategy=strategy)
         async with MemoryStore(retention=limit) as store:
@@ -67,9 +67,7 @@ async def test_a_limit_evicts_what_is_oldest_though_the_clock_jumps(jump: float,
             assert {ref.id for ref in await view.list()} == {refs[2].id, refs[3].id}
 
 
-async def test_a_program_that_starts_after_the_clock_was_set_back_counts_from_its_first_look(
-    root: Path, clock: Clock
-) -> None:
+async def test_ttl_of_future_artifact_counts_from_first_check(root: Path, clock: Clock) -> None:
     """It knows only the machine's clock, so what it finds was stored in the future."""
     clock.jumps(DAY)
     ref = await LocalStore(root).put_bytes(PDF)

@@ -76,7 +76,7 @@ def sha(data: bytes) -> str:
 # --- listing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_lists_and_pages_are_in_the_order_of_age_and_then_of_ids(
+async def test_lists_and_pages_are_ordered_by_age_then_id(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time()
@@ -102,7 +102,7 @@ async def test_lists_and_pages_are_in_the_order_of_age_and_then_of_ids(
 
 @pytest.mark.requirement("R2-4.3a", "R2-5.2b", "R2-5.2c", "R2-5.3a", "R2-5.4a", "R2-6.0b", "R2-6.0d", "R2-6.0e")
 @pytest.mark.requirement("R4-12b")
-async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) -> None:
+async def test_store_accepts_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
     file = tmp_path / "given.bin"
     file.write_bytes(data)
@@ -133,7 +133,7 @@ async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) 
     assert len(await store.list()) == 5
 
 
-async def test_a_stream_that_fails_leaves_nothing(store: ArtifactStore) -> None:
+async def test_failed_put_stream_leaves_nothing(store: ArtifactStore) -> None:
     async def stream() -> AsyncIterator[bytes]:
         yield b"x" * 2_000_000
         raise ConnectionError("gone")
@@ -143,7 +143,7 @@ async def test_a_stream_that_fails_leaves_nothing(store: ArtifactStore) -> None:
     assert await store.list() == [] and await store.gc() == []
 
 
-async def test_empty_content(store: ArtifactStore) -> None:
+async def test_empty_content_can_be_stored(store: ArtifactStore) -> None:
     async def nothing() -> AsyncIterator[bytes]:
         return
         yield b""
@@ -156,7 +156,7 @@ async def test_empty_content(store: ArtifactStore) -> None:
         assert (await staged.commit(size=0)).size_bytes == 0
 
 
-async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> None:
+async def test_staged_file_may_be_written_externally(store: ArtifactStore) -> None:
     data = os.urandom(2_000_001)
     async with store.stage() as staged:
         assert not staged.path.exists()
@@ -174,7 +174,7 @@ async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> Non
     assert not path.exists() and await store.get(ref.id) == data
 
 
-async def test_what_is_not_bytes_is_refused_and_writing_goes_on(store: ArtifactStore) -> None:
+async def test_writing_non_bytes_is_rejected_and_writing_continues(store: ArtifactStore) -> None:
     async with store.stage() as staged:
         await staged.write(b"one ")
         with pytest.raises(TypeError):
@@ -184,7 +184,7 @@ async def test_what_is_not_bytes_is_refused_and_writing_goes_on(store: ArtifactS
     assert ref.size_bytes == len(b"one three")
 
 
-async def test_a_staged_file_that_changes_while_it_is_kept(
+async def test_staged_file_changing_during_commit_is_detected(
     kind: str, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind in ("local", "portable"):
@@ -211,7 +211,7 @@ async def test_a_staged_file_that_changes_while_it_is_kept(
         assert (await staged.commit()).sha256 == sha(PDF[:-1] + b"!")
 
 
-async def test_reset_starts_again(store: ArtifactStore) -> None:
+async def test_stage_reset_discards_written_content(store: ArtifactStore) -> None:
     async with store.stage() as staged:
         await staged.write(b"a" * 3_000_000)
         await staged.reset()
@@ -248,7 +248,7 @@ async def test_limits(opened: Open, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R2-5.3b")
-async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> None:
+async def test_same_content_is_one_artifact(store: ArtifactStore) -> None:
     first = await store.put_bytes(PDF, filename="one.pdf", meta={"run": 1})
     second = await store.put_bytes(PDF, meta={"run": 2})
     assert second.id == first.id and second.filename == "one.pdf"
@@ -272,7 +272,7 @@ async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> N
         ("photo.png", b"text", "application/octet-stream"),
     ],
 )
-async def test_text_without_a_type_has_that_of_its_name(
+async def test_untyped_text_gets_type_from_filename(
     store: ArtifactStore, filename: str, content: bytes, mime_type: str
 ) -> None:
     assert (await store.put_bytes(content, filename=filename)).mime_type == mime_type
@@ -282,7 +282,7 @@ async def test_text_without_a_type_has_that_of_its_name(
 
 @pytest.mark.fault(36)
 @pytest.mark.requirement("R2-2.1b", "R2-5.4a", "R2-5.4b")
-async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
+async def test_artifact_reference_for_model_is_short_and_without_secrets(store: ArtifactStore) -> None:
     secret = "hunter2-" * 4
     source = {
         "url": f"https://user:{secret}@host/file?sig={secret}#{secret}",
@@ -338,7 +338,7 @@ async def test_ranges(store: ArtifactStore) -> None:
         *("a_0123456789ab-xyz", "é_0123456789ab"),
     ],
 )
-async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
+async def test_unknown_artifact_ids_are_not_found(bad: str, store: ArtifactStore) -> None:
     ref = await store.put_bytes(PDF)
     with pytest.raises(ArtifactNotFound):
         await store.stat(bad)
@@ -348,7 +348,7 @@ async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
 
 
 @pytest.mark.requirement("R2-5.2e", "R2-5.2f")
-async def test_deleting(store: ArtifactStore) -> None:
+async def test_delete_removes_only_its_artifact(store: ArtifactStore) -> None:
     one, two = await store.put_bytes(PDF, namespace="one"), await store.put_bytes(PDF, namespace="two")
     assert await store.delete(one.id) is True and await store.delete(one.id) is False
     assert not await store.exists(one.id) and await store.get(two.id) == PDF
@@ -356,7 +356,7 @@ async def test_deleting(store: ArtifactStore) -> None:
 
 
 @pytest.mark.fault(45)
-async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> None:
+async def test_open_reader_finishes_after_delete_or_eviction(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=1))
     mine = store.scoped(Scope(session="s"))
     data = os.urandom(5 << 20)
@@ -376,7 +376,7 @@ async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> No
             await mine.get(ref)
 
 
-async def test_what_was_stored_is_there_after_a_restart(kind: str, opened: Open) -> None:
+async def test_stored_artifacts_survive_restart(kind: str, opened: Open) -> None:
     if kind == "memory":
         pytest.skip("memory keeps nothing")
     ref = await opened().scoped(Scope(session="s", tenant="t")).put_bytes(PDF, filename="a.pdf")
@@ -385,7 +385,7 @@ async def test_what_was_stored_is_there_after_a_restart(kind: str, opened: Open)
     assert not await opened().scoped(Scope(session="other")).exists(ref.id)
 
 
-async def test_fsck_of_a_whole_store(store: ArtifactStore) -> None:
+async def test_fsck_of_intact_store_finds_no_problems(store: ArtifactStore) -> None:
     await store.put_bytes(PDF)
     await store.put_bytes(b"abc", namespace="b")
     found = await store.fsck()
@@ -396,7 +396,7 @@ async def test_fsck_of_a_whole_store(store: ArtifactStore) -> None:
 
 
 @pytest.mark.requirement("R2-6.4h", "R2-7.2a", "R2-7.2c", "R4-9d", "R4-11f")
-async def test_another_sessions_artifact_is_not_found(store: ArtifactStore) -> None:
+async def test_artifact_of_other_session_is_not_found(store: ArtifactStore) -> None:
     alice, bob = store.scoped(Scope(session="alice")), store.scoped(Scope(session="bob"))
     mine = await alice.put_bytes(PDF, filename="secret.pdf")
     theirs = await bob.put_bytes(PDF, filename="secret.pdf")
@@ -453,7 +453,7 @@ async def left(view: ArtifactStore, keys: list[str]) -> list[int]:
 
 @pytest.mark.requirement("R2-7.1c", "R2-7.1g")
 @pytest.mark.usefixtures("ticking_clock")
-async def test_fifo_evicts_what_was_stored_first(opened: Open) -> None:
+async def test_fifo_evicts_oldest_first(opened: Open) -> None:
     store = opened(retention=Retention(max_session_bytes=300, cleanup_strategy="fifo"))
     mine, theirs = store.scoped(Scope(session="s")), store.scoped(Scope(session="o"))
     others = await fill(theirs, [100, 100])
@@ -470,7 +470,7 @@ async def test_fifo_evicts_what_was_stored_first(opened: Open) -> None:
 
 @pytest.mark.requirement("R2-6.4k", "R2-7.1f", "R2-7.1g")
 @pytest.mark.usefixtures("ticking_clock")
-async def test_lru_evicts_what_was_used_longest_ago(opened: Open) -> None:
+async def test_lru_evicts_least_recently_used(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=3, cleanup_strategy="lru"))
     mine = store.scoped(Scope(session="s"))
     keys = await fill(mine, [10, 10, 10])
@@ -483,7 +483,7 @@ async def test_lru_evicts_what_was_used_longest_ago(opened: Open) -> None:
 
 @pytest.mark.requirement("R2-7.1d", "R2-7.1e")
 @pytest.mark.usefixtures("ticking_clock")
-async def test_limits_of_a_trace(opened: Open) -> None:
+async def test_trace_limits_evict_only_from_that_trace(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_trace=2, max_trace_bytes=1000))
     session = store.scoped(Scope(session="s"))
     one, two = session.scoped(Scope(trace="1")), session.scoped(Scope(trace="2"))
@@ -496,7 +496,7 @@ async def test_limits_of_a_trace(opened: Open) -> None:
 
 @pytest.mark.requirement("R2-7.1g")
 @pytest.mark.usefixtures("ticking_clock")
-async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> None:
+async def test_without_eviction_new_artifact_is_rejected(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=2, cleanup_strategy="none"))
     mine = store.scoped(Scope(session="s"))
     keys = await fill(mine, [10, 10])
@@ -510,7 +510,7 @@ async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> 
 
 
 @pytest.mark.requirement("R2-6.4j", "R2-7.1a")
-async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_artifacts_expire_after_ttl(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     store = opened(retention=Retention(ttl_seconds=60))
     old, again = await store.put_bytes(b"old"), await store.put_bytes(b"again")
@@ -533,7 +533,7 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.requirement("R2-6.4s")
 @pytest.mark.requirement("R2-6.4j")
-async def test_removals_are_reported(
+async def test_removals_are_reported_to_callback(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock(monkeypatch)
@@ -560,7 +560,7 @@ async def test_removals_are_reported(
 
 
 @pytest.mark.requirement("R2-6.4l")
-async def test_the_end_of_a_session(opened: Open) -> None:
+async def test_end_session_cleans_up_only_when_configured(opened: Open) -> None:
     for cleanup in (False, True):
         store = opened(retention=Retention(cleanup_on_session_end=cleanup))
         mine, theirs = store.scoped(Scope(session="s")), store.scoped(Scope(session="o"))
@@ -581,7 +581,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.requirement("R4-9h", "R4-14l")
-async def test_the_audit_log_says_who_did_what(opened: Open, tmp_path: Path) -> None:
+async def test_audit_log_records_user_and_action(opened: Open, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     store = opened(audit=log, retention=Retention(max_artifacts_per_session=1))
     alice, bob = store.scoped(Scope(user="alice", session="1")), store.scoped(Scope(user="bob", session="2"))
@@ -616,7 +616,7 @@ async def test_the_audit_log_says_who_did_what(opened: Open, tmp_path: Path) -> 
     assert "private-name" not in text and "PDF-1.7" not in text
 
 
-async def test_what_is_too_large_is_logged_once(opened: Open, tmp_path: Path) -> None:
+async def test_oversized_content_is_logged_once(opened: Open, tmp_path: Path) -> None:
     store = opened(audit=tmp_path / "log", max_bytes=10)
     with pytest.raises(TooLarge):
         await store.put_bytes(b"x" * 11)
@@ -629,7 +629,7 @@ async def test_what_is_too_large_is_logged_once(opened: Open, tmp_path: Path) ->
     ] * 2
 
 
-async def test_a_read_that_was_given_up_is_logged(opened: Open, tmp_path: Path) -> None:
+async def test_cancelled_read_is_audited(opened: Open, tmp_path: Path) -> None:
     store = opened(audit=tmp_path / "log")
     ref = await store.put_bytes(os.urandom(1_000_000))
     stream = store.open(ref.id, chunk_size=1000)
@@ -640,7 +640,7 @@ async def test_a_read_that_was_given_up_is_logged(opened: Open, tmp_path: Path) 
     ]
 
 
-async def test_what_cannot_be_logged_is_not_done(opened: Open, tmp_path: Path) -> None:
+async def test_unloggable_actions_are_not_performed(opened: Open, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "link").symlink_to(victim)
@@ -678,7 +678,7 @@ def test_processes_share_an_audit_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R2-5.2h")
-async def test_a_store_is_found_on_its_host() -> None:
+async def test_store_is_discovered_on_host_object() -> None:
     store = MemoryStore()
 
     class Duck:

@@ -64,7 +64,7 @@ PDF = b"%PDF-1.4 " + b"x" * 100
 
 
 @pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f", "R2-7.1g", "R2-6.0a")
-def test_a_retention_has_the_defaults_of_the_document() -> None:
+def test_retention_defaults_match_document() -> None:
     documented = ArtifactRetentionConfig().model_dump()
     assert documented == {
         one.name: getattr(Retention(), one.name) for one in fields(Retention) if one.name in documented
@@ -73,7 +73,7 @@ def test_a_retention_has_the_defaults_of_the_document() -> None:
 
 
 @pytest.mark.requirement("R2-5.4a", "R2-7.2a")
-async def test_a_reference_has_the_fields_of_the_document() -> None:
+async def test_artifact_reference_has_documented_fields() -> None:
     scope = Scope(tenant="t", user="u", session="s", trace="r")
     ref = await MemoryStore().scoped(scope).put_bytes(PDF, mime_type="application/pdf", filename="a.pdf")
     shown = ref.as_dict()
@@ -85,9 +85,7 @@ async def test_a_reference_has_the_fields_of_the_document() -> None:
 
 @pytest.mark.requirement("R2-5.2a", "R2-5.2d", "R2-5.2e", "R2-5.2f", "R2-5.2h", "R2-7.4e")
 @pytest.mark.parametrize("url", ["./files", "memory:", "none:"])
-async def test_a_store_of_ours_that_a_host_discovers_does_what_its_protocol_says(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_store_satisfies_host_store_protocol(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = open_store(url)
     assert isinstance(store, HostStore)

@@ -29,9 +29,7 @@ def inode(path: Path) -> int:
     return path.stat().st_ino
 
 
-async def test_content_its_names_and_its_metadata_are_synced_unless_the_process_is_enough(
-    tmp_path: Path, synced: set[int]
-) -> None:
+async def test_content_and_metadata_are_fsynced_unless_durability_is_process(tmp_path: Path, synced: set[int]) -> None:
     async with LocalStore(tmp_path / "out") as store:
         await store.put_bytes(b"first", namespace="a")  # makes the folders, which are synced always
         synced.clear()
@@ -50,7 +48,7 @@ async def test_content_its_names_and_its_metadata_are_synced_unless_the_process_
 
 
 @pytest.mark.parametrize("setting", ["", "disk"])
-async def test_an_answer_without_a_file_waits_for_the_disk_only_if_set_so(
+async def test_answer_without_file_is_fsynced_only_if_configured(
     tmp_path: Path, app_of: Connect, synced: set[int], monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     async def answer(params: Mapping[str, object], call: Call) -> object:

@@ -23,7 +23,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def test_an_export_makes_folders_and_replaces_a_file(store: ArtifactStore, tmp_path: Path) -> None:
+async def test_export_creates_folders_and_replaces_file(store: ArtifactStore, tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     ref, other = await store.put_bytes(data), await store.put_bytes(PDF)
     target = tmp_path / "new" / "deep" / "file.bin"
@@ -35,7 +35,7 @@ async def test_an_export_makes_folders_and_replaces_a_file(store: ArtifactStore,
     assert (await store.export(empty, tmp_path / "empty")).read_bytes() == b""
 
 
-async def test_an_unknown_artifact_makes_nothing(store: ArtifactStore, tmp_path: Path) -> None:
+async def test_exporting_unknown_artifact_creates_nothing(store: ArtifactStore, tmp_path: Path) -> None:
     ref = await store.scoped(Scope(session="theirs")).put_bytes(PDF)
     view = store.scoped(Scope(session="mine"))
     for artifact in (ref, ref.id, "nothing_0123456789ab"):
@@ -46,7 +46,7 @@ async def test_an_unknown_artifact_makes_nothing(store: ArtifactStore, tmp_path:
     assert not (tmp_path / "new").exists()
 
 
-async def test_a_reference_of_other_content_is_not_exported(store: ArtifactStore, tmp_path: Path) -> None:
+async def test_reference_with_mismatched_content_is_not_exported(store: ArtifactStore, tmp_path: Path) -> None:
     ref = await store.put_bytes(PDF)
     target = tmp_path / "file.bin"
     target.write_text("before")
@@ -70,7 +70,7 @@ async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
     assert not folder.exists() or names(folder) == []
 
 
-async def test_an_export_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
+async def test_closing_export_twice_does_not_close_other_files(tmp_path: Path) -> None:
     file = ExportFile(tmp_path / "a", await NoneStore().put_bytes(PDF))
     closed: list[int] = []
     close = os.close
@@ -88,7 +88,7 @@ async def test_an_export_that_is_closed_twice_closes_no_other_file(tmp_path: Pat
     assert len(closed) == 1 and list(tmp_path.iterdir()) == []
 
 
-async def test_a_cancelled_export_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_export_keeps_existing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path / "out")
     ref = await store.put_bytes(os.urandom(3_000_000))
     target = tmp_path / "file.bin"
@@ -123,12 +123,12 @@ async def test_save_as_copies_the_local_file(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "c.png").exists()
 
 
-async def test_save_as_names_the_way_for_stores_without_files(tmp_path: Path) -> None:
+async def test_save_as_suggests_alternative_for_stores_without_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"await app\.save\(ref, path\)"):
         (await NoneStore().put_bytes(PDF)).save_as(tmp_path / "a.pdf")
 
 
-async def test_a_copy_has_the_mode_of_the_file_it_replaces_or_of_a_new_file(tmp_path: Path) -> None:
+async def test_exported_copy_keeps_mode_of_replaced_file(tmp_path: Path) -> None:
     ref = await LocalStore(tmp_path / "out").put_bytes(PDF)
     (tmp_path / "kept.pdf").touch(mode=0o640)
     (tmp_path / "plain").touch()
@@ -137,7 +137,7 @@ async def test_a_copy_has_the_mode_of_the_file_it_replaces_or_of_a_new_file(tmp_
         assert stat.S_IMODE(ref.save_as(tmp_path / name).stat().st_mode) == stat.S_IMODE(mode)
 
 
-async def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+async def test_export_does_not_replace_non_regular_files(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     ref = await store.put_bytes(PDF)
     (tmp_path / "folder").mkdir()
@@ -153,14 +153,14 @@ async def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
     assert ref.path.read_bytes() == PDF
 
 
-async def test_a_symlink_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+async def test_export_replaces_symlink_target_and_keeps_symlink(tmp_path: Path) -> None:
     ref = await LocalStore(tmp_path / "out").put_bytes(PDF)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert ref.save_as(tmp_path / "link") == tmp_path / "real"
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == PDF
 
 
-async def test_a_full_disk_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
+async def test_export_to_full_disk_leaves_no_file(small_disk: Path, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     ref = await store.put_bytes(os.urandom(10 << 20))
     with pytest.raises(StoreFull, match="choose another path"):
@@ -170,7 +170,7 @@ async def test_a_full_disk_leaves_nothing(small_disk: Path, tmp_path: Path) -> N
     assert names(small_disk) == []
 
 
-async def test_closing_a_store_closes_its_index_and_the_next_call_opens_it(tmp_path: Path) -> None:
+async def test_closing_store_closes_index_and_next_call_reopens_it(tmp_path: Path) -> None:
     def open_files() -> list[str]:
         links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
         return [link for link in links if str(tmp_path) in link]

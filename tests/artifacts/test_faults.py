@@ -64,7 +64,7 @@ KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("damage", ["delete", "empty", "half", "junk", "of another version"])
-async def test_a_lost_or_broken_index_is_made_anew(
+async def test_lost_or_broken_index_is_rebuilt(
     damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_limits(monkeypatch, _index, pause=0.0)
@@ -94,7 +94,7 @@ async def test_a_lost_or_broken_index_is_made_anew(
 
 
 @pytest.mark.fault(46)
-async def test_an_index_that_lies(store: LocalStore, root: Path) -> None:
+async def test_tampered_index_is_corrected(store: LocalStore, root: Path) -> None:
     refs = await put(store, 5)
     assert await store.list() == refs
     with closing(database(root)) as db:
@@ -117,7 +117,7 @@ async def test_an_index_that_lies(store: LocalStore, root: Path) -> None:
 
 @pytest.mark.fault(43)
 @pytest.mark.parametrize("name", ["index.sqlite", "index.sqlite-wal"])
-async def test_an_index_that_is_a_symlink_is_not_followed(
+async def test_symlinked_index_is_not_followed(
     name: str, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     victim = tmp_path / "victim"
@@ -135,7 +135,7 @@ async def test_an_index_that_is_a_symlink_is_not_followed(
     assert victim.read_bytes() == b"precious"
 
 
-async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore, root: Path) -> None:
+async def test_unwritable_index_does_not_block_store(store: LocalStore, root: Path) -> None:
     refs = await put(store, 2)
     with closing(database(root)) as db:
         db.execute("BEGIN IMMEDIATE")
@@ -148,7 +148,7 @@ async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore
     assert {ref.id for ref in await LocalStore(root).list()} == {ref.id for ref in (*refs, mine)}
 
 
-async def test_a_row_that_could_not_be_removed_is_not_taken_for_that_of_a_new_file_with_the_same_inode(
+async def test_stale_index_row_is_not_reused_for_new_file_with_same_inode(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_limits(monkeypatch, _index, wait=0.05)
@@ -171,7 +171,7 @@ async def test_a_row_that_could_not_be_removed_is_not_taken_for_that_of_a_new_fi
 
 
 @pytest.mark.fault(39)
-async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
+async def test_index_survives_full_disk(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     refs = await put(store, 20)
     with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
@@ -191,7 +191,7 @@ async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
 
 
 @pytest.mark.fault(46)
-async def test_fsck_names_what_is_wrong(store: LocalStore, root: Path, tmp_path: Path) -> None:
+async def test_fsck_names_each_problem(store: LocalStore, root: Path, tmp_path: Path) -> None:
     missing, flipped, unreadable, good = await put(store, 4)
     (root / ".abp/blobs" / missing.sha256).unlink()
     with (root / flipped.filename).open("r+b") as file:
@@ -242,7 +242,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 
 
 @pytest.mark.load
-def test_processes_that_evict_each_others_artifacts(store: LocalStore, root: Path) -> None:
+def test_concurrently_evicting_processes_leave_consistent_store(store: LocalStore, root: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WRITERS_AND_EVICTERS, str(root)], capture_output=True, timeout=60)
     assert done.stdout == b"[0, 0, 0, 0]\n", done.stderr.decode()
     left = asyncio.run(store.list())
@@ -276,7 +276,7 @@ def frozen(object_server: SeaweedFS) -> Iterator[SeaweedFS]:
         object_server.thaw()
 
 
-async def test_the_layout_of_a_bucket(bucket: str, object_server: SeaweedFS) -> None:
+async def test_bucket_has_documented_layout(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     ref = await store.put_bytes(PDF)
     content, meta = below(object_server, bucket)
@@ -287,7 +287,7 @@ async def test_the_layout_of_a_bucket(bucket: str, object_server: SeaweedFS) -> 
 
 
 @pytest.mark.fault(46)
-async def test_metadata_in_a_bucket_that_cannot_be_read(bucket: str, object_server: SeaweedFS) -> None:
+async def test_unreadable_bucket_metadata_is_reported_and_healed(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     good, bad = await store.put_bytes(b"good"), await store.put_bytes(b"bad")
     await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
@@ -312,7 +312,7 @@ async def test_metadata_in_a_bucket_that_cannot_be_read(bucket: str, object_serv
         assert {one.kind for one in await store.gc()} == {"quarantine"}
 
 
-async def test_content_stays_while_it_is_read(bucket: str, object_server: SeaweedFS) -> None:
+async def test_content_being_read_survives_deletion(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     for remove in ("delete", "store again"):
         ref = await store.put_bytes(b"A" * 3_000_000)
@@ -330,7 +330,7 @@ async def test_content_stays_while_it_is_read(bucket: str, object_server: Seawee
 
 @pytest.mark.load
 @pytest.mark.fault(48)
-async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, frozen: SeaweedFS) -> None:
+async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, frozen: SeaweedFS) -> None:
     store, hasty = ObjectStore(bucket), ObjectStore(bucket, timeout=0.6)
     data = os.urandom(12 << 20)
     ref = await store.put_bytes(data)
@@ -360,7 +360,7 @@ async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, fro
 
 @pytest.mark.load
 @pytest.mark.fault(48)
-async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
+async def test_interrupted_upload_leaves_nothing_and_can_be_retried(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = os.urandom(12 << 20)
@@ -385,7 +385,7 @@ async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
 
 @pytest.mark.load
 @pytest.mark.fault(48)
-async def test_a_download_that_is_cut_goes_on_where_it_was(
+async def test_interrupted_download_resumes_where_it_stopped(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = os.urandom(6 << 20)
@@ -402,7 +402,7 @@ async def test_a_download_that_is_cut_goes_on_where_it_was(
 
 
 @pytest.mark.fault(47)
-async def test_bytes_that_changed_on_their_way_and_bytes_that_changed_in_the_store(
+async def test_corruption_in_transit_and_in_bucket_is_detected(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = b"A" * 500_000
@@ -434,7 +434,7 @@ async def test_bytes_that_changed_on_their_way_and_bytes_that_changed_in_the_sto
             assert {one.kind for one in await store.gc()} >= {"quarantine"}
 
 
-async def test_content_that_is_too_short(bucket: str, object_server: SeaweedFS) -> None:
+async def test_truncated_content_raises_corrupt(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     ref = await store.put_bytes(b"A" * 5000)
     (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
@@ -444,7 +444,7 @@ async def test_content_that_is_too_short(bucket: str, object_server: SeaweedFS) 
 
 
 @pytest.mark.fault(48)
-async def test_wrong_credentials_and_buckets(
+async def test_wrong_credentials_or_bucket_raise_store_unavailable(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = "wrong-secret-of-mine"
@@ -463,7 +463,7 @@ async def test_wrong_credentials_and_buckets(
             await work
 
 
-def test_plain_http_is_for_this_machine_only(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_store_endpoint_must_be_local(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://192.0.2.1:9")
     store = ObjectStore(bucket, timeout=1)
     with pytest.raises((StoreUnavailable, UsageError)):
@@ -484,7 +484,7 @@ asyncio.run(main())
 
 @pytest.mark.fault(48)
 @pytest.mark.load
-async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
+async def test_killed_uploads_leave_no_partial_artifacts(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
     given = {**os.environ, "TMPDIR": str(tmp_path)}
     for pause in (0.05, 0.15, 0.3):
         process = subprocess.Popen([sys.executable, "-c", UPLOAD, bucket], stdout=subprocess.PIPE, env=given)
@@ -506,7 +506,7 @@ async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_serv
     assert below(object_server, bucket) == []
 
 
-async def test_two_machines_share_a_prefix(bucket: str) -> None:
+async def test_machines_share_a_bucket_prefix(bucket: str) -> None:
     one, two = ObjectStore(bucket), ObjectStore(bucket, retention=Retention(max_artifacts_per_session=2))
     first = await one.scoped(Scope(session="s")).put_bytes(b"1")
     assert await two.list() == [first]

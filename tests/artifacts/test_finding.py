@@ -20,7 +20,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 
 @pytest.mark.requirement("R4-4c")
-async def test_versions_of_a_name_the_latest_last(store: ArtifactStore, ticking_clock: None) -> None:
+async def test_versions_of_name_are_listed_latest_last(store: ArtifactStore, ticking_clock: None) -> None:
     first, second = [await store.put_bytes(data, filename="report.pdf") for data in (b"one", b"two")]
     other = await store.put_bytes(b"other", filename="other.pdf")
     assert [ref.id for ref in await versions(store, "report.pdf")] == [first.id, second.id]
@@ -36,7 +36,7 @@ async def test_versions_of_a_name_the_latest_last(store: ArtifactStore, ticking_
     assert await versions(store, "nothing.pdf") == []
 
 
-async def test_a_kind_of_types_is_asked_for_as_everywhere_else(store: ArtifactStore) -> None:
+async def test_find_accepts_mime_type_wildcards(store: ArtifactStore) -> None:
     picture = await store.put_bytes(b"\x89PNG\r\n\x1a\n", mime_type="image/png")
     text = await store.put_text("image/*")
     for kind, ids in (
@@ -49,7 +49,7 @@ async def test_a_kind_of_types_is_asked_for_as_everywhere_else(store: ArtifactSt
 
 
 @pytest.mark.requirement("R4-16f")
-async def test_texts_are_found_by_their_words(store: ArtifactStore, ticking_clock: None) -> None:
+async def test_texts_are_searched_by_words(store: ArtifactStore, ticking_clock: None) -> None:
     tea = await store.put_text("Tea_time: Größe 7, in the MORNING")
     coffee = await store.put_text('{"coffee": ["morning", "noon"]}', mime_type="application/json")
     await store.put_bytes(b"%PDF-1.7 morning", mime_type="application/pdf")
@@ -72,7 +72,7 @@ async def test_texts_are_found_by_their_words(store: ArtifactStore, ticking_cloc
             await search(store, nothing)
 
 
-async def test_an_index_holds_no_removed_text_and_may_be_lost_or_damaged(tmp_path: Path) -> None:
+async def test_search_index_drops_removed_text_and_survives_damage(tmp_path: Path) -> None:
     store = LocalStore(tmp_path, search_index=True)
     first, second = await store.put_text("a password, say"), await store.put_text("nothing to see")
     index = tmp_path / ".abp" / "text.sqlite"
@@ -89,7 +89,7 @@ async def test_an_index_holds_no_removed_text_and_may_be_lost_or_damaged(tmp_pat
         assert [ref.id for ref in await search(store, "nothing")] == [second.id]
 
 
-def test_versions_and_words_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cli_lists_versions_and_searches_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import asyncio
 
     async def fill() -> None:

@@ -40,9 +40,7 @@ async def stage(store: LocalStore) -> LocalStaged:
     return staged
 
 
-async def test_what_was_read_behind_the_writer_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_followed_content_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path)
     staged = await stage(store)
     staged.follow()
@@ -82,9 +80,7 @@ def _renamed_over(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("change", [_shrunk, _swapped, _renamed_over])
-async def test_a_file_that_is_another_one_at_the_end_is_hashed_from_its_start(
-    tmp_path: Path, change: Callable[[Path], bytes]
-) -> None:
+async def test_replaced_file_is_rehashed_from_start_on_commit(tmp_path: Path, change: Callable[[Path], bytes]) -> None:
     store = LocalStore(tmp_path)
     staged = await stage(store)
     staged.follow()
@@ -96,7 +92,7 @@ async def test_a_file_that_is_another_one_at_the_end_is_hashed_from_its_start(
     assert ref.sha256 == sha(held) and await store.get(ref.id) == held
 
 
-async def test_a_file_that_shrank_is_followed_from_its_start(tmp_path: Path) -> None:
+async def test_truncated_file_is_followed_from_start(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     staged = await stage(store)
     staged.follow()
@@ -112,9 +108,7 @@ async def test_a_file_that_shrank_is_followed_from_its_start(tmp_path: Path) -> 
     assert ref.sha256 == sha(OTHER)
 
 
-async def test_a_sync_that_fails_behind_the_writer_fails_the_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_background_fsync_failure_fails_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system reports it once, and the last sync would be told that all is well."""
     failed = threading.Event()
 
@@ -135,7 +129,7 @@ async def test_a_sync_that_fails_behind_the_writer_fails_the_commit(
     assert not await store.list() and not followers()
 
 
-async def test_a_follower_ends_with_its_file_whatever_became_of_it(tmp_path: Path) -> None:
+async def test_follower_ends_with_its_file_in_any_state(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "store", max_bytes=1000)
 
     def too_large(path: Path) -> None:
@@ -169,7 +163,7 @@ async def test_a_follower_ends_with_its_file_whatever_became_of_it(tmp_path: Pat
     assert (await staged.commit()).size_bytes == 7
 
 
-async def test_a_file_whose_follower_fails_unexpectedly_is_read_again(
+async def test_file_is_reread_after_follower_failure(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     staged = await stage(store)

@@ -191,7 +191,7 @@ async def _report(_call: object, params: object) -> object:
 
 
 @pytest.mark.requirement("R2-5.2a", "R2-5.2b", "R2-5.2g")
-async def test_a_host_with_five_methods_drives_the_whole_path(tmp_path: Path) -> None:
+async def test_minimal_host_store_supports_full_call_path(tmp_path: Path) -> None:
     host = FiveMethods()
     transport = MemoryTransport({"report.make": _report})
     async with connect("memory:", transport=transport, store=host) as app:
@@ -211,7 +211,7 @@ async def test_a_host_with_five_methods_drives_the_whole_path(tmp_path: Path) ->
     assert ref.id in result.summary() or "report.pdf" in result.summary()
 
 
-async def test_a_router_takes_a_host() -> None:
+async def test_router_accepts_host_as_store() -> None:
     host = FiveMethods()
     routed = await Router(host).route(
         {"content": "JVBERi0xLjQK" + "A" * 1200, "name": "Sales"}, capability="download_workbook"
@@ -222,7 +222,7 @@ async def test_a_router_takes_a_host() -> None:
 
 
 @pytest.mark.parametrize("take", [Router, lambda store: connect("memory:", transport=MemoryTransport({}), store=store)])
-def test_an_object_of_a_host_that_has_a_store_is_taken_and_another_is_not(take: Callable[[object], object]) -> None:
+def test_object_with_store_is_accepted_and_others_are_rejected(take: Callable[[object], object]) -> None:
     take(SimpleNamespace(artifact_store=FiveMethods()))
     take(SimpleNamespace(artifacts=Facade(FullHost(), Owner())))
     with pytest.raises(UsageError, match="takes a store"):
@@ -230,7 +230,7 @@ def test_an_object_of_a_host_that_has_a_store_is_taken_and_another_is_not(take: 
 
 
 @pytest.mark.requirement("R2-5.2h")
-def test_a_store_of_a_host_is_found() -> None:
+def test_hosted_store_is_discovered() -> None:
     five, full = FiveMethods(), FullHost()
     facade = Facade(full, Owner())
     hosts: list[object] = [five, full, facade, SimpleNamespace(artifact_store=five), SimpleNamespace(artifacts=facade)]
@@ -277,7 +277,7 @@ async def test_put_read_list_delete(store: ArtifactStore) -> None:
         await store.put_text("\ud800")
 
 
-async def test_pages_have_each_file_once_whatever_the_host_says_of_times() -> None:
+async def test_host_pages_list_each_file_once_regardless_of_times() -> None:
     host = FullHost()  # keeps no times of what others store in it
     ids = [(await host.put_bytes(b"%d" % number, namespace="x")).id for number in range(7)]
     assert ids != sorted(ids)
@@ -291,7 +291,7 @@ async def test_pages_have_each_file_once_whatever_the_host_says_of_times() -> No
     assert [ref.id for ref in [*paged, *page.artifacts]] == sorted(ids, reverse=True)
 
 
-async def test_views_are_kept_apart_where_the_host_merges(store: ArtifactStore) -> None:
+async def test_store_scopes_stay_separate_where_host_merges_content(store: ArtifactStore) -> None:
     one, two = (store.scoped(Scope(session=name)) for name in ("one", "two"))
     first, second = await one.put_bytes(PDF, filename="a.pdf"), await two.put_bytes(PDF, filename="b.pdf")
     assert (first.scope, second.scope) == (Scope(session="one"), Scope(session="two")) and first.id != second.id
@@ -305,7 +305,7 @@ async def test_views_are_kept_apart_where_the_host_merges(store: ArtifactStore) 
     assert await two.get(second.id) == PDF and await one.list() == []
 
 
-async def test_a_copy_that_two_scopes_share_stays_until_both_removed_it() -> None:
+async def test_copy_shared_by_two_scopes_stays_until_both_remove_it() -> None:
     class OneCopy(FiveMethods):
         async def put_bytes(self, data: bytes, **about: Any) -> SmallRef:
             return await super().put_bytes(data, **(about | {"namespace": "same"}))
@@ -319,7 +319,7 @@ async def test_a_copy_that_two_scopes_share_stays_until_both_removed_it() -> Non
     assert await two.delete(ref.id) and not await store.exists(ref.id)
 
 
-async def test_scopes_and_references_of_a_host_are_translated() -> None:
+async def test_host_scopes_and_refs_are_translated() -> None:
     host = FullHost()
     whole = Scope(tenant="t", user="u", session="s", trace="x")
     ref = await HostedStore(host).scoped(whole).put_bytes(PDF, filename="a.pdf", meta={"step": 3})
@@ -331,7 +331,7 @@ async def test_scopes_and_references_of_a_host_are_translated() -> None:
     assert await HostedStore(host).scoped(Scope(tenant="other")).list() == []
 
 
-async def test_what_a_host_does_not_say_is_read_from_the_content() -> None:
+async def test_facts_missing_in_host_are_derived_from_content() -> None:
     five = FiveMethods()
     five.contents["x-1"] = PDF
     ref = await HostedStore(five).stat("x-1")
@@ -343,7 +343,7 @@ async def test_what_a_host_does_not_say_is_read_from_the_content() -> None:
     assert listed.filename == "x.pdf" and listed.scope == Scope(session="s") and listed.size_bytes == len(PDF)
 
 
-async def test_what_a_host_removed_by_its_own_rules_is_not_found() -> None:
+async def test_content_removed_by_host_is_not_found() -> None:
     host = FiveMethods()
     store = HostedStore(host)
     refs = [await store.put_bytes(data) for data in (PDF, OTHER)]
@@ -354,7 +354,7 @@ async def test_what_a_host_removed_by_its_own_rules_is_not_found() -> None:
             await store.stat(ref.id)
 
 
-async def test_a_host_that_fails_or_lies_is_a_store_error() -> None:
+async def test_failing_or_lying_host_raises_store_error() -> None:
     class Broken(FiveMethods):
         answer: object = None
 
@@ -381,7 +381,7 @@ async def test_a_host_that_fails_or_lies_is_a_store_error() -> None:
         await HostedStore(FiveMethods(), max_bytes=100).put_bytes(PDF)
 
 
-async def test_content_that_changed_in_a_host_is_damaged() -> None:
+async def test_content_changed_in_host_is_reported_corrupt() -> None:
     host = FiveMethods()
     store = HostedStore(host)
     ref = await store.put_bytes(PDF)
@@ -391,7 +391,7 @@ async def test_content_that_changed_in_a_host_is_damaged() -> None:
     assert [problem.id for problem in (await store.fsck()).problems] == [ref.id]
 
 
-async def test_a_facade_decides_whose_an_artifact_is() -> None:
+async def test_facade_determines_artifact_scope() -> None:
     host = FullHost()
     mine = HostedStore(Facade(host, Owner("t", "u", "mine", "trace")))
     theirs = HostedStore(Facade(host, Owner("t", "u", "theirs", "trace")))
@@ -400,7 +400,7 @@ async def test_a_facade_decides_whose_an_artifact_is() -> None:
     assert await theirs.get(other.id) == PDF and not await theirs.exists(ref.id)
 
 
-async def test_an_empty_owner_is_refused() -> None:
+async def test_empty_owner_is_rejected() -> None:
     """Left out, it would open the artifact to everybody."""
     store = StoreForHost(MemoryStore(), FullRef)
     with pytest.raises(UsageError, match="user"):
@@ -417,7 +417,7 @@ def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
 
 
 @pytest.mark.requirement("R2-5.2d")
-async def test_each_store_of_ours_serves_a_host(ours: ArtifactStore) -> None:
+async def test_every_store_type_works_as_host_store(ours: ArtifactStore) -> None:
     host = StoreForHost(ours, FullRef)
     scope = Owner("t", "u", "s", "x")
     ref = await host.put_bytes(PDF, mime_type="application/pdf", namespace="tool.resource", scope=scope, meta={"n": 1})
@@ -438,13 +438,13 @@ async def test_each_store_of_ours_serves_a_host(ours: ArtifactStore) -> None:
     assert await host.get(ref.id) is None and await host.get_ref(ref.id) is None
 
 
-async def test_what_a_reference_has_no_field_for_goes_into_its_source() -> None:
+async def test_host_ref_keeps_extra_facts_in_source() -> None:
     host = StoreForHost(MemoryStore(), SmallRef)
     ref = await host.put_bytes(PDF, namespace="tool", scope=Owner(session_id="s"))
     assert ref.source["scope"] == {"session": "s"} and ref.source["namespace"] == "tool"
 
 
-async def test_a_session_writes_into_the_store_that_a_host_got() -> None:
+async def test_session_writes_into_store_given_to_host() -> None:
     """Both ways at once: the host has a store of ours, and a tool of it gives its facade to a session."""
     ours = MemoryStore()
     facade = Facade(StoreForHost(ours, FullRef), Owner("t", "u", "s"))  # type: ignore[arg-type]

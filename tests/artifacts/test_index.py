@@ -42,7 +42,7 @@ async def fill(store: ArtifactStore) -> None:
 
 
 @pytest.mark.usefixtures("ticking_clock")
-async def test_a_query_finds_the_same_with_and_without_an_index(open_indexed: OpenIndexed) -> None:
+async def test_query_result_is_the_same_with_and_without_index(open_indexed: OpenIndexed) -> None:
     store = open_indexed()
     await fill(store)
     plain = open_indexed(None)
@@ -86,7 +86,7 @@ async def test_a_query_finds_the_same_with_and_without_an_index(open_indexed: Op
             Query(**bad)
 
 
-async def test_a_retention_reads_only_what_it_may_remove(
+async def test_retention_reads_only_removable_artifacts(
     open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -122,7 +122,7 @@ async def test_a_retention_reads_only_what_it_may_remove(
 
 
 @pytest.mark.usefixtures("ticking_clock")
-async def test_an_index_is_built_and_rebuilt_from_the_objects(open_indexed: OpenIndexed) -> None:
+async def test_index_is_rebuilt_from_objects(open_indexed: OpenIndexed) -> None:
     plain = open_indexed(None)
     refs = [await plain.scoped(Scope(session=str(n % 2))).put_bytes(b"%d" % n) for n in range(5)]
     bad = await plain.put_bytes(b"bad")
@@ -153,7 +153,7 @@ async def test_an_index_is_built_and_rebuilt_from_the_objects(open_indexed: Open
 
 
 @pytest.mark.parametrize("index", ["sqlite"], indirect=True)
-async def test_an_index_that_is_deleted_while_stores_use_it_is_made_anew(
+async def test_index_deleted_while_in_use_is_rebuilt(
     open_indexed: OpenIndexed, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of two stores lists what is its own, whether the file is deleted between two questions or during one."""
@@ -189,7 +189,7 @@ async def test_an_index_that_is_deleted_while_stores_use_it_is_made_anew(
     await later.aclose()
 
 
-async def test_a_password_is_in_no_message(memory_bucket: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_password_does_not_appear_in_messages(memory_bucket: str, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("psycopg")
     secret = "hunter2"
     quoted = "postgresql%3A%2F%2Fu%3Ahunter2%40127.0.0.1%3A1%2Fdb%3Fconnect_timeout%3D1"

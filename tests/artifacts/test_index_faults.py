@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("step", ["announce", "object", "tell"])
-async def test_what_a_writer_that_died_left_is_found_again(
+async def test_leftovers_of_dead_writer_are_recovered(
     step: str, open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Storing, storing again and deleting end before the announcement, the object or the row."""
@@ -91,7 +91,7 @@ class Turns:
 
 
 @pytest.mark.slow
-async def test_two_machines_that_change_one_artifact_at_once_leave_the_truth(
+async def test_concurrent_changes_from_two_machines_stay_consistent(
     open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One step of each in every order: announce, change the object, tell the index. The clock goes back in between."""
@@ -116,7 +116,7 @@ async def test_two_machines_that_change_one_artifact_at_once_leave_the_truth(
         await two.aclose()
 
 
-async def test_an_index_that_is_down_holds_up_no_artifact(
+async def test_unavailable_index_does_not_block_artifacts(
     tmp_path: Path, open_indexed: OpenIndexed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transports.artifacts._base._SEARCH_INTERVAL", -1.0)  # each put looks for what has expired
@@ -139,7 +139,7 @@ async def test_an_index_that_is_down_holds_up_no_artifact(
     assert await open_indexed(f"sqlite://{place}/index.sqlite").list() == [first]
 
 
-async def test_an_outage_is_noted_where_other_machines_find_it(open_indexed: OpenIndexed, tmp_path: Path) -> None:
+async def test_index_outage_is_recorded_for_other_machines(open_indexed: OpenIndexed, tmp_path: Path) -> None:
     store = open_indexed()
     first = await store.put_bytes(b"first")
     place = tmp_path / "place"
@@ -156,7 +156,7 @@ async def test_an_outage_is_noted_where_other_machines_find_it(open_indexed: Ope
     assert not [one async for one in cut_off._bucket.list("unindexed/")]
 
 
-async def test_a_slow_comparison_undoes_no_writers_work(open_indexed: OpenIndexed) -> None:
+async def test_slow_index_sync_does_not_overwrite_newer_rows(open_indexed: OpenIndexed) -> None:
     """What it read is older than the rows that writers have written since."""
     store = open_indexed()
     catalog = store._catalog
@@ -183,7 +183,7 @@ async def test_a_slow_comparison_undoes_no_writers_work(open_indexed: OpenIndexe
     assert await store.list() == []
 
 
-async def test_a_row_that_lies_is_put_right_where_it_is_noticed(open_indexed: OpenIndexed) -> None:
+async def test_wrong_index_row_is_corrected_when_noticed(open_indexed: OpenIndexed) -> None:
     store = open_indexed(retention=Retention.only(ttl_seconds=1000))
     ref = await store.put_bytes(b"x")
     await tamper(store, "UPDATE abp_artifacts_1 SET stored = 5 WHERE id = ? AND store = ?", ref.id)
@@ -192,7 +192,7 @@ async def test_a_row_that_lies_is_put_right_where_it_is_noticed(open_indexed: Op
     assert await store.list() == [ref]
 
 
-async def test_content_whose_row_cannot_be_read_is_kept_and_the_row_repaired(
+async def test_content_with_unreadable_row_is_kept_and_row_repaired(
     open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_indexed()
@@ -213,7 +213,7 @@ async def test_content_whose_row_cannot_be_read_is_kept_and_the_row_repaired(
 
 
 @pytest.mark.parametrize("index", ["sqlite"], indirect=True)
-async def test_all_that_wait_for_an_index_learn_at_once_that_it_is_down(
+async def test_index_outage_is_reported_to_all_waiters_at_once(
     open_indexed: OpenIndexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transports.artifacts.objects._index._PAUSE", 3600.0)
@@ -229,9 +229,7 @@ async def test_all_that_wait_for_an_index_learn_at_once_that_it_is_down(
     assert len(asked) == 1
 
 
-async def test_gc_knows_content_that_the_index_does_not(
-    open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_gc_keeps_unindexed_content(open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, store = open_indexed(None), open_indexed()
     assert await store.list() == []
     ref = await plain.put_bytes(b"stored without the index")
@@ -260,7 +258,7 @@ asyncio.run(main())
 
 @pytest.mark.slow
 @pytest.mark.load
-async def test_killed_writers_leave_an_index_that_heals(
+async def test_killed_writers_leave_a_recoverable_index(
     bucket: str, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real S3 server, a real PostgreSQL, and SIGKILL at any moment."""

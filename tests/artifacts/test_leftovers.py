@@ -86,13 +86,13 @@ print((sorted(seen), bad))
 @pytest.mark.fault(41)
 @pytest.mark.parametrize("way", slow_but(["links", "copies", "portable"], "links", "copies"))
 @pytest.mark.parametrize("job", ["put", "delete"])
-def test_a_death_between_two_steps_leaves_nothing_behind(job: str, way: str, tmp_path: Path) -> None:
+def test_process_killed_between_steps_leaves_nothing_after_gc(job: str, way: str, tmp_path: Path) -> None:
     kinds, bad = ast.literal_eval(run_script(KILLED_AT_EACH_STEP, job, way, tmp_path))
     assert bad == []
     assert "name" in kinds and "orphan" in kinds  # fsck had told of them
 
 
-async def test_names_of_others_stay(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_files_in_root_are_kept(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = await store.put_bytes(PDF, filename="report.pdf")
     (root / "copy.pdf").write_bytes(PDF)
     times = (root / "report.pdf").stat()

@@ -72,7 +72,7 @@ def openers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @settings(max_examples=300)
 @given(steps=st.lists(_STEPS, max_size=12))
-def test_steps_have_the_outcome_that_they_have_with_a_file(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
+def test_artifact_file_behaves_like_plain_file(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
     files = [make() for make in openers]
     try:
         for step in steps:

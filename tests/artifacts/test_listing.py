@@ -43,7 +43,7 @@ class Folder:
             time.sleep(0.001)
 
 
-async def test_names_are_read_again_only_after_a_change(
+async def test_names_are_reread_only_after_change(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = store.scoped(Scope(session="s"))
@@ -77,7 +77,7 @@ async def test_names_are_read_again_only_after_a_change(
     await listed([second], reads=0)
 
 
-async def test_a_list_of_an_older_state_is_not_taken_for_the_newest(
+async def test_stale_listing_does_not_overwrite_newer_index(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that read the names before another one stored drops the row that it does not know."""
@@ -93,7 +93,7 @@ async def test_a_list_of_an_older_state_is_not_taken_for_the_newest(
     assert await fast.list() == [first, second]
 
 
-async def test_a_change_just_now_leaves_the_names_to_be_read_again(
+async def test_recent_folder_change_forces_relisting(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.put_bytes(b"1")
@@ -104,7 +104,7 @@ async def test_a_change_just_now_leaves_the_names_to_be_read_again(
         assert folder.reads == reads
 
 
-async def test_a_long_list_of_an_unchanged_store_asks_the_index_once(
+async def test_long_listing_of_unchanged_store_queries_index_once(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refs = [await store.put_bytes(b"%d" % number) for number in range(4)]

@@ -25,7 +25,7 @@ from transports.errors import ArtifactNotFound, StoreError, UsageError
 
 
 @pytest.mark.requirement("R0-6g", "R0-10c")
-async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
+async def test_artifact_round_trips_with_expected_layout(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF, size=len(PDF), namespace="export.pdf", meta={"capability": "export.pdf"})
     assert ref.id == f"export_pdf_{sha(PDF)[:12]}"
     assert ref.uri == f"artifact://{ref.id}"
@@ -44,7 +44,7 @@ async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-async def test_type_is_declared_then_sniffed_then_unknown(store: LocalStore) -> None:
+async def test_mime_type_is_declared_then_sniffed_then_unknown(store: LocalStore) -> None:
     png = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", meta={"capability": "shot", "warnings": ["a"]})
     assert png.mime_type == png.source["declared_mime_type"] == png.source["sniffed_mime_type"] == "image/png"
     assert (png.source["capability"], png.source["verified"], png.source["warnings"]) == ("shot", False, ["a"])
@@ -64,7 +64,7 @@ async def test_type_is_declared_then_sniffed_then_unknown(store: LocalStore) -> 
     assert isinstance(warnings, list) and warnings[0] == "earlier" and "image/png" in warnings[1]
 
 
-async def test_nothing_is_made_before_the_first_stage(store: LocalStore, root: Path) -> None:
+async def test_no_folder_is_created_before_first_stage(store: LocalStore, root: Path) -> None:
     assert await store.list() == []
     assert await store.delete("a_0123456789ab") is False
     with pytest.raises(ArtifactNotFound):
@@ -101,7 +101,7 @@ def test_any_chunking_gives_the_same_content(pieces: list[int], views: bool, rea
     asyncio.run(main())
 
 
-async def test_memoryviews_of_other_shapes(store: LocalStore) -> None:
+async def test_non_contiguous_memoryviews_are_stored(store: LocalStore) -> None:
     numbers = memoryview(bytearray(range(200)))
     for view in (numbers[::3], numbers.cast("I")):
         assert await store.get((await store.put_bytes(view)).id) == view.tobytes()
@@ -110,7 +110,7 @@ async def test_memoryviews_of_other_shapes(store: LocalStore) -> None:
 # --- files that somebody else writes ---------------------------------------------------------------------------------
 
 
-async def test_external_file(store: LocalStore, root: Path) -> None:
+async def test_externally_staged_file_is_committed(store: LocalStore, root: Path) -> None:
     data = os.urandom(3_000_001)
     async with store.stage() as staged:
         assert not staged.path.exists() and staged.path.parent.is_dir()
@@ -143,7 +143,9 @@ async def test_external_path_must_be_a_regular_file(kind: str, address: str, roo
         assert_empty(root)
 
 
-async def test_external_file_must_stand_still(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_external_file_changed_during_commit_is_rejected(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with store.stage() as staged:
         staged.path.write_bytes(PDF)
 
@@ -163,7 +165,7 @@ async def test_external_file_must_stand_still(store: LocalStore, root: Path, mon
         assert (await staged.commit()).size_bytes == len(PDF)
 
 
-async def test_external_file_must_not_be_swapped(
+async def test_swapped_external_file_is_rejected(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with store.stage() as staged:
@@ -180,7 +182,7 @@ async def test_external_file_must_not_be_swapped(
     assert_empty(root)
 
 
-async def test_written_file_is_never_somebody_elses(store: LocalStore, root: Path, tmp_path: Path) -> None:
+async def test_staging_does_not_write_through_symlinks(store: LocalStore, root: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     async with store.stage() as staged:
@@ -207,13 +209,13 @@ async def test_written_file_is_never_somebody_elses(store: LocalStore, root: Pat
         ("x\0y z", "x_y_z"),
     ],
 )
-async def test_namespace_is_cleaned(namespace: str, head: str, store: LocalStore) -> None:
+async def test_namespace_is_sanitized(namespace: str, head: str, store: LocalStore) -> None:
     ref = await store.put_bytes(PDF, namespace=namespace)
     assert ref.filename.startswith(head + "_") and ref.id == f"{head}_{sha(PDF)[:12]}"
     assert await store.get(ref.id) == PDF
 
 
-async def test_colliding_first_digits_take_a_longer_id(store: LocalStore, root: Path) -> None:
+async def test_colliding_hash_prefixes_get_longer_ids(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF)
     meta = root / ".abp/meta" / f"{ref.id}.json"
     other = json.loads(meta.read_text())
@@ -227,7 +229,7 @@ async def test_colliding_first_digits_take_a_longer_id(store: LocalStore, root: 
     assert (await store.put_bytes(PDF)).id == longer.id
 
 
-async def test_same_content_again_is_one_artifact(store: LocalStore, root: Path) -> None:
+async def test_same_content_is_stored_once(store: LocalStore, root: Path) -> None:
     first, second = await store.put_bytes(PDF), await store.put_bytes(PDF)
     assert second.path == first.path and len(visible(root)) == len(inner(root, "blobs")) == 1
     assert second.path is not None
@@ -237,7 +239,7 @@ async def test_same_content_again_is_one_artifact(store: LocalStore, root: Path)
     assert third.path == first.path and Path(str(third.path)).read_bytes() == PDF
 
 
-async def test_suggested_names_add_up_and_go_together(store: LocalStore, root: Path) -> None:
+async def test_suggested_names_accumulate_and_are_deleted_together(store: LocalStore, root: Path) -> None:
     await store.put_bytes(PDF, filename="report.pdf")
     again = await store.put_bytes(PDF, filename="x/report.pdf")
     assert visible(root) == ["report.pdf"] and again.filename == "report.pdf"
@@ -262,7 +264,7 @@ async def test_name_clashes_never_overwrite(store: LocalStore, root: Path, tmp_p
     assert (root / "report.pdf").read_text() == "a person's own" and not (tmp_path / "nowhere").exists()
 
 
-async def test_a_persons_file_under_our_name_stays(store: LocalStore, root: Path) -> None:
+async def test_user_file_replacing_stored_file_is_kept(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF, filename="report.pdf")
     mine = root / "report.pdf"
     mine.unlink()
@@ -300,7 +302,7 @@ def test_any_suggested_name_is_safe(suggestion: str) -> None:
 
 
 @pytest.mark.parametrize("refusal", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])
-async def test_file_systems_without_hard_links(
+async def test_store_works_without_hard_links(
     refusal: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_links(monkeypatch, refusal)
@@ -333,7 +335,7 @@ async def test_a_large_stream_needs_little_memory(tmp_path: Path) -> None:
     assert most - before < 50 << 20
 
 
-async def test_ids_that_differ_in_case_alone_are_two_where_names_do_not(store: LocalStore, root: Path) -> None:
+async def test_ids_differing_only_in_case_stay_distinct_on_case_insensitive_fs(store: LocalStore, root: Path) -> None:
     upper = await store.put_bytes(PDF, namespace="Export")
     meta = root / ".abp" / "meta"
     (meta / f"{upper.id.lower()}.json").hardlink_to(meta / f"{upper.id}.json")  # so they answer to this name, too

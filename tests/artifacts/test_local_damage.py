@@ -23,7 +23,7 @@ from transports.errors import Corrupt, StoreError, StoreFull, UsageError
 @pytest.mark.fault(47)
 @pytest.mark.requirement("R2-6.4f", "R4-11g")
 @pytest.mark.parametrize("damage", ["flip", "longer", "shorter"])
-async def test_damage_is_noticed_quarantined_and_healed(damage: str, store: LocalStore, root: Path) -> None:
+async def test_damage_is_detected_quarantined_and_healed(damage: str, store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF, filename="report.pdf")
     with (root / "report.pdf").open("r+b") as file:
         if damage == "flip":
@@ -44,7 +44,7 @@ async def test_damage_is_noticed_quarantined_and_healed(damage: str, store: Loca
 
 
 @pytest.mark.fault(47)
-async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root: Path) -> None:
+async def test_storing_again_does_not_reuse_damaged_copy(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF)
     with Path(str(ref.path)).open("r+b") as file:
         file.write(b"!")
@@ -60,7 +60,7 @@ async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root
 
 @pytest.mark.fault(43)
 @pytest.mark.parametrize("place", ["", ".abp", ".abp/staging", ".abp/blobs", ".abp/meta", ".abp/locks"])
-async def test_symlinked_folders_are_refused(place: str, store: LocalStore, root: Path, tmp_path: Path) -> None:
+async def test_symlinked_folders_are_rejected(place: str, store: LocalStore, root: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     link = root / place
@@ -74,14 +74,14 @@ async def test_symlinked_folders_are_refused(place: str, store: LocalStore, root
             await store.list()
 
 
-async def test_file_in_the_place_of_the_root(store: LocalStore, root: Path) -> None:
+async def test_file_at_store_root_raises_store_error(store: LocalStore, root: Path) -> None:
     root.write_text("a file")
     with pytest.raises(StoreError, match="not a folder"):
         await store.put_bytes(PDF)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to give a folder away")
-async def test_the_default_folder_belongs_to_its_user(
+async def test_default_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -106,7 +106,7 @@ async def test_the_default_folder_belongs_to_its_user(
 
 @pytest.mark.load
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
-def test_two_users_of_one_machine_have_a_default_folder_each() -> None:
+def test_users_of_one_machine_get_separate_default_folders() -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
         top = Path(folder)
         top.chmod(0o1777)
@@ -128,7 +128,7 @@ def test_two_users_of_one_machine_have_a_default_folder_each() -> None:
 
 
 @pytest.mark.fault(39)
-async def test_disk_full(small_disk: Path) -> None:
+async def test_full_disk_raises_and_keeps_earlier_artifact(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     earlier = await store.put_bytes(PDF, filename="earlier.pdf")
     for size in (10 << 20, 8 << 20):
@@ -159,7 +159,7 @@ async def test_disk_full(small_disk: Path) -> None:
 
 
 @pytest.mark.fault(39)
-async def test_a_floor_of_the_disk_stays_free(small_disk: Path) -> None:
+async def test_store_keeps_min_free_disk_space(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out", min_free_bytes=4 << 20)
     earlier = await store.put_bytes(PDF, filename="earlier.pdf")
     with pytest.raises(StoreFull, match="ABP_MIN_FREE_DISK"):
@@ -178,7 +178,7 @@ async def test_a_floor_of_the_disk_stays_free(small_disk: Path) -> None:
 
 
 @pytest.mark.fault(40)
-async def test_read_only_file_system(small_disk: Path) -> None:
+async def test_read_only_file_system_allows_only_reads(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     ref = await store.put_bytes(PDF)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
@@ -209,7 +209,7 @@ asyncio.run(main())
 @pytest.mark.fault(40)
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
 @pytest.mark.parametrize("closed", [".", "out", "out/.abp/staging", "out/.abp/meta", "out/.abp/blobs"])
-def test_folder_without_permission(closed: str) -> None:
+def test_folder_without_permission_raises_and_changes_nothing(closed: str) -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
         top = Path(folder)
         place = top / "out"
@@ -228,7 +228,7 @@ def test_folder_without_permission(closed: str) -> None:
 
 
 @pytest.mark.fault(40)
-async def test_path_too_long(tmp_path: Path) -> None:
+async def test_overlong_path_raises_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="too long"):
         await LocalStore(tmp_path / ("x" * 300)).put_bytes(PDF)
 
@@ -263,7 +263,7 @@ asyncio.run(main())
 
 
 @pytest.mark.fault(40)
-def test_out_of_file_descriptors(root: Path) -> None:
+def test_exhausted_file_descriptors_leave_no_staging_files(root: Path) -> None:
     assert run_script(OUT_OF_FILES, root) == "['.abp', 'first.txt', 'second.txt'] 2\n"
     assert inner(root, "staging") == []
 
@@ -283,7 +283,7 @@ def fail_sync(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("step", range(1, 9))
-async def test_failed_sync_leaves_nothing_visible(
+async def test_failed_fsync_leaves_nothing_visible(
     step: int, links: bool, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.delete((await store.put_bytes(PDF)).id)  # all folders are made
@@ -313,7 +313,7 @@ async def test_failed_sync_leaves_nothing_visible(
 
 
 @pytest.mark.parametrize("step", range(1, 7))
-async def test_failed_sync_keeps_the_artifact_that_was_there(
+async def test_failed_fsync_keeps_existing_artifact(
     step: int, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(PDF, filename="one.pdf")
@@ -329,7 +329,7 @@ async def test_failed_sync_keeps_the_artifact_that_was_there(
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
-async def test_a_file_system_that_cannot_sync_folders_is_used_all_the_same(
+async def test_store_works_without_directory_fsync(
     code: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, files = os.fsync, []

@@ -62,7 +62,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * 16)
 @pytest.mark.fault(44)
 @pytest.mark.requirement("R4-15h")
 @pytest.mark.parametrize("way", WAYS)
-def test_sixteen_writers_of_the_same_content(way: str, store: LocalStore, root: Path) -> None:
+def test_sixteen_concurrent_writers_store_one_artifact(way: str, store: LocalStore, root: Path) -> None:
     assert run_writers(SAME_CONTENT, way, root) == "True\n"
     (ref,) = asyncio.run(store.list())
     names = visible(root)
@@ -101,7 +101,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 @pytest.mark.load
 @pytest.mark.fault(44)
 @pytest.mark.parametrize("way", WAYS)
-def test_writers_and_deleters_of_the_same_content(way: str, root: Path) -> None:
+def test_concurrent_writers_and_deleters_do_not_fail(way: str, root: Path) -> None:
     assert ast.literal_eval(run_writers(WRITE_AND_DELETE, way, root)) == [0] * 6
     assert_empty(root)
 
@@ -164,7 +164,7 @@ print(counts)
 @pytest.mark.load
 @pytest.mark.fault(41)
 @pytest.mark.parametrize(("way", "writers"), slow_but([("posix", 40), ("posix", 200), ("portable", 40)], ("posix", 40)))
-def test_killed_writers_leave_ids_absent_or_whole(
+def test_killed_writers_leave_no_partial_artifacts(
     way: str, writers: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = run_writers(KILLED, way, root, writers, timeout=300)  # a guard against a hang, not a measurement
@@ -190,7 +190,7 @@ def test_killed_writers_leave_ids_absent_or_whole(
 
 
 @pytest.mark.fault(41)
-async def test_sweep_leaves_the_young_and_the_living(root: Path) -> None:
+async def test_sweep_keeps_young_files_and_files_of_live_processes(root: Path) -> None:
     await LocalStore(root).put_bytes(PDF)
     staging = root / ".abp/staging"
     gone = subprocess.Popen(["true"])
@@ -250,7 +250,7 @@ async def test_cancelled_write_waits_for_its_thread_and_leaves_nothing(
     assert_empty(root)
 
 
-async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:
+async def test_store_reads_do_not_leak_file_descriptors(store: LocalStore) -> None:
     ref = await store.put_bytes(os.urandom(3 << 20))
     before = fds()
     for _ in range(5):
@@ -272,7 +272,7 @@ async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:
     assert fds() == before
 
 
-def test_one_store_object_in_several_loops(root: Path) -> None:
+def test_one_store_works_across_event_loops(root: Path) -> None:
     store = LocalStore(root)
     ref = asyncio.run(store.put_bytes(PDF))
     assert asyncio.run(store.get(ref.id)) == PDF

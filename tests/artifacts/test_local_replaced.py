@@ -21,7 +21,7 @@ from transports.artifacts.local._tree import Folder
 from transports.errors import Corrupt, StoreError
 
 
-async def test_content_stored_again_beside_a_damaged_read_stays(
+async def test_content_stored_again_during_damaged_read_is_kept(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(PDF)
@@ -40,7 +40,7 @@ async def test_content_stored_again_beside_a_damaged_read_stays(
     assert inner(root, "quarantine") == [] and await store.get(ref.id) == PDF
 
 
-async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarantine(
+async def test_unmovable_damaged_content_is_not_reported_as_quarantined(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(PDF)
@@ -59,7 +59,7 @@ async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarant
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-async def test_a_retried_commit_measures_the_file_again(
+async def test_retried_commit_rehashes_file(
     replaced: bool, store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_links(monkeypatch)
@@ -87,7 +87,7 @@ async def test_a_retried_commit_measures_the_file_again(
             assert await store.get((await staged.commit()).id) == PDF + b"more"
 
 
-async def test_metadata_of_an_id_that_differs_in_case_stays(
+async def test_metadata_of_id_differing_in_case_is_kept(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a file system that ignores case: the other id came between the first look and the lock."""
@@ -106,9 +106,7 @@ async def test_metadata_of_an_id_that_differs_in_case_stays(
     assert inner(root, "meta") == [f"{ref.id}.json"] and await store.get(ref.id) == PDF
 
 
-async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failing_utime_does_not_fail_commit(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(path: object, **_: object) -> None:
         if isinstance(path, str):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -119,7 +117,7 @@ async def test_a_time_that_cannot_be_set_does_not_undo_a_commit(
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_a_copy_that_is_open_when_it_is_deleted_goes_with_a_later_sweep(
+async def test_copy_open_during_delete_is_removed_by_later_sweep(
     shared: bool, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system, "_PATIENCE", 0.0)
@@ -158,7 +156,7 @@ async def test_an_open_leftover_does_not_stop_a_sweep(
 
 
 @pytest.mark.parametrize("opened", ["metadata", "content", "name"])
-async def test_a_repair_of_bad_metadata_leaves_what_is_open_to_a_sweep(
+async def test_metadata_repair_leaves_open_files_to_later_sweep(
     opened: str, store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system, "_PATIENCE", 0.0)
@@ -187,7 +185,7 @@ async def test_a_repair_of_bad_metadata_leaves_what_is_open_to_a_sweep(
         assert (await store.put_bytes(PDF, filename="a.pdf")).path == paths["name"]
 
 
-async def test_a_damaged_copy_that_is_open_does_not_stop_its_content_from_being_stored_again(
+async def test_open_damaged_copy_does_not_block_storing_content_again(
     store: LocalStore, root: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system, "_PATIENCE", 0.0)

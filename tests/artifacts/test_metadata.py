@@ -80,7 +80,7 @@ def decoded(data: bytes) -> Metadata:
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_metadata_is_read_as_it_was_written(ascii_only: bool) -> None:
+def test_metadata_round_trips(ascii_only: bool) -> None:
     whole = decoded(json.dumps(FIELDS, ensure_ascii=ascii_only).encode())
     assert json.loads(whole.encode()) == FIELDS and decoded(whole.encode()) == whole
     for name, values in VALID.items():
@@ -93,7 +93,7 @@ def test_metadata_is_read_as_it_was_written(ascii_only: bool) -> None:
 
 
 @pytest.mark.fault(46)
-def test_metadata_with_a_wrong_field_is_refused() -> None:
+def test_metadata_with_invalid_field_is_rejected() -> None:
     for name, values in INVALID.items():
         for value in values:
             try:
@@ -106,7 +106,7 @@ def test_metadata_with_a_wrong_field_is_refused() -> None:
             decoded(in_json({key: value for key, value in FIELDS.items() if key != name}))
 
 
-def test_a_metadata_file_has_1_mib() -> None:
+def test_metadata_file_over_1_mib_is_rejected() -> None:
     data = in_json(FIELDS)
     assert decoded(data + b" " * (1_048_576 - len(data))).id == "a_0123456789ab"
     with pytest.raises(ValueError, match="longer than 1,048,576 bytes"):
@@ -151,7 +151,7 @@ def damage(meta: Path, kind: str) -> None:
 
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("kind", DAMAGES)
-async def test_unreadable_metadata_breaks_only_its_artifact(
+async def test_unreadable_metadata_affects_only_its_artifact(
     kind: str, store: LocalStore, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = await store.put_bytes(PNG), await store.put_bytes(PDF)
@@ -175,7 +175,7 @@ async def test_unreadable_metadata_breaks_only_its_artifact(
 
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("kind", ["half", "pipe", "folder", "symlink"])
-async def test_repair_puts_bad_metadata_into_quarantine_with_its_content(
+async def test_repair_quarantines_bad_metadata_with_its_content(
     kind: str, store: LocalStore, root: Path, clock: Clock
 ) -> None:
     good, bad = await store.put_bytes(PNG), await store.put_bytes(PDF, filename="report.pdf")
@@ -203,7 +203,7 @@ async def test_repair_puts_bad_metadata_into_quarantine_with_its_content(
     assert visible(root) == [good.filename] and await store.get(good.id) == PNG
 
 
-def test_a_row_of_an_index_with_the_metadata_of_another_id_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_index_row_with_metadata_of_another_id_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     metadata = json.dumps({"version": 1, "id": "EXPORT_0123456789ab"})
     assert metadata_of(metadata, "export_0123456789ab") is None
     assert "a row of the index is skipped" in caplog.text

@@ -41,7 +41,7 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.requirement("R2-7.4g")
 @pytest.mark.requirement("R2-7.4a")
-async def test_a_reference_without_content_says_so_as_json() -> None:
+async def test_unstored_reference_is_marked_truncated_in_json() -> None:
     ref = await NoneStore().put_bytes(PDF, filename="a.pdf")
     shown = ref.as_dict()
     assert not ref.stored and shown["truncated"] is True and shown["uri"] is None and shown["path"] is None
@@ -54,7 +54,7 @@ async def test_a_reference_without_content_says_so_as_json() -> None:
 
 
 @pytest.mark.requirement("R2-7.4f")
-async def test_a_text_that_is_not_kept_has_a_preview_of_500_characters(tmp_path: Path) -> None:
+async def test_unstored_text_has_preview_of_500_characters(tmp_path: Path) -> None:
     store = NoneStore()
     text = "é€𝄞" * 1000
     refs = [await store.put_text(text), await store.put_bytes(text.encode(), mime_type="application/json")]
@@ -68,7 +68,7 @@ async def test_a_text_that_is_not_kept_has_a_preview_of_500_characters(tmp_path:
 
 
 @pytest.mark.requirement("R2-7.4h")
-async def test_the_length_of_a_preview_can_be_set() -> None:
+async def test_preview_length_is_configurable() -> None:
     for length in (10, 1000):
         store = NoneStore(max_inline_preview=length).scoped(Scope(user="ann"))
         assert (await store.put_text("𝄞" * 2000)).as_dict()["preview"] == "𝄞" * length
@@ -78,9 +78,7 @@ async def test_the_length_of_a_preview_can_be_set() -> None:
             NoneStore(max_inline_preview=length)
 
 
-async def test_staged_files_of_a_store_without_a_folder_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_none_store_removes_staged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = NoneStore(max_bytes=2_000_000)
     async with store.stage() as staged:
@@ -97,7 +95,7 @@ async def test_staged_files_of_a_store_without_a_folder_are_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_that_was_asked_to_keep_nothing_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_explicit_none_store_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     store = open_store("none:")
     ref = await store.scoped(Scope(session="s")).put_bytes(PDF)
     routed = await Router(store).route({"n": 1}, capability="count")

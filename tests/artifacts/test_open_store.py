@@ -23,7 +23,7 @@ def test_open_store_takes_folders_and_urls(folder: str, tmp_path: Path) -> None:
     assert not place.exists()
 
 
-def test_open_store_defaults_and_refusals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_open_store_defaults_and_rejections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     default = open_store()
     assert (
@@ -54,7 +54,7 @@ def test_open_store_takes_other_clouds() -> None:
 
 
 @pytest.mark.load
-def test_an_object_store_says_what_it_needs() -> None:
+def test_object_store_error_names_missing_package() -> None:
     script = """
 import sys
 import time

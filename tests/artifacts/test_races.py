@@ -44,7 +44,7 @@ interrupt: dict[str, Callable[[], object]] = {"work": lambda: None}
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @pytest.mark.parametrize("reason", ["expired", "fifo"])
-async def test_what_is_stored_again_after_the_plan_stays(
+async def test_content_stored_again_after_eviction_plan_is_kept(
     kind: str, reason: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = Interrupted.only(ttl_seconds=60) if reason == "expired" else Interrupted.only(max_artifacts_per_session=5)
@@ -65,7 +65,7 @@ async def test_what_is_stored_again_after_the_plan_stays(
         assert await view.get(ref.id) == PDF
 
 
-async def test_a_put_that_comes_before_the_lock_of_a_delete_stays(
+async def test_put_before_delete_takes_lock_is_kept(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.scoped(VIEW).put_bytes(PDF)

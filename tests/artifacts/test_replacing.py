@@ -32,7 +32,7 @@ def again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_remove_left_once", remove_left)
 
 
-def test_what_a_killed_copy_left_goes_with_the_next_one_to_its_folder(tmp_path: Path) -> None:
+def test_leftovers_of_killed_copy_are_removed_by_next_copy(tmp_path: Path) -> None:
     run_script(_COPY, tmp_path / "a", "killed")
     (left,) = names(tmp_path)
     others = [".abp-mine", f"{left}.txt"]
@@ -48,9 +48,7 @@ def test_what_a_killed_copy_left_goes_with_the_next_one_to_its_folder(tmp_path: 
     assert names(tmp_path) == sorted([*others, "c"])
 
 
-def test_a_file_that_is_taken_for_left_before_it_is_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_file_removed_before_locking_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, tries = try_lock, 0
 
     def lost_twice(fd: int) -> bool:
@@ -74,7 +72,7 @@ def test_a_file_that_is_taken_for_left_before_it_is_locked_is_made_again(
     assert names(tmp_path) == ["a"] and first != "a" and (tmp_path / "a").read_bytes() == b"new"
 
 
-def test_without_locks_files_are_replaced_and_nothing_is_taken_for_left(
+def test_without_locks_replacement_works_and_removes_no_leftovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(fd: int) -> bool:
@@ -87,7 +85,7 @@ def test_without_locks_files_are_replaced_and_nothing_is_taken_for_left(
     assert names(tmp_path) == [".abp-0123456789abcdef", "a"]
 
 
-def test_where_open_files_cannot_be_renamed_a_file_that_was_just_closed_stays(
+def test_recently_closed_file_is_kept_where_open_files_cannot_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OPEN_FILES_MOVE", False)
@@ -100,7 +98,7 @@ def test_where_open_files_cannot_be_renamed_a_file_that_was_just_closed_stays(
     assert names(tmp_path) == [young.name, "a"]
 
 
-def test_an_error_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
+def test_failed_write_leaves_only_older_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old")
     with pytest.raises(ValueError, match="wrong"), replacing(tmp_path / "a") as file:
         file.write(b"new")

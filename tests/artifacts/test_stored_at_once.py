@@ -22,7 +22,7 @@ async def put(store: LocalStore, data: bytes) -> ArtifactRef:
     return await store.put_bytes(data, namespace="a", durability="process", filename="same.bin")
 
 
-async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalStore, root: Path) -> None:
+async def test_put_waiting_for_lock_does_not_block_others(store: LocalStore, root: Path) -> None:
     free = next(data for data in (b"%d" % number for number in range(9)) if sha(data)[:2] != sha(b"held")[:2])
     await put(store, b"held")
     lock = root / ".abp/locks" / sha(b"held")[:2]
@@ -35,7 +35,9 @@ async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalSto
     assert (await waiting).sha256 == sha(b"held")
 
 
-async def test_an_answer_that_fails_fails_alone(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_failed_put_does_not_fail_concurrent_ones(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.link
 
     def failing(source: str, target: str, **options: Any) -> None:
@@ -51,7 +53,7 @@ async def test_an_answer_that_fails_fails_alone(store: LocalStore, root: Path, m
     assert {ref.path.read_bytes() for ref in refs if ref.path} == {b"%d" % number for number in range(20)} - {b"7"}
 
 
-async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_put_waits_for_files_in_use(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on, real = threading.Event(), threading.Event(), os.link
 
     def slow(*arguments: Any, **options: Any) -> None:
@@ -73,7 +75,7 @@ async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: 
     assert (await store.fsck()).problems == ()
 
 
-async def test_without_a_thread_an_answer_is_refused_and_the_next_is_stored(
+async def test_answer_is_rejected_without_thread_and_next_is_stored(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: threading.Thread) -> None:

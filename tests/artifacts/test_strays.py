@@ -22,7 +22,7 @@ def intend(root: Path, name: str, process: int = DEAD, digest: str = DIGEST, num
     return intent
 
 
-async def test_a_name_that_a_dead_writer_reserved_goes_after_an_hour(
+async def test_name_reserved_by_dead_writer_is_freed_after_an_hour(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.put_bytes(b"x", filename="owned.bin")
@@ -45,7 +45,7 @@ async def test_a_name_that_a_dead_writer_reserved_goes_after_an_hour(
     assert inner(root, "staging") == [alive.name]
 
 
-async def test_a_copy_of_a_dead_writer_goes_though_others_wanted_its_name(
+async def test_gc_removes_dead_writers_copy_despite_name_contention(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = await store.put_bytes(b"x", filename="a.bin")
@@ -61,7 +61,7 @@ async def test_a_copy_of_a_dead_writer_goes_though_others_wanted_its_name(
     assert visible(root) == []
 
 
-async def test_every_symlink_is_told_though_a_folder_is_missing(store: LocalStore, root: Path) -> None:
+async def test_fsck_reports_every_symlink_despite_missing_folder(store: LocalStore, root: Path) -> None:
     await store.put_bytes(b"x")
     inside = root / ".abp"
     shutil.rmtree(inside / "locks")
@@ -73,7 +73,7 @@ async def test_every_symlink_is_told_though_a_folder_is_missing(store: LocalStor
     assert told == {str(link.relative_to(root)) for link in links}
 
 
-async def test_a_token_changes_with_what_is_stored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_token_changes_with_store_content(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(root)
     assert await store.change_token() == 0
     await store.put_bytes(b"x")

@@ -53,7 +53,7 @@ class Swap:
 @pytest.mark.fault(43)
 @pytest.mark.parametrize("job", ["put", "delete"])
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_folder_that_is_swapped_for_a_symlink_at_any_step(
+async def test_folder_swapped_for_symlink_at_any_step_is_not_followed(
     job: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"

@@ -24,7 +24,7 @@ async def stored(folder: Path, content: bytes) -> tuple[ArtifactRef, Path]:
     return ref, ref.path
 
 
-async def test_it_reads_across_pieces_as_any_file(tmp_path: Path) -> None:
+async def test_verified_file_reads_across_chunks_like_plain_file(tmp_path: Path) -> None:
     chance = random.Random(7)
     content = chance.randbytes(3 * MB + 4321)
     ref, _ = await stored(tmp_path, content)
@@ -48,14 +48,14 @@ def edit(path: Path, position: int) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-async def test_a_file_that_was_changed_is_not_opened(tmp_path: Path) -> None:
+async def test_modified_file_is_rejected_on_open(tmp_path: Path) -> None:
     ref, path = await stored(tmp_path, bytes(2 * MB))
     edit(path, MB + 7)
     with pytest.raises(Corrupt, match="does not match its size"):
         ref.open()
 
 
-async def test_a_piece_that_is_changed_after_the_opening_is_not_given(tmp_path: Path) -> None:
+async def test_chunk_changed_after_opening_is_not_returned(tmp_path: Path) -> None:
     content = random.Random(3).randbytes(3 * MB)
     ref, path = await stored(tmp_path, content)
     with ref.open() as file:
@@ -83,7 +83,7 @@ def _symlink(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [_pipe, _symlink, lambda path: path.mkdir(), lambda path: None])
-async def test_what_is_no_file_of_the_store_is_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+async def test_opening_missing_or_special_file_fails_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     ref, path = await stored(tmp_path, b"content")
     path.unlink()
     make(path)
@@ -91,7 +91,7 @@ async def test_what_is_no_file_of_the_store_is_not_waited_for(tmp_path: Path, ma
         ref.open()
 
 
-async def test_a_file_that_grew_is_read_no_further_than_its_size(tmp_path: Path) -> None:
+async def test_grown_file_is_not_read_past_its_size(tmp_path: Path) -> None:
     ref, path = await stored(tmp_path, bytes(MB))
     with path.open("ab") as file:
         file.truncate(1 << 40)  # which would take an hour to hash
@@ -99,7 +99,7 @@ async def test_a_file_that_grew_is_read_no_further_than_its_size(tmp_path: Path)
         ref.open()
 
 
-async def test_it_holds_one_piece_in_memory(tmp_path: Path) -> None:
+async def test_verified_open_keeps_one_chunk_in_memory(tmp_path: Path) -> None:
     ref, _ = await stored(tmp_path, bytes(32 * MB))
     tracemalloc.start()
     try:
@@ -114,7 +114,7 @@ async def test_it_holds_one_piece_in_memory(tmp_path: Path) -> None:
     assert peak < 5 * MB
 
 
-async def test_without_a_local_file_it_says_how_to_read(tmp_path: Path) -> None:
+async def test_opening_ref_without_local_file_says_how_to_read(tmp_path: Path) -> None:
     ref = await open_store("memory:").put_bytes(b"content")
     with pytest.raises(UsageError, match=r"await store\.get\(ref\).*fsspec\.open\('artifact://"):
         ref.open()

@@ -30,17 +30,17 @@ from transports.errors import Corrupt, StoreError, UsageError
         (Retention.only(max_trace_bytes=1, cleanup_strategy="none"), "kept until it is deleted"),
     ],
 )
-def test_a_retention_says_what_becomes_of_an_artifact(retention: Retention, words: str) -> None:
+def test_retention_is_described_in_words(retention: Retention, words: str) -> None:
     assert str(retention) == words
 
 
-def test_a_report_is_json() -> None:
+def test_check_report_is_json_serializable() -> None:
     report = CheckReport(1, 2, (Problem("name", "a", "b"), Problem("index", "c", "d")))
     problems = [{"kind": "name", "id": "a", "message": "b"}, {"kind": "index", "id": "c", "message": "d"}]
     assert report.as_dict() == {"artifacts": 1, "size_bytes": 2, "problems": problems}
 
 
-def test_content_is_described_as_if_it_had_been_given_to_the_store() -> None:
+def test_describe_returns_ref_as_if_content_were_stored() -> None:
     store = NoneStore(max_bytes=5)
     ref = store.describe(b"hello", mime_type="text/plain", namespace="n", meta={"app": "a"}, now=1.5)
     assert (ref.filename, ref.mime_type, ref.size_bytes) == ("n_1500.txt", "text/plain", 5)
@@ -48,7 +48,7 @@ def test_content_is_described_as_if_it_had_been_given_to_the_store() -> None:
     assert (ref.source["app"], ref.source["preview"], ref.stored) == ("a", "hello", False)
 
 
-def test_a_limit_is_not_negative() -> None:
+def test_negative_retention_limit_is_rejected() -> None:
     with pytest.raises(UsageError, match="cleanup_strategy must be lru, fifo or none"):
         Retention(cleanup_strategy="random")  # type: ignore[arg-type]
     for name in ("ttl_seconds", "max_trace_bytes", "max_artifacts_per_session"):
@@ -57,7 +57,7 @@ def test_a_limit_is_not_negative() -> None:
         assert Retention.only(**{name: 0}) != Retention.only()  # type: ignore[arg-type]
 
 
-async def test_a_reference_is_json() -> None:
+async def test_artifact_reference_is_json_serializable() -> None:
     async with MemoryStore() as store:
         ref = await store.scoped(Scope(user="u")).put_bytes(b"hello", filename="a.bin")
     assert ref.as_dict() == {
@@ -72,12 +72,12 @@ async def test_a_reference_is_json() -> None:
     }
 
 
-def test_an_id_is_the_same_in_every_version() -> None:
+def test_artifact_ids_are_stable_across_versions() -> None:
     assert artifact_id("n", "a" * 64) == "n_aaaaaaaaaaaa"
     assert candidate_ids("n", "a" * 64, Scope(user="ä"))[1] == "n_aaaaaaaaaaaaaaaa-f10b7ed6d6bacea1e58f"
 
 
-async def test_damaged_content_in_memory_is_told() -> None:
+async def test_damaged_content_in_memory_store_raises_corrupt() -> None:
     async with MemoryStore() as store:
         ref = await store.put_bytes(b"hello")
         store._contents.blobs[ref.sha256] = b"hell"
@@ -85,7 +85,7 @@ async def test_damaged_content_in_memory_is_told() -> None:
             await store.get(ref.id)
 
 
-async def test_a_staged_file_that_cannot_be_read_is_told_with_its_folder() -> None:
+async def test_unreadable_staged_file_error_names_folder() -> None:
     async with MemoryStore() as store, store.stage() as staged:
         staged.path.symlink_to("elsewhere")
         with pytest.raises(StoreError, match=f"^cannot read the staged file in {staged.path.parent}: "):

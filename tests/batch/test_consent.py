@@ -61,7 +61,7 @@ async def ran(source: Path | list[Job], **options: Any) -> list[Job]:
 
 
 @pytest.mark.parametrize("target", PROGRAMS)
-async def test_a_line_starts_no_program_unless_it_is_allowed(target: str) -> None:
+async def test_job_line_does_not_start_program_unless_allowed(target: str) -> None:
     path = written({"target": URL}, {"target": target})
     with pytest.raises(UsageError, match=r"line 2: target: .* is neither an address .*allow_programs="):
         await ran(path)
@@ -76,23 +76,23 @@ async def rows() -> Any:
 
 
 @pytest.mark.parametrize("target", [*ADDRESSES, "docs"])
-async def test_a_line_names_addresses_and_apps(target: str) -> None:
+async def test_job_line_accepts_addresses_and_app_names(target: str) -> None:
     assert [job.target for job in await ran(written({"target": target}))] == [target]
 
 
 @pytest.mark.parametrize("target", PROGRAMS)
-async def test_the_target_of_the_run_is_the_word_of_its_user(target: str) -> None:
+async def test_run_target_is_trusted_in_job_lines(target: str) -> None:
     path = written({}, {"target": target, "params": {"n": 1}})
     assert [job.target for job in await ran(path, target=target)] == [target, target]
 
 
-async def test_jobs_that_are_objects_have_no_restrictions(here: Path) -> None:
+async def test_job_objects_have_no_file_restrictions(here: Path) -> None:
     (here / "secret").write_text("x")
     jobs = [Job("do", target=PROGRAMS[0], files={"a": here / "secret"})]
     assert await ran(jobs) == jobs
 
 
-async def test_a_worker_runs_no_program_of_a_ledger_that_others_wrote(here: Path) -> None:
+async def test_worker_does_not_run_programs_from_foreign_ledger(here: Path) -> None:
     (here / "secret").write_text("x")
     jobs = [
         Job("do", target=PROGRAMS[0]),
@@ -113,7 +113,7 @@ async def test_a_worker_runs_no_program_of_a_ledger_that_others_wrote(here: Path
         assert sorted(map(repr, driver.jobs)) == sorted(map(repr, jobs))
 
 
-async def test_what_is_queued_again_asks_again(here: Path) -> None:
+async def test_requeued_jobs_ask_for_consent_again(here: Path) -> None:
     """A run goes on with what its folder holds: whoever wrote that, programs are started if this command says so."""
     async with open_ledger(here / "run") as ledger:
         await ledger.add(lambda: [[Job("do", target=PROGRAMS[0])]], "theirs")
@@ -124,7 +124,7 @@ async def test_what_is_queued_again_asks_again(here: Path) -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-async def test_files_come_from_the_folder_of_the_input(here: Path) -> None:
+async def test_job_files_resolve_within_input_folder(here: Path) -> None:
     (here / "input" / "sub").mkdir()
     (here / "input" / "sub" / "a.png").write_bytes(b"png")
     (here / "input" / "link").symlink_to("sub/a.png")
@@ -136,7 +136,7 @@ async def test_files_come_from_the_folder_of_the_input(here: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "sub/../../secret", "link", "out/secret", "jobs.jsonl/x"])
-async def test_no_line_sends_a_file_from_elsewhere(here: Path, path: str) -> None:
+async def test_job_line_cannot_send_file_outside_input_folder(here: Path, path: str) -> None:
     (here / "secret").write_text("x")
     (here / "input" / "link").symlink_to(here / "secret")
     (here / "input" / "out").symlink_to(here)
@@ -144,7 +144,7 @@ async def test_no_line_sends_a_file_from_elsewhere(here: Path, path: str) -> Non
         await ran(written({"files": {"a": path}}), target=URL)
 
 
-async def test_a_folder_that_the_user_names_takes_the_place_of_the_inputs(here: Path) -> None:
+async def test_user_given_folder_replaces_input_folder(here: Path) -> None:
     (here / "files").mkdir()
     (here / "files" / "a").write_bytes(b"x")
     (here / "input" / "b").write_bytes(b"x")
@@ -154,7 +154,7 @@ async def test_a_folder_that_the_user_names_takes_the_place_of_the_inputs(here: 
         await ran(written({"files": {"a": "b"}}), target=URL, files_from="files", extend=True)
 
 
-async def test_files_go_to_the_target_of_the_run_and_to_apps_with_names(here: Path) -> None:
+async def test_input_files_go_only_to_run_target_and_named_apps(here: Path) -> None:
     (here / "input" / "a").write_bytes(b"x")
     named = [{"target": target, "files": {"a": "a"}} for target in ("docs", URL)]
     assert len(await ran(written(*named), target=URL)) == 2
@@ -164,7 +164,7 @@ async def test_files_go_to_the_target_of_the_run_and_to_apps_with_names(here: Pa
     assert len(await ran(other, target=URL, extend=True, files_from="input")) == 1
 
 
-async def test_a_file_that_is_swapped_for_a_symlink_is_not_sent(here: Path) -> None:
+async def test_file_swapped_for_symlink_is_not_sent(here: Path) -> None:
     (here / "secret").write_text("x")
     (here / "input" / "a").write_bytes(b"x")
     path = written({"files": {"a": "a"}})
@@ -180,7 +180,7 @@ async def test_a_file_that_is_swapped_for_a_symlink_is_not_sent(here: Path) -> N
 
 
 @pytest.mark.parametrize("cell", ["@/etc/passwd", "file:///etc/passwd", "/etc/passwd"])
-async def test_a_parameter_that_looks_like_a_file_is_a_text(cell: str) -> None:
+async def test_file_like_parameter_is_treated_as_text(cell: str) -> None:
     found = await ran(written({"params": {"a": cell, "b": {"content": cell, "mimeType": "text/plain"}}}), target=URL)
     assert found[0].params["a"] == cell and found[0].call_params() == found[0].params
 
@@ -202,7 +202,7 @@ ODD_NAMES = {
 
 
 @pytest.mark.parametrize("name", ODD_NAMES.values(), ids=ODD_NAMES)
-async def test_a_name_that_is_no_files_makes_a_line_no_job(here: Path, name: str) -> None:
+async def test_job_line_with_invalid_file_name_is_rejected(here: Path, name: str) -> None:
     folder = here / "input"
     (folder / "loop").symlink_to("loop")
     (folder / "zero").symlink_to("/dev/zero")

@@ -36,7 +36,7 @@ async def run_all(ledger: Ledger, *, failing: Iterable[int] = ()) -> int:
     )
 
 
-async def test_each_line_of_an_input_has_a_row_though_its_job_runs_once(place: str) -> None:
+async def test_duplicate_input_lines_get_rows_but_run_once(place: str) -> None:
     given = [line("a", 1, team="red"), line("b", 1, team="blue"), line("c", 2), line("c", 2)]
     async with await filled(place, given) as ledger:
         assert await run_all(ledger, failing=[2]) == 2
@@ -68,16 +68,14 @@ async def test_each_line_of_an_input_has_a_row_though_its_job_runs_once(place: s
         await view.aclose()
 
 
-async def test_copies_and_jobs_are_read_in_pages_in_the_order_of_the_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_copies_and_jobs_are_paged_in_input_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.batch.ledger._writes._CHUNK", 90)
     given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
     async with await filled(str(tmp_path), given) as ledger:
         assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]
 
 
-async def test_a_copy_is_found_by_its_id_with_the_job_that_it_shares(place: str) -> None:
+async def test_job_search_by_copy_id_finds_copy_and_shared_job(place: str) -> None:
     given = [line("first", 1), line("second", 1), line(None, 1), line("second", 2), line("third", 2), line("other", 3)]
     given.append(line(secrets.token_hex(4000), 2))  # more than an index of PostgreSQL takes
     async with await filled(place, given) as ledger:
@@ -114,7 +112,7 @@ class Explained(sqlite3.Cursor):
         return super().execute(sql, values)
 
 
-def test_lines_that_are_there_already_are_found_by_their_keys_however_many_there_are() -> None:
+def test_existing_lines_are_looked_up_by_key() -> None:
     database = SqliteDatabase(None)
     with closing(sqlite3.connect(":memory:")) as db, closing(db.cursor(Explained)) as cursor:
         cursor.looks = []
@@ -127,7 +125,7 @@ def test_lines_that_are_there_already_are_found_by_their_keys_however_many_there
         assert [look for look in cursor.looks if look not in inputs and "key=?" not in look] == []
 
 
-async def test_a_corrected_line_takes_the_place_of_the_failed_one_with_its_id(place: str) -> None:
+async def test_corrected_line_replaces_failed_line_with_same_id(place: str) -> None:
     given = [line("good", 0), line("bad", 1), line("worse", 2), line("twin", 2), line(None, 3), line("good", 4)]
     async with await filled(place, given) as ledger:
         await run_all(ledger, failing=[1, 2, 3])
@@ -156,7 +154,7 @@ async def test_a_corrected_line_takes_the_place_of_the_failed_one_with_its_id(pl
         assert (await ledger.add(lambda: [[line("bad", 1)]], "four", extend=True)).jobs == 1
 
 
-async def test_a_copy_of_a_failed_job_is_corrected_alone(place: str) -> None:
+async def test_correcting_copy_of_failed_job_leaves_other_copies(place: str) -> None:
     async with await filled(place, [line("a", 1), line("b", 1), line("c", 1)]) as ledger:
         await run_all(ledger, failing=[1])
         assert (await ledger.add(lambda: [[line("b", 5)]], "two", extend=True)).replaced == 1
@@ -171,7 +169,7 @@ async def test_a_copy_of_a_failed_job_is_corrected_alone(place: str) -> None:
         assert numbers(await ledger.counts()) == {"succeeded": 2}
 
 
-async def test_an_id_of_several_failed_lines_loses_none_of_them(place: str) -> None:
+async def test_correction_of_ambiguous_id_keeps_all_failed_lines(place: str) -> None:
     given = [line("team", 1), line("team", 2), line("team", 3), line("team", 3), line("other", 4)]
     async with await filled(place, given) as ledger:
         await run_all(ledger, failing=[1, 2, 3, 4])
@@ -191,7 +189,7 @@ async def test_an_id_of_several_failed_lines_loses_none_of_them(place: str) -> N
         assert numbers(await ledger.counts()) == {"succeeded": 5} and await ledger.replaced() == 5
 
 
-async def test_a_job_whose_first_line_was_corrected_is_repeated_only_if_its_next_one_allows_it(place: str) -> None:
+async def test_corrected_job_is_repeated_only_if_its_next_copy_is_idempotent(place: str) -> None:
     given = [Job("do", {"n": 1}, "memory:", "a", idempotent=True), Job("do", {"n": 1}, "memory:", "b")]
     async with await filled(place, given) as ledger:
         await run_all(ledger, failing=[1])

@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in sorted(folder.iterdir())}
 
 
-async def test_files_are_named_by_their_jobs_each_with_a_name_of_its_own(tmp_path: Path) -> None:
+async def test_exported_files_get_unique_names_from_jobs(tmp_path: Path) -> None:
     store, out = LocalStore(tmp_path / "files"), tmp_path / "out"
     async with store, await run_with_files(tmp_path, store) as ledger:
         keys = [row.key async for row in ledger.rows()]
@@ -82,13 +82,13 @@ async def test_files_are_named_by_their_jobs_each_with_a_name_of_its_own(tmp_pat
             await export_files(ledger, store, out)
 
 
-async def test_files_of_a_store_elsewhere_are_copied(tmp_path: Path) -> None:
+async def test_export_copies_files_from_memory_store(tmp_path: Path) -> None:
     async with MemoryStore() as store, await run_with_files(tmp_path, store) as ledger:
         assert await export_files(ledger, store, tmp_path / "out") == 8
         assert contents(tmp_path / "out")["two-document.csv"] == "4"
 
 
-async def test_each_line_has_its_file_and_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+async def test_export_writes_file_per_line_and_removes_killed_export_leftovers(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / ".abp-0123456789abcdef").write_bytes(b"half")
@@ -102,7 +102,7 @@ async def test_each_line_has_its_file_and_what_a_killed_export_left_is_removed(t
             assert names == {"j.csv", *(f"j-{key}{end}.csv" for end in ("", "-0", "-4-0", "-5-0"))}
 
 
-async def test_a_damaged_file_gets_no_name_even_if_it_had_one(tmp_path: Path) -> None:
+async def test_damaged_file_is_not_exported_even_if_named_before(tmp_path: Path) -> None:
     store, out = LocalStore(tmp_path / "files"), tmp_path / "out"
     async with store, await run_with_files(tmp_path, store, JOBS[:1]) as ledger:
         (row,) = [row async for row in ledger.rows()]

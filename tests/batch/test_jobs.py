@@ -23,7 +23,7 @@ from transports.errors import (
 )
 
 
-def test_a_key_is_made_of_what_the_job_asks_for_and_of_nothing_else(tmp_path: Path) -> None:
+def test_job_key_depends_only_on_requested_work(tmp_path: Path) -> None:
     one, same, other = tmp_path / "one", tmp_path / "same", tmp_path / "other"
     for path, content in ((one, b"x"), (same, b"x"), (other, b"y")):
         path.write_bytes(content)
@@ -52,7 +52,7 @@ def test_a_key_is_made_of_what_the_job_asks_for_and_of_nothing_else(tmp_path: Pa
     assert len({job.key, *(one.key for one in differing)}) == 8
 
 
-def test_files_stand_in_their_places_of_the_parameters(tmp_path: Path) -> None:
+def test_job_files_are_placed_in_call_params(tmp_path: Path) -> None:
     params = {"pages": [{"title": "T"}]}
     job = Job("a.b", params, files={"pages.0.image": tmp_path, "cover": tmp_path})  # type: ignore[arg-type]
     assert job.call_params() == {"pages": [{"title": "T", "image": tmp_path}], "cover": tmp_path}
@@ -82,7 +82,7 @@ def test_files_stand_in_their_places_of_the_parameters(tmp_path: Path) -> None:
         (ValueError("a bug"), False, State.FAILED, False, False),
     ],
 )
-def test_an_error_says_what_became_of_a_job_and_whether_it_may_be_sent_again(
+def test_error_says_what_became_of_job_and_whether_it_may_be_retried(
     error: Exception, sent: bool, state: State, once: bool, idempotent: bool
 ) -> None:
     for job, again in ((Job("a"), once), (Job("a", idempotent=True), idempotent)):
@@ -92,7 +92,7 @@ def test_an_error_says_what_became_of_a_job_and_whether_it_may_be_sent_again(
         assert outcome.retry_after == (error.retry_after if isinstance(error, ABPError) else None)
 
 
-def test_a_job_that_ran_and_whose_answer_cannot_be_kept_is_not_run_again_by_hand() -> None:
+def test_job_with_unstorable_answer_is_unknown_unless_idempotent() -> None:
     for error in (BinaryError("cut"), StoreError("no disk"), ProtocolError("no answer"), StoreFull("full")):
         assert Outcome.of_error(Job("a"), error).state is State.UNKNOWN
         assert Outcome.of_error(Job("a", idempotent=True), error).state is State.FAILED

@@ -11,7 +11,7 @@ from tests.batch.kills import Plan, kill_and_resume
 
 @pytest.mark.slow
 @pytest.mark.load
-async def test_a_run_that_is_killed_goes_on_and_runs_nothing_twice_that_must_not(tmp_path: Path) -> None:
+async def test_killed_run_resumes_and_does_not_repeat_non_idempotent_jobs(tmp_path: Path) -> None:
     done = await kill_and_resume(tmp_path, Plan(jobs=300, kills=4))
     assert done.problems == []
     assert (done.killed, done.starts) == ({"worker": 4}, 5)

@@ -24,7 +24,7 @@ from transports.batch.ledger._schema import Settlement, SqliteDatabase
 from transports.errors import UsageError
 
 
-async def test_jobs_are_added_once_by_their_key_and_read_back_in_order(place: str, tmp_path: Path) -> None:
+async def test_jobs_are_deduplicated_by_key_and_read_in_order(place: str, tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"x")
     rich = Job("do", {"a": [1, None, "ä\0"]}, "ws://b.test/", "7", {"f": file}, 2.5, True, {"team": "blue\0"})
@@ -47,7 +47,7 @@ async def test_jobs_are_added_once_by_their_key_and_read_back_in_order(place: st
         assert numbers(await ledger.counts()) == {"queued": 4}
 
 
-async def test_another_input_is_refused_unless_it_extends_the_run(place: str) -> None:
+async def test_different_input_is_rejected_without_extend(place: str) -> None:
     async with await filled(place, jobs(2)) as ledger:
         with pytest.raises(UsageError, match=r"this run has another input; .*--extend"):
             await ledger.add(lambda: [jobs(3)], "two")
@@ -57,7 +57,7 @@ async def test_another_input_is_refused_unless_it_extends_the_run(place: str) ->
         assert (await ledger.counts()).total == 3
 
 
-async def test_an_input_that_cannot_be_read_leaves_nothing(place: str) -> None:
+async def test_unreadable_input_adds_no_jobs(place: str) -> None:
     def broken() -> Iterator[list[Job]]:
         yield jobs(1500)
         raise UsageError("line 1501 is not JSON")
@@ -96,7 +96,7 @@ async def test_a_job_is_leased_to_one_worker_at_a_time(place: str) -> None:
         assert {leased.attempts for some in taken for leased in some} == {1}
 
 
-async def test_hosts_take_turns_and_none_has_more_than_its_limit(place: str) -> None:
+async def test_hosts_take_turns_within_per_host_limit(place: str) -> None:
     many = [*jobs(6, "http://a.test/"), *jobs(6, "ws://b.test:1/x"), *jobs(2, "memory:")]
     async with await filled(place, many) as one, open_ledger(place) as two:
         first = await one.lease(3, 60, per_host=2)
@@ -116,7 +116,7 @@ async def test_hosts_take_turns_and_none_has_more_than_its_limit(place: str) -> 
         assert len(await one.lease(99, 60)) == 7
 
 
-async def test_a_worker_that_knows_the_hosts_misses_no_new_one(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_with_cached_hosts_notices_new_ones(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(leasing, "time", SimpleNamespace(monotonic=lambda: now))
     hosts = [f"http://{name}.test/" for name in "abcd"]
@@ -135,7 +135,7 @@ async def test_a_worker_that_knows_the_hosts_misses_no_new_one(place: str, monke
         assert Counter(await leased(9)) == {hosts[0]: 3, hosts[1]: 3, hosts[2]: 1, hosts[3]: 2}  # known or not
 
 
-async def test_what_is_settled_makes_room_for_the_next_job_in_the_same_transaction(place: str) -> None:
+async def test_settling_a_job_frees_its_slot_in_same_transaction(place: str) -> None:
     async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
         first = await one.lease(2, 60, per_host=1)
         assert await one.settle_and_lease([], 2, 60, per_host=1) == (0, [])
@@ -146,7 +146,7 @@ async def test_what_is_settled_makes_room_for_the_next_job_in_the_same_transacti
         assert numbers(await two.counts()) == {"succeeded": 1, "leased": 2}
 
 
-async def test_an_outcome_is_written_by_the_holder_alone(place: str) -> None:
+async def test_outcome_is_written_only_by_lease_holder(place: str) -> None:
     async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
         good, bad, later = await one.lease(3, 60)
         assert await two.settle([done(good)]) == 0
@@ -165,7 +165,7 @@ async def test_an_outcome_is_written_by_the_holder_alone(place: str) -> None:
         assert numbers(await two.counts()) == {"leased": 1, "succeeded": 1, "failed": 1}
 
 
-async def test_a_job_that_was_not_begun_is_queued_as_it_was_while_its_lease_holds(place: str) -> None:
+async def test_unstarted_job_is_requeued_unchanged_while_lease_is_valid(place: str) -> None:
     async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
         held = await one.lease(2, 60)
         back = [Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0, begun=False) for leased in held]
@@ -179,7 +179,7 @@ async def test_a_job_that_was_not_begun_is_queued_as_it_was_while_its_lease_hold
         assert await one.settle(back) == 0
 
 
-async def test_a_job_that_waits_for_another_attempt_keeps_no_other_waiting(place: str) -> None:
+async def test_job_waiting_for_retry_does_not_delay_others(place: str) -> None:
     many = [job for name in "abcd" for job in jobs(2, f"http://{name}.test/")]
     async with await filled(place, many) as one, open_ledger(place) as two:
         held = await one.lease(6, 60, closed=["d.test"])
@@ -190,7 +190,7 @@ async def test_a_job_that_waits_for_another_attempt_keeps_no_other_waiting(place
         assert len(leased) == 3
 
 
-async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(place: str) -> None:
+async def test_expired_lease_marks_job_unknown_unless_idempotent(place: str) -> None:
     async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as one, open_ledger(place) as two:
         held = await one.lease(4, 60)
         assert await two.expire() == (0, 0)
@@ -205,7 +205,7 @@ async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(pla
         assert numbers(await two.counts()) == {"succeeded": 2, "leased": 2}
 
 
-async def test_a_lease_that_ends_while_leases_are_ended_is_ended_by_the_next_look(
+async def test_lease_expiring_during_expire_is_handled_by_next_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock goes on between the statements of one transaction."""
@@ -219,7 +219,7 @@ async def test_a_lease_that_ends_while_leases_are_ended_is_ended_by_the_next_loo
         assert await ledger.expire() == (1, 0)
 
 
-async def test_a_job_whose_workers_are_lost_again_and_again_is_given_up(place: str) -> None:
+async def test_idempotent_job_is_unknown_after_losing_ten_workers(place: str) -> None:
     async with await filled(place, jobs(1, idempotent=True)) as ledger:
         for _ in range(9):
             assert len(await ledger.lease(1, -1)) == 1
@@ -228,7 +228,7 @@ async def test_a_job_whose_workers_are_lost_again_and_again_is_given_up(place: s
         assert await ledger.expire() == (0, 1)
 
 
-async def test_cancelling_leaves_what_runs_and_what_has_ended(place: str) -> None:
+async def test_cancelling_run_keeps_running_and_ended_jobs(place: str) -> None:
     async with await filled(place, jobs(4)) as ledger:
         one, two = await ledger.lease(2, 60)
         await ledger.settle([done(one, State.FAILED)])
@@ -242,7 +242,7 @@ async def test_cancelling_leaves_what_runs_and_what_has_ended(place: str) -> Non
         assert sorted(leased.attempts for leased in await ledger.lease(9, 60)) == [1] * 5
 
 
-async def test_nothing_is_queued_again_in_a_run_that_is_cancelled(place: str) -> None:
+async def test_cancelled_run_requeues_nothing(place: str) -> None:
     async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as ledger:
         again, ended, *lost = await ledger.lease(4, 60)
         assert await ledger.cancel() == 0
@@ -260,7 +260,7 @@ async def test_rows_are_read_in_pages(place: str) -> None:
         assert [row.job.params["n"] async for row in ledger.rows()] == [*range(2500)]
 
 
-async def test_rows_at_one_position_are_all_read(tmp_path: Path) -> None:
+async def test_rows_sharing_a_position_are_all_read(tmp_path: Path) -> None:
     async with await filled(str(tmp_path), jobs(2500)) as ledger:
         with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as db:
             db.execute("UPDATE abp_jobs SET position = 1 + position / 2000")
@@ -268,7 +268,7 @@ async def test_rows_at_one_position_are_all_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-async def test_inputs_of_one_run_are_added_one_after_the_other(postgres: str) -> None:
+async def test_concurrent_inputs_of_one_run_are_serialized(postgres: str) -> None:
     psycopg = pytest.importorskip("psycopg")
     place, began, go_on = run_url(postgres), threading.Event(), threading.Event()
 
@@ -294,14 +294,14 @@ async def test_inputs_of_one_run_are_added_one_after_the_other(postgres: str) ->
 
 
 @pytest.mark.load
-async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
+async def test_runs_in_one_database_are_isolated(postgres: str) -> None:
     async with await filled(run_url(postgres), jobs(2)) as one, open_ledger(run_url(postgres)) as two:
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
         assert len(await one.lease(9, 60)) == 2
 
 
-async def test_the_work_of_a_worker_does_not_grow_with_what_others_hold(tmp_path: Path) -> None:
+async def test_worker_cost_does_not_grow_with_other_workers_leases(tmp_path: Path) -> None:
     """Counted in steps of the database's own machine, for few jobs and for many."""
     steps: dict[int, Counter[str]] = {}
     for count in (40, 1000):

@@ -38,7 +38,7 @@ async def borrow(pool: Pool) -> None:
         pass
 
 
-async def test_without_room_a_borrower_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_borrowing_from_full_pool_raises_limit_reached(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world.pool(1, 1) as pool:
         async with pool.lend():
             with monkeypatch.context() as patch:
@@ -50,7 +50,9 @@ async def test_without_room_a_borrower_is_told_so(world: World, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("free", "failures", "code"), [(0, 0, "OUT_OF_MEMORY"), (1 << 40, 1, "BROWSER_ERROR")])
-async def test_a_browser_that_cannot_start_is_not_lent(world: World, free: int, failures: int, code: str) -> None:
+async def test_pool_does_not_lend_browser_that_fails_to_start(
+    world: World, free: int, failures: int, code: str
+) -> None:
     world.set_times(memory_patience=0.05)
     world.free, world.launches_fail = free, failures
     async with world.pool(1, 1) as pool:
@@ -59,7 +61,7 @@ async def test_a_browser_that_cannot_start_is_not_lent(world: World, free: int, 
         assert raised.value.code == code
 
 
-async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borrowers(world: World) -> None:
+async def test_dead_browser_is_not_lent_and_replaced_one_outlives_borrowers(world: World) -> None:
     async with world.pool(1, 4, recycle_after=2) as pool, pool.lend():
         world.browsers[0].answers = False
         async with pool.lend() as second:
@@ -73,14 +75,14 @@ async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borro
         assert world.browsers[0].closed and sum(pool.stats().recycled.values()) == 2
 
 
-async def test_a_browser_that_is_busy_for_seconds_is_lent(world: World) -> None:
+async def test_busy_browser_is_still_lent(world: World) -> None:
     async with world.pool(1, 2) as pool, pool.lend() as first:
         world.browsers[0].answers_after = 10.0
         async with pool.lend() as second:
             assert second is first and not pool.stats().recycled
 
 
-async def test_closing_the_pool_ends_who_waits_and_who_has_one(world: World) -> None:
+async def test_closing_pool_ends_waiting_and_active_borrowers(world: World) -> None:
     async with world.pool(1, 1) as pool:
         stack = pool.lend()
         await stack.__aenter__()
@@ -115,7 +117,7 @@ NAMES = ["docs", "shown", "plain", "profile", "plugin", "socket", "unknown"]
 
 
 @pytest.mark.parametrize(("reuse", "sharing"), [("session", ["docs", "plain"]), ("context", ["plain"])])
-async def test_apps_with_names_share_the_browsers_of_a_pool(
+async def test_named_apps_share_pool_browsers(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reuse: str, sharing: list[str]
 ) -> None:
     (tmp_path / "team.toml").write_text(APPS)
@@ -131,7 +133,7 @@ async def test_apps_with_names_share_the_browsers_of_a_pool(
     assert data == {name: {"n": None, "browser": 0 if name in sharing else None} for name in NAMES}
 
 
-async def test_apps_with_names_share_the_browsers_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_named_apps_share_server_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "team.toml").write_text(APPS)
     given: list[dict[str, object]] = []
@@ -146,7 +148,7 @@ async def test_apps_with_names_share_the_browsers_of_a_server(tmp_path: Path, mo
     assert [name for name, options in zip(NAMES, given, strict=True) if "browser" in options] == ["docs", "plain"]
 
 
-async def test_only_pages_without_a_browser_of_their_own_share(world: World) -> None:
+async def test_only_pages_without_browser_options_share_pool(world: World) -> None:
     given: list[tuple[str, dict[str, object]]] = []
 
     def connect(target: str, **options: object) -> object:

@@ -181,7 +181,7 @@ def require_pauses(apps: Apps, pause: float) -> None:
         assert not any(refused < moment < refused + pause for moment in apps.sent["refuses"])
 
 
-def test_a_rate_and_limits_per_host_are_kept_while_hosts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_and_per_host_limits_hold_across_different_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, host) for n in range(1500) for host in TAKES]
     options = RunOptions(concurrency=20, per_host=PER_HOST, rate=RATE, deadline=SECONDS)
     apps, queue = simulate(monkeypatch, jobs, options)
@@ -196,14 +196,14 @@ def test_a_rate_and_limits_per_host_are_kept_while_hosts_differ(monkeypatch: pyt
     assert set(queue.ended) == {(host, State.UNKNOWN if host == "hangs" else State.SUCCEEDED) for host in TAKES}
 
 
-def test_an_app_that_limits_its_rate_gets_every_job_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limiting_app_eventually_gets_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, "refuses") for n in range(100)]
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=20))
     assert queue.ended == {("refuses", State.SUCCEEDED): 100}
     assert len(apps.refused) > 200  # most jobs more often than an error may be repeated
 
 
-def test_jobs_that_were_leased_ahead_wait_while_their_host_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leased_jobs_wait_while_their_host_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, "refuses") for n in range(100)]
     pause = 100.0  # longer than a lease
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=pause)
@@ -227,14 +227,14 @@ class HeldByOthers(Queue):
         return self.loop.now > 60.0
 
 
-def test_a_host_that_is_left_alone_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paused_host_does_not_delay_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, host) for n in range(300) for host in ("refuses", "middle")][:400]
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=100.0)
     assert queue.ended == {("refuses", State.SUCCEEDED): 200, ("middle", State.SUCCEEDED): 200}
     assert apps.refused[0] < apps.sent["middle"][-1] < apps.refused[0] + 100.0
 
 
-def test_jobs_do_not_wait_long_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_do_not_wait_behind_hanging_app(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, "fast" if n < 80 else "hangs") for n in range(120)]
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8))
     began = apps.sent["hangs"][7]
@@ -242,14 +242,14 @@ def test_jobs_do_not_wait_long_behind_others(monkeypatch: pytest.MonkeyPatch) ->
     assert len(queue.given_back) == 8 and sum(queue.ended.values()) == 120  # once: then jobs are not short
 
 
-def test_a_worker_that_waits_for_others_asks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_worker_backs_off_its_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.Queue", HeldByOthers)
     apps, queue = simulate(monkeypatch, [], RunOptions())
     assert isinstance(queue, HeldByOthers) and not apps.sent["fast"]
     assert queue.looks < 25 and queue.loop.now < 60.0 + RunOptions().lease_seconds / 4 + 1.0
 
 
-def test_a_job_is_sent_again_as_soon_as_its_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_is_retried_as_soon_as_its_pause_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the ledger had nothing for this worker before."""
     monkeypatch.setitem(TAKES, "hangs", 40.0)
     apps, _ = simulate(monkeypatch, [Job("do", {"n": 1}, "hangs", idempotent=True)], RunOptions())

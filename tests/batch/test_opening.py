@@ -29,7 +29,7 @@ def psycopg_of(place: str) -> Any:
     return psycopg.connect(re.sub(r"[?&]run=[^&]*", "", place), autocommit=True)
 
 
-async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: str) -> None:
+async def test_run_without_jobs_cannot_be_reopened(place: str) -> None:
     async with open_ledger(place) as ledger:
         with pytest.raises(LedgerError, match=r"has no jobs; .* `abp batch run`"):
             await open_run(place).__aenter__()
@@ -45,7 +45,7 @@ async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: st
 
 
 @pytest.mark.slow
-async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_run_does_not_wait_for_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports._internal.database._sqlite._WAIT", 0.1)
     async with await filled(str(tmp_path), jobs(2)):
         with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as writer:
@@ -56,7 +56,7 @@ async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: py
                     await reader.cancel()
 
 
-async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_input_does_not_block_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports._internal.database._sqlite._WAIT", 0.1)
     began, go_on = threading.Event(), threading.Event()
 
@@ -82,7 +82,7 @@ async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.load
-async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_starts_while_another_is_being_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making an index that is there takes a lock that waits for whatever changes rows."""
     monkeypatch.setattr("transports._internal.database._postgres._STATEMENT_TIMEOUT", 5000)
     async with await filled(run_url(postgres), jobs(2)) as first:
@@ -92,7 +92,7 @@ async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatc
                 assert ((await first.counts()).total, (await second.counts()).total) == (2, 3)
 
 
-def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_database_server_is_detected_while_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     psycopg = pytest.importorskip("psycopg")
     asked: dict[str, object] = {}
 
@@ -107,7 +107,7 @@ def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatc
     assert [asked.get(f"keepalives_{name}") for name in ("idle", "interval", "count")] == [10, 5, 2]
 
 
-async def test_a_ledger_that_is_deleted_while_it_is_used_is_an_error(tmp_path: Path) -> None:
+async def test_ledger_deleted_while_in_use_raises(tmp_path: Path) -> None:
     async with await filled(str(tmp_path), jobs(2)) as ledger, aclosing(open_view(tmp_path)) as view:
         await view.overview()
         (tmp_path / "ledger.sqlite").unlink()
@@ -118,7 +118,7 @@ async def test_a_ledger_that_is_deleted_while_it_is_used_is_an_error(tmp_path: P
                 await ledger.lease(1, 60)
 
 
-async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
+async def test_closed_ledger_and_foreign_file_are_rejected(tmp_path: Path) -> None:
     async with open_ledger(tmp_path / "run") as ledger:
         pass
     with pytest.raises(LedgerError, match="is closed"):
@@ -155,7 +155,7 @@ async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) ->
         ("u:hunter2@h:port/db?password=hunter2", "u@h:port/db"),
     ],
 )
-def test_no_reading_of_an_address_shows_its_password(address: str, shown: str) -> None:
+def test_postgres_url_never_shows_password(address: str, shown: str) -> None:
     parts = PostgresUrl.read(f"postgresql://{address}")
     assert parts.without_password == f"postgresql://{shown}"
     assert parts.secrets is None or all("hunter2" in secret for secret in parts.secrets)

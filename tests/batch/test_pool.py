@@ -65,9 +65,7 @@ async def test_many_jobs_share_few_sessions(world: World, target: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "reuse", "opened"), [((2, 2), "session", 1), ((1, 1), "never", 4)])
-async def test_calls_one_after_the_other_need_one_browser(
-    world: World, size: tuple[int, int], reuse: str, opened: int
-) -> None:
+async def test_sequential_calls_share_one_browser(world: World, size: tuple[int, int], reuse: str, opened: int) -> None:
     async with world.pool(*size, reuse=reuse) as pool:
         for n in range(4):
             assert (await pool.call(PAGE, "work", {"n": n})).data == {"n": n, "browser": 0}
@@ -76,7 +74,7 @@ async def test_calls_one_after_the_other_need_one_browser(
 
 
 @pytest.mark.parametrize(("max_overtaken", "order"), [(30.0, "aab"), (0.0, "baa")])
-async def test_a_call_with_a_warm_session_overtakes_others_for_a_while(
+async def test_call_with_warm_session_overtakes_others_for_limited_time(
     world: World, max_overtaken: float, order: str
 ) -> None:
     world.set_times(max_overtaken=max_overtaken)
@@ -99,7 +97,7 @@ async def test_a_call_with_a_warm_session_overtakes_others_for_a_while(
         assert "".join(ended) == order
 
 
-async def test_map_reads_jobs_only_as_outcomes_are_taken(world: World) -> None:
+async def test_map_reads_jobs_lazily(world: World) -> None:
     read: list[int] = []
 
     async def endless() -> AsyncIterator[Job]:
@@ -117,7 +115,7 @@ async def test_map_reads_jobs_only_as_outcomes_are_taken(world: World) -> None:
         await eventually(lambda: pool.stats().leased == 0)
 
 
-async def test_map_raises_what_its_jobs_raise_after_their_outcomes(world: World) -> None:
+async def test_map_raises_job_iterator_error_after_outcomes(world: World) -> None:
     def broken() -> Iterator[Job]:
         yield from jobs(3)
         raise ZeroDivisionError
@@ -130,7 +128,7 @@ async def test_map_raises_what_its_jobs_raise_after_their_outcomes(world: World)
     assert len(seen) == 3
 
 
-async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
+async def test_leaving_map_loop_early_cancels_its_jobs(world: World) -> None:
     async with world.pool() as pool:
         outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
         assert (await anext(outcomes)).state is State.SUCCEEDED
@@ -142,7 +140,7 @@ async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
         assert data(await pool.run(next(jobs(1))))["n"] == 0
 
 
-async def test_what_an_error_means_for_a_job(world: World) -> None:
+async def test_errors_map_to_job_states(world: World) -> None:
     async with world.pool(1, 2) as pool:
         refused = await pool.run(Job("refuse", {}, PAGE))
         assert (refused.state, refused.error_code, refused.error) == (
@@ -165,9 +163,7 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
 
 
 @pytest.mark.parametrize(("code", "opened"), [("RATE_LIMITED", 1), ("SESSION_EXPIRED", 2)])
-async def test_a_job_is_sent_once_and_its_outcome_says_that_it_may_be_sent_again(
-    world: World, code: str, opened: int
-) -> None:
+async def test_pool_run_sends_job_once_and_reports_it_retryable(world: World, code: str, opened: int) -> None:
     """What repeats jobs counts each attempt. ``map`` has nobody behind it who would send a job again."""
     job = Job("busy", {"code": code}, PAGE)
     async with world.pool(1, 1) as pool:
@@ -180,7 +176,7 @@ async def test_a_job_is_sent_once_and_its_outcome_says_that_it_may_be_sent_again
         assert world.refused == 5
 
 
-async def test_wrong_use_is_refused(world: World) -> None:
+async def test_invalid_pool_options_are_rejected(world: World) -> None:
     wrong: list[dict[str, Any]] = [
         {"browsers": 0}, {"sessions": 0}, {"reuse": "always"}, {"recycle_after": 0}, {"max_age": 0},
         {"max_memory": 0}, {"max_slowdown": 1}, {"min_free_memory": -1},
@@ -206,7 +202,7 @@ async def test_wrong_use_is_refused(world: World) -> None:
 # --- browsers that end ------------------------------------------------------------------------------------------------
 
 
-async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(world: World) -> None:
+async def test_calls_in_dead_browser_are_unknown_and_others_continue(world: World) -> None:
     async with world.pool(2, 1) as pool:
         running = [asyncio.ensure_future(pool.run(job)) for job in jobs(6, "wait")]
         await eventually(lambda: world.waiting == 2)
@@ -221,7 +217,7 @@ async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(wor
     assert not world.running()
 
 
-async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_browser_exit_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.set_times(check_interval=1000)
     async with world.pool(1, 1) as pool:
         await pool.call(PAGE, "work")
@@ -230,14 +226,14 @@ async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monk
         await eventually(lambda: world.browsers[0].closed)
 
 
-async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(world: World) -> None:
+async def test_session_opening_in_dying_browser_is_opened_in_next(world: World) -> None:
     async with world.pool(1, 2) as pool:
         await pool.call(PAGE, "work")
         world.browsers[0].alive = False
         assert (await pool.call("http://other/", "work")).data == {"n": None, "browser": 1}
 
 
-async def test_a_session_that_is_open_as_its_browser_ends_is_opened_in_the_next(
+async def test_session_open_when_browser_ends_is_reopened_in_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, go_on, open_app = asyncio.Event(), asyncio.Event(), App.open
@@ -258,7 +254,7 @@ async def test_a_session_that_is_open_as_its_browser_ends_is_opened_in_the_next(
 
 
 @pytest.mark.parametrize("reason", ["unresponsive", "memory", "age", "calls"])
-async def test_a_browser_is_replaced(
+async def test_pool_recycles_browser_for_each_reason(
     world: World, reason: str, monkeypatch: pytest.MonkeyPatch, measured: Measured
 ) -> None:
     options: dict[str, dict[str, Any]] = {
@@ -294,7 +290,7 @@ async def test_a_successor_serves_before_its_predecessor_drains(world: World) ->
         assert len(pool.stats().browsers) == 1
 
 
-async def test_jobs_never_notice_that_browsers_are_replaced(world: World) -> None:
+async def test_browser_recycling_does_not_affect_jobs(world: World) -> None:
     async with world.pool(2, 2, recycle_after=10) as pool:
         outcomes = [outcome async for outcome in pool.map(jobs(400))]
         assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED}
@@ -303,7 +299,7 @@ async def test_jobs_never_notice_that_browsers_are_replaced(world: World) -> Non
     assert not world.running() and world.open_now == 0
 
 
-async def test_a_successor_that_does_not_start_leaves_the_old_one_serving(world: World) -> None:
+async def test_failing_successor_leaves_predecessor_serving(world: World) -> None:
     async with world.pool(1, 1, recycle_after=2) as pool:
         await pool.call(PAGE, "work")
         world.launches_fail = 1
@@ -317,7 +313,7 @@ async def test_a_successor_that_does_not_start_leaves_the_old_one_serving(world:
 @pytest.mark.parametrize(
     ("error", "code"), [(BrowserNotFound("none"), "BROWSER_ERROR"), (OSError("no space left"), "TRANSPORT_ERROR")]
 )
-async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exception, code: str) -> None:
+async def test_missing_browser_is_reported_to_every_call(world: World, error: Exception, code: str) -> None:
     world.launch_error = error
     world.launches_fail = 1
     async with world.pool() as pool:
@@ -330,7 +326,7 @@ async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exce
         await pool.call(PAGE, "work")  # after a pause
 
 
-async def test_a_call_that_is_cancelled_as_it_gets_a_slot_gives_it_back() -> None:
+async def test_call_cancelled_while_getting_slot_releases_it() -> None:
     slots = Slots(lambda: True)
     slots.add(Member(1, Source(Browser, 1, 1), None))  # type: ignore[arg-type]
     slot = await slots.acquire(PAGE)
@@ -344,7 +340,7 @@ async def test_a_call_that_is_cancelled_as_it_gets_a_slot_gives_it_back() -> Non
 
 
 @pytest.mark.load
-async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: World) -> None:
+async def test_call_cancelled_twice_releases_its_session(world: World) -> None:
     """The second time while it waits for the end of what runs: as a deadline does beside a run that is stopped."""
     async with world.pool(1, 1) as pool:
         call = asyncio.create_task(pool.call(PAGE, "stubborn"))
@@ -375,7 +371,7 @@ async def test_a_lease_ends_even_if_the_driver_ignores_it(
         world.go_on.set()
 
 
-async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secrets(
+async def test_stuck_session_is_named_without_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("transports._internal.tasks._GRACE", 0.01)
@@ -420,7 +416,9 @@ async def test_a_new_session_waits_for_memory_and_a_warm_one_does_not(world: Wor
 
 
 @pytest.mark.parametrize("target", [PAGE, SOCKET])
-async def test_a_call_that_finds_no_memory_says_so(world: World, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+async def test_call_without_free_memory_raises_out_of_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
     world.set_times(memory_patience=0.05)
     world.free = 0
     async with world.pool() as pool:
@@ -448,7 +446,7 @@ async def test_endpoints_share_calls_by_weight(world: World, monkeypatch: pytest
         await asyncio.gather(*calls)
 
 
-async def test_closing_fails_calls_that_run_and_calls_that_wait(world: World) -> None:
+async def test_closing_pool_fails_running_and_waiting_calls(world: World) -> None:
     async with world.pool(1, 1) as pool:
         running = asyncio.ensure_future(pool.run(next(jobs(1, "wait"))))
         await eventually(lambda: world.waiting)
@@ -461,7 +459,7 @@ async def test_closing_fails_calls_that_run_and_calls_that_wait(world: World) ->
     assert not world.running() and world.open_now == 0
 
 
-def test_calls_that_get_slower_are_told_from_calls_that_differ() -> None:
+def test_slowdown_is_measured_per_kind_of_call() -> None:
     latency = Latency()
     for durations, slowdown in (((10, 12), 1.0), ((11, 13), 1.0), ((28, 28), 1.0), ((60, 61), 60.5 / 11)):
         for milliseconds in durations * 50:

@@ -166,7 +166,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield Bench(tmp_path, ledger)
 
 
-async def test_actors_are_as_many_as_the_backlog_asks_for_and_share_the_limits(bench: Bench) -> None:
+async def test_actor_count_follows_backlog_and_limits_are_shared(bench: Bench) -> None:
     await bench.add(7)
     work = asyncio.create_task(bench.run(6, browsers=4, rate=100))
     await eventually(lambda: bench.ran.total() == 6)
@@ -182,7 +182,7 @@ async def test_actors_are_as_many_as_the_backlog_asks_for_and_share_the_limits(b
     assert bench.cluster.most == 1
 
 
-async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worker(bench: Bench) -> None:
+async def test_lost_actor_is_replaced_and_its_jobs_treated_as_lost(bench: Bench) -> None:
     await bench.add(2)
     work = asyncio.create_task(bench.run(2))
     await eventually(lambda: bench.ran.total() == 2)
@@ -204,7 +204,7 @@ async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worke
         (Disconnected("the actor ended"), "^the actor ended, as 4 before it; do what is said, and again \\["),
     ],
 )
-async def test_actors_of_which_none_gets_a_job_done_end_the_run(
+async def test_actors_completing_no_job_end_the_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
 ) -> None:
     def no_pool(_: int) -> Pool:
@@ -218,7 +218,7 @@ async def test_actors_of_which_none_gets_a_job_done_end_the_run(
 
 
 @pytest.mark.load
-async def test_actors_that_a_machine_takes_along_are_one_loss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_actors_lost_with_a_machine_count_as_one_loss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     made, whole = itertools.count(), bench.make_pool
 
     def make_pool(sessions: int) -> Pool:
@@ -235,9 +235,7 @@ async def test_actors_that_a_machine_takes_along_are_one_loss(bench: Bench, monk
 
 
 @pytest.mark.parametrize("fate", ["no start", "cluster lost"])
-async def test_what_keeps_an_actor_from_starting_is_replaced(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, fate: str
-) -> None:
+async def test_actor_that_fails_to_start_is_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch, fate: str) -> None:
     monkeypatch.setattr(Cluster, "fates", [fate, "starts"])
     bench.go_on.set()
     await bench.add(3)
@@ -246,9 +244,7 @@ async def test_what_keeps_an_actor_from_starting_is_replaced(
     assert report.recycled["ended"] == 1 and len(bench.cluster.options) == 2
 
 
-async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_cluster_ends_run_unless_an_actor_is_working(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "fates", ["no room"])
     await bench.add(2)
     with pytest.raises(ConnectFailed, match=r"no actor found a free CPU on Ray within .* add machines"):
@@ -261,9 +257,7 @@ async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
     assert await bench.states() == ["succeeded"] * 2
 
 
-async def test_a_head_that_is_gone_ends_the_run_though_its_actors_work(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lost_cluster_head_ends_run_despite_working_actors(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(_: Cluster) -> bool:
         if bench.ran.total() < 2:
             return False
@@ -276,7 +270,7 @@ async def test_a_head_that_is_gone_ends_the_run_though_its_actors_work(
     assert await bench.states() == ["queued", "unknown"]
 
 
-async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) -> None:
+async def test_draining_lets_jobs_finish_and_cancelling_settles_them(bench: Bench) -> None:
     await bench.add(6)
     engine = bench.engine(2, browsers=2)
     work = asyncio.create_task(engine.run())
@@ -300,9 +294,7 @@ async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) 
     assert not bench.cluster.options and await bench.states() == stopped
 
 
-async def test_a_run_whose_folder_other_machines_do_not_reach_is_refused(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cluster_run_with_local_folder_is_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Cluster, "elsewhere", True)
     await bench.add(1)
     with pytest.raises(UsageError, match=r"--ledger postgresql://.* --store s3://"):
@@ -310,14 +302,14 @@ async def test_a_run_whose_folder_other_machines_do_not_reach_is_refused(
     assert not bench.cluster.options
 
 
-async def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_ray_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     async with open_ledger(tmp_path) as ledger:
         with pytest.raises(UsageError, match=r"pip install 'abp-transports\[ray\]'"):
             RayEngine(ledger, str(tmp_path), lambda _: Pool(), RunOptions())
 
 
-async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ray_clusters_in_one_process_share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens: list[str] = []
     ray = ModuleType("ray")
     ray.__dict__.update(init=lambda **_: tokens.append(os.environ["RAY_AUTH_TOKEN"]), shutdown=lambda: None)
@@ -335,7 +327,7 @@ async def test_clusters_of_one_process_ask_for_the_token_that_ray_keeps(monkeypa
 @pytest.mark.parametrize(
     ("address", "advice"), [("auto", "look at `ray status`, then run"), (None, "run")], ids=["named", "own"]
 )
-async def test_a_cluster_whose_head_is_gone_is_an_error_that_says_what_to_do(
+async def test_lost_cluster_head_error_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch, address: str | None, advice: str
 ) -> None:
     def gone() -> None:
@@ -353,7 +345,7 @@ async def test_a_cluster_whose_head_is_gone_is_an_error_that_says_what_to_do(
             await cluster.is_lost()
 
 
-async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_cluster_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     ray = ModuleType("ray")
     ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
@@ -369,9 +361,7 @@ async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: 
 
 
 @pytest.mark.parametrize(("rate", "actors"), [(None, 4), (100.0, 4), (5.0, 2), (1.0, 1), (0.5, 1)])
-async def test_actors_begin_with_no_more_than_a_second_of_the_rate(
-    bench: Bench, rate: float | None, actors: int
-) -> None:
+async def test_actors_start_with_at_most_one_second_of_rate(bench: Bench, rate: float | None, actors: int) -> None:
     shares = bench.engine(rate=rate)._split_options(4)
     assert (len(shares), sum(one.concurrency for one in shares)) == (actors, 8)
     assert sum(one.rate or 0.0 for one in shares) == (rate or 0.0)

@@ -91,7 +91,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.load
 @pytest.mark.parametrize("kind", ["whole", "left over", "left over without its index"])
-async def test_a_run_in_a_folder_that_cannot_be_written_is_looked_at(place: Path, kind: str) -> None:
+async def test_run_in_read_only_folder_is_viewable(place: Path, kind: str) -> None:
     run, out = place / "run", place / "out"
     if kind == "whole":
         await plant(run)
@@ -122,7 +122,7 @@ async def test_a_run_in_a_folder_that_cannot_be_written_is_looked_at(place: Path
     assert not list(out.glob("abp-*"))
 
 
-async def test_looking_at_a_run_writes_nothing_and_sees_what_is_written_meanwhile(tmp_path: Path) -> None:
+async def test_run_view_is_read_only_and_sees_concurrent_writes(tmp_path: Path) -> None:
     await plant(tmp_path / "run")
     view = open_view(tmp_path / "run")
     try:

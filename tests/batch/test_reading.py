@@ -24,7 +24,7 @@ def read(path: Path, target: str | None = "memory:") -> list[Job]:
     return [job for batch in read_jobs(path, target) for job in batch]
 
 
-def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -> None:
+def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
     image = tmp_path / "a.png"
     image.write_bytes(b"png")
     want = [
@@ -90,7 +90,7 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
         ("a.csv", f"{'x' * 999},{',' * 99}\n1,do", f'the columns are "{"x" * 60}", "", .* and 81 more; one must be'),
     ],
 )
-def test_what_is_no_job_is_refused_with_its_line(tmp_path: Path, name: str, text: str, refusal: str) -> None:
+def test_invalid_job_is_rejected_with_its_line(tmp_path: Path, name: str, text: str, refusal: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(UsageError, match=refusal) as refused:
@@ -98,7 +98,7 @@ def test_what_is_no_job_is_refused_with_its_line(tmp_path: Path, name: str, text
     assert name in refused.value.message
 
 
-def test_all_lines_that_are_no_jobs_are_told_at_once(tmp_path: Path) -> None:
+def test_all_invalid_job_lines_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"capability": "do"}\nno job\n{}\n[]\n' + '{"params": {}}\n' * 1000)
     with pytest.raises(UsageError) as refused:
@@ -117,7 +117,7 @@ def test_all_lines_that_are_no_jobs_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_lines_with_the_same_fault_are_told_in_one_line(tmp_path: Path) -> None:
+def test_lines_with_same_fault_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     other = [f'{{"capability": "do", "timeout": "{n}"}}' for n in ("1", "2")]
     path.write_text("[]\n" * 3 + "\n".join(f"{line}\n{{}}" for line in other * 6))
@@ -139,14 +139,14 @@ def refusal_of(path: Path) -> list[str]:
     return refused.value.message.splitlines()[1:]
 
 
-def test_a_job_needs_a_target(tmp_path: Path) -> None:
+def test_job_requires_target(tmp_path: Path) -> None:
     path = spool_jobs([Job("do")], tmp_path / "jobs.jsonl")
     with pytest.raises(UsageError, match=r"line 1: target is missing; .* give --target"):
         read(path, None)
 
 
 @pytest.mark.parametrize("read_input", [read, lambda path: fingerprint(path, None)], ids=["jobs", "fingerprint"])
-def test_an_input_is_a_regular_file(tmp_path: Path, read_input: Callable[[Path], object]) -> None:
+def test_input_must_be_a_regular_file(tmp_path: Path, read_input: Callable[[Path], object]) -> None:
     """Reading a pipe would never end; the device comes first, as that does."""
     os.mkfifo(tmp_path / "pipe.jsonl")
     for path in (Path("/dev/null"), tmp_path, tmp_path / "pipe.jsonl"):
@@ -156,14 +156,14 @@ def test_an_input_is_a_regular_file(tmp_path: Path, read_input: Callable[[Path],
         read_input(tmp_path / "gone")
 
 
-def test_an_input_is_known_by_its_content_and_its_target(tmp_path: Path) -> None:
+def test_input_fingerprint_depends_on_content_and_target(tmp_path: Path) -> None:
     one = spool_stream(io.BytesIO(b'{"capability": "do"}\n'), tmp_path / "one")
     same = spool_stream(io.BytesIO(b'{"capability": "do"}\n'), tmp_path / "same")
     assert fingerprint(one, "a") == fingerprint(same, "a") != fingerprint(one, "b")
 
 
 @pytest.mark.load
-def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
+def test_long_input_is_read_with_little_memory(tmp_path: Path) -> None:
     """2 MB of memory for 6,000 lines of 200 bytes; a million take as much."""
     path = tmp_path / "jobs.jsonl"
     with path.open("w") as file:
@@ -190,7 +190,7 @@ def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.Monke
     assert [len(batch) for batch in read_jobs(tmp_path / name, "memory:")] == [2, 3, 1]
 
 
-def test_fields_beside_parameters_are_named_in_each_format_and_an_input_that_is_gone_ends_nothing(
+def test_unknown_job_fields_are_noted_and_missing_input_is_tolerated(
     tmp_path: Path,
 ) -> None:
     lines, table = tmp_path / "jobs.jsonl", tmp_path / "jobs.csv"
@@ -213,7 +213,7 @@ def test_fields_beside_parameters_are_named_in_each_format_and_an_input_that_is_
 
 
 @pytest.mark.load
-def test_a_line_of_very_many_fields_is_no_job(tmp_path: Path) -> None:
+def test_line_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
     """Its size and the time that it takes are bounded, and the other lines are read."""
     path = tmp_path / "a.jsonl"
     fields = ",".join(f'"f{n}":{n}' for n in range(400_000))
@@ -227,7 +227,7 @@ def test_a_line_of_very_many_fields_is_no_job(tmp_path: Path) -> None:
     assert grown() < 400 << 20
 
 
-def test_a_job_has_a_thousand_fields_at_most(tmp_path: Path) -> None:
+def test_job_with_over_1000_fields_is_rejected(tmp_path: Path) -> None:
     lines, table = tmp_path / "a.jsonl", tmp_path / "a.csv"
     names = ["capability", *(f"f{n}" for n in range(999))]
     for more, fits in (([], True), (["beyond"], False)):
@@ -243,9 +243,7 @@ def test_a_job_has_a_thousand_fields_at_most(tmp_path: Path) -> None:
     assert len(read(lines)[0].params) == 5000
 
 
-async def test_a_manifest_of_very_many_columns_is_cut_in_parquet(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_parquet_manifest_keeps_first_1000_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     manifest, path = tmp_path / "manifest.jsonl", tmp_path / "manifest.parquet"
     manifest.write_bytes(b"".join(encode_json({"id": "a", f"f{n}": n}) + b"\n" for n in range(1200)))

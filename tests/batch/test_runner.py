@@ -31,7 +31,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Path) -> None:
+async def test_batch_runs_each_job_once_and_writes_manifest(tmp_path: Path) -> None:
     async def answer(job: Job) -> Outcome:
         if job.params["n"] == 2:
             return Outcome.of_error(job, CapabilityError("no paper", code="NO_PAPER"))
@@ -74,7 +74,7 @@ async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Pat
         await run(jobs(1), tmp_path, pool=second)
 
 
-async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path: Path) -> None:
+async def test_global_and_per_host_limits_hold_while_host_hangs(tmp_path: Path) -> None:
     hang = asyncio.Event()
 
     async def answer(job: Job) -> Outcome:
@@ -94,7 +94,7 @@ async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path:
 
 
 @pytest.mark.load
-async def test_what_may_pass_is_sent_again_and_a_host_is_left_alone_as_long_as_it_asks(tmp_path: Path) -> None:
+async def test_retryable_jobs_are_resent_and_hosts_paused_as_requested(tmp_path: Path) -> None:
     began: list[float] = []
 
     async def answer(job: Job) -> Outcome:
@@ -115,7 +115,7 @@ async def test_what_may_pass_is_sent_again_and_a_host_is_left_alone_as_long_as_i
     assert lines(tmp_path / "manifest.jsonl")[1]["duration_ms"] == 4.0
 
 
-async def test_a_run_without_a_pool_has_one_of_its_own(tmp_path: Path) -> None:
+async def test_run_without_pool_creates_one(tmp_path: Path) -> None:
     async with serve() as app:
         one = Job("data.csv", {"rows": [{"a": 1}]}, app.ws_url)
         report = await run([one], tmp_path / "run", options=RunOptions(concurrency=3))
@@ -125,7 +125,7 @@ async def test_a_run_without_a_pool_has_one_of_its_own(tmp_path: Path) -> None:
     assert (await stored.stat(line["artifacts"][0]["id"])).sha256 == line["sha256"]
 
 
-async def test_draining_ends_what_runs_and_begins_nothing_more(tmp_path: Path) -> None:
+async def test_draining_finishes_running_jobs_and_starts_no_more(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     async def answer(job: Job) -> Outcome:
@@ -150,7 +150,7 @@ async def test_draining_ends_what_runs_and_begins_nothing_more(tmp_path: Path) -
         assert report["browsers"] == {"recycled": {}} and (await ledger.counts())[State.SUCCEEDED] == 9
 
 
-async def test_a_run_that_is_cancelled_settles_what_it_sent(tmp_path: Path) -> None:
+async def test_cancelled_run_settles_its_sent_jobs(tmp_path: Path) -> None:
     async def answer(job: Job) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError
@@ -167,7 +167,7 @@ async def test_a_run_that_is_cancelled_settles_what_it_sent(tmp_path: Path) -> N
         assert {row.error_code async for row in ledger.rows()} == {None, "CANCELLED"}
 
 
-async def test_a_worker_goes_on_with_what_a_lost_one_held(tmp_path: Path) -> None:
+async def test_worker_takes_over_jobs_of_lost_worker(tmp_path: Path) -> None:
     async with open_ledger(tmp_path) as lost, open_ledger(tmp_path) as other:
         await lost.add(lambda: [[*jobs(2), *jobs(5, idempotent=True)[2:]]], "one")
         await lost.lease(9, -1)
@@ -178,7 +178,7 @@ async def test_a_worker_goes_on_with_what_a_lost_one_held(tmp_path: Path) -> Non
         assert (counts[State.SUCCEEDED], counts[State.UNKNOWN]) == (3, 2)
 
 
-def test_retries_are_bounded_for_a_job_and_for_the_run() -> None:
+def test_retries_are_limited_per_job_and_per_run() -> None:
     lost = Outcome.of_error(Job("do", idempotent=True), CallTimeout("late"))
     assert [Retries(2).delay(lost, attempts) is None for attempts in (1, 2, 3)] == [False, False, True]
     budget = Retries(1000)
@@ -191,7 +191,7 @@ def test_retries_are_bounded_for_a_job_and_for_the_run() -> None:
     assert Retries(5).delay(Outcome.of_error(Job("do"), CapabilityError("no")), 1) is None
 
 
-def test_refusals_of_a_job_cost_a_fifth_of_its_other_retries() -> None:
+def test_rejection_counts_as_a_fifth_of_a_retry() -> None:
     lost = Outcome.of_error(Job("do", idempotent=True), CallTimeout("late"))
     busy = CapabilityError("busy", code="RATE_LIMITED", retryable=True, retry_after=0.0)
     refused = Outcome.of_error(Job("do", idempotent=True), busy)
@@ -207,7 +207,7 @@ def test_refusals_of_a_job_cost_a_fifth_of_its_other_retries() -> None:
     assert len(retries._refusals) <= 10_000
 
 
-async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -> None:
+async def test_numbers_of_any_size_fit_parquet_manifest(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     carried: list[dict[str, Any]] = [
         {"small": 1, "large": 2**53 + 1, "huge": 2**63, "mixed": 0.5, "both": 2, "odd": True},
@@ -225,7 +225,7 @@ async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -
     assert other.read_bytes() == b"half"
 
 
-async def test_what_a_killed_export_left_is_removed_and_what_another_one_writes_stays(tmp_path: Path) -> None:
+async def test_killed_export_leftovers_are_removed_but_not_active_ones(tmp_path: Path) -> None:
     being_written = Replacement(tmp_path / "report.json")
     (other,) = tmp_path.iterdir()
     folder = tmp_path / "run"
@@ -237,14 +237,14 @@ async def test_what_a_killed_export_left_is_removed_and_what_another_one_writes_
     being_written.close()
 
 
-async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+async def test_uncreatable_output_folder_is_named_in_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     async with open_ledger(tmp_path / "run") as ledger:
         with pytest.raises(LedgerError, match=r"file/out cannot be made .*--out"):
             await export_run(ledger, tmp_path / "file" / "out")
 
 
-def test_a_pause_is_never_cut_short() -> None:
+def test_host_pause_is_not_shortened() -> None:
     pauses = HostPauses()
     pauses.pause("a", 3600)
     pauses.pause("a", 0)
@@ -255,6 +255,6 @@ def test_a_pause_is_never_cut_short() -> None:
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": 0}, {"retries": -1}, {"deadline": float("inf")}])
-def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
+def test_option_out_of_range_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         RunOptions(**options)

@@ -25,9 +25,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
         yield opened
 
 
-async def test_outcomes_that_could_not_be_written_are_written_when_the_run_ends(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unwritten_outcomes_are_written_at_run_end(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     await ledger.add(lambda: [jobs(3)], "one")
     failures = iter([LedgerError("no space is left")])
 
@@ -74,7 +72,7 @@ async def test_a_run_may_be_cancelled_at_any_moment(
     assert "another worker" not in caplog.text
 
 
-async def test_jobs_that_were_leased_stay_queued_if_an_outcome_cannot_be_reported(ledger: Ledger) -> None:
+async def test_leased_jobs_stay_queued_when_reporting_outcome_fails(ledger: Ledger) -> None:
     def refuse(_: Settlement) -> None:
         raise BrokenPipeError("nobody reads")
 
@@ -84,7 +82,7 @@ async def test_jobs_that_were_leased_stay_queued_if_an_outcome_cannot_be_reporte
     assert sorted(await states(ledger)) == ["queued"] * 4 + ["succeeded"] * 2
 
 
-async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_worker_stops(
+async def test_short_jobs_are_leased_in_batches_and_returned_on_stop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, turns = asyncio.Event(), 0
@@ -118,7 +116,7 @@ async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_w
 
 
 @pytest.mark.load
-async def test_nothing_is_begun_while_the_ledger_answers_a_worker_that_is_cancelled(
+async def test_cancelled_worker_starts_no_job_while_ledger_answers(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held_up, go_on = asyncio.Event(), asyncio.Event()
@@ -149,7 +147,7 @@ async def test_nothing_is_begun_while_the_ledger_answers_a_worker_that_is_cancel
 
 
 @pytest.mark.load
-async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
+async def test_job_is_not_started_when_its_lease_may_have_expired(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leased_at: dict[str, float] = {}
@@ -177,7 +175,7 @@ async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
     assert {row.attempts async for row in ledger.rows()} == {1}
 
 
-async def test_jobs_begin_however_slowly_the_ledger_answers(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_ledger_does_not_prevent_jobs_from_starting(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """That time does not count as waiting: all jobs would be given back, and leased as slowly again."""
     requests = 0
 
@@ -193,7 +191,7 @@ async def test_jobs_begin_however_slowly_the_ledger_answers(ledger: Ledger, monk
     assert await states(ledger) == ["succeeded"] * 3
 
 
-def test_a_job_that_was_leased_before_the_machine_slept_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_leased_before_machine_slept_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The monotonic clock does not count that time."""
     clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
     monkeypatch.setattr("transports.batch._runner.time", clock)
@@ -205,7 +203,7 @@ def test_a_job_that_was_leased_before_the_machine_slept_is_given_back(monkeypatc
 
 
 @pytest.mark.load
-async def test_a_job_that_is_leased_again_while_it_ends_is_not_run_again(
+async def test_job_leased_again_while_ending_is_not_rerun(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker was held up, another one ended its lease, and the request that is under way gets the job anew."""
@@ -239,7 +237,7 @@ async def test_a_job_that_is_leased_again_while_it_ends_is_not_run_again(
 
 
 @pytest.mark.load
-async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_done(ledger: Ledger) -> None:
+async def test_worker_stalled_longer_than_lease_keeps_its_results(ledger: Ledger) -> None:
     async def held_up(job: Job) -> Outcome:
         await asyncio.sleep(0.01)
         time.sleep(1.2)  # the machine slept
@@ -251,7 +249,7 @@ async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_d
     assert await states(ledger) == ["succeeded"] and len(driver.jobs) == 1
 
 
-async def test_a_job_that_waits_for_a_session_when_the_run_is_cancelled_stays_queued(
+async def test_job_waiting_for_session_stays_queued_when_run_is_cancelled(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job is in the app, the others wait for its session."""

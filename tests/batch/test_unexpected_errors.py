@@ -29,7 +29,7 @@ async def no_exception(job: Job) -> Outcome:
 
 
 @pytest.mark.parametrize("answer", [no_outcome, no_exception])
-async def test_a_job_whose_driver_breaks_its_contract_is_unknown_and_the_run_ends(
+async def test_contract_breaking_driver_marks_jobs_unknown_and_run_ends(
     tmp_path: Path, answer: Callable[[Job], Any]
 ) -> None:
     async with asyncio.timeout(20):
@@ -38,7 +38,7 @@ async def test_a_job_whose_driver_breaks_its_contract_is_unknown_and_the_run_end
     assert states[State.UNKNOWN] == 3
 
 
-async def test_a_source_of_jobs_that_is_cancelled_inside_ends_the_outcomes(world: World) -> None:
+async def test_cancelled_job_source_ends_outcomes(world: World) -> None:
     async def cancelled() -> AsyncIterator[Job]:
         yield Job("work", {"n": 1}, PAGE)
         raise asyncio.CancelledError
@@ -51,9 +51,7 @@ async def test_a_source_of_jobs_that_is_cancelled_inside_ends_the_outcomes(world
     assert [outcome.state for outcome in outcomes] == [State.SUCCEEDED]
 
 
-async def test_a_call_that_waits_gets_the_error_of_a_system_that_does_not_tell_its_memory(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_call_gets_error_of_failed_memory_check(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing() -> object:
         raise KeyError("MemAvailable")
 
@@ -67,9 +65,7 @@ async def test_a_call_that_waits_gets_the_error_of_a_system_that_does_not_tell_i
     assert raised.value.sent is False
 
 
-async def test_browsers_are_still_checked_after_a_check_that_raised(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_browser_checks_continue_after_failed_check(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world.pool(1, 1) as pool:
         await pool.call(PAGE, "work")
         (browser,) = world.browsers

@@ -18,7 +18,7 @@ from transports.errors import LedgerError, UsageError
 S = State
 
 
-async def test_a_view_counts_what_a_run_has_and_follows_it(place: str) -> None:
+async def test_run_view_counts_jobs_and_follows_changes(place: str) -> None:
     async with await filled(place, jobs(9)) as ledger:
         view = open_view(place)
         first = await view.overview()
@@ -54,7 +54,7 @@ async def test_a_view_counts_what_a_run_has_and_follows_it(place: str) -> None:
         await view.aclose()
 
 
-async def test_jobs_are_found_by_state_code_and_text_in_pages(place: str) -> None:
+async def test_jobs_are_filtered_by_state_code_and_text_in_pages(place: str) -> None:
     named = [Job("do", {"n": n, "text": f"Größe_{n}%"}, f"http://h{n % 2}.test/", f"id-{n}") for n in range(7)]
     large = Job("do", {"text": "x" * (300 << 10)}, id="large")
 
@@ -95,7 +95,7 @@ async def test_jobs_are_found_by_state_code_and_text_in_pages(place: str) -> Non
         await view.aclose()
 
 
-async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
+async def test_run_view_query_cost_is_independent_of_run_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted are the steps of SQLite's virtual machine."""
@@ -135,7 +135,7 @@ async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
         assert long < 1.5 * short + 20
 
 
-async def test_a_view_writes_nothing_and_says_what_is_wrong(tmp_path: Path) -> None:
+async def test_run_view_is_read_only_and_explains_errors(tmp_path: Path) -> None:
     view = open_view(tmp_path)
     with pytest.raises(LedgerError, match=r"ledger\.sqlite cannot be used"):
         await view.overview()

@@ -27,7 +27,7 @@ def table(document: str) -> list[str]:
     return [line for line in document.splitlines() if line.startswith("| ")][2:]
 
 
-def test_the_table_has_the_last_run_and_the_lowest_and_highest_of_all() -> None:
+def test_benchmark_table_shows_last_run_and_extremes() -> None:
     runs = [
         run(replace(CALL, figure=0.91), replace(MEMORY, figure=20.0)),
         run(replace(CALL, figure=0.84), OPENING, load="1.3"),
@@ -44,20 +44,20 @@ def test_the_table_has_the_last_run_and_the_lowest_and_highest_of_all() -> None:
     assert written.partition("<!-- end -->")[2] == document.partition("<!-- end -->")[2] != ""
 
 
-def test_a_figure_that_falls_short_is_bold() -> None:
+def test_benchmark_table_marks_shortfalls_bold() -> None:
     runs = [run(replace(CALL, figure=0.8), replace(MEMORY, wrong="two files differ"))]
     short, wrong = table(with_figures(DOCUMENT.read_text(encoding="utf-8"), runs))
     assert "| **0.80×** |" in short and "| **WRONG: two files differ** |" in wrong
 
 
-def test_runs_that_cannot_be_compared_are_refused() -> None:
+def test_incomparable_benchmark_runs_are_rejected() -> None:
     with pytest.raises(ValueError, match="another machine"):
         with_figures("", [run(CALL), Report(MACHINE | {"Python": "3.14.0"}, quick=False, rows=[CALL])])
     with pytest.raises(ValueError, match="--quick"):
         with_figures("", [run(CALL), Report(MACHINE, quick=True, rows=[CALL])])
 
 
-def test_the_program_reads_runs_and_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docs_program_reads_runs_and_writes_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = []
     for figure in (0.8, 0.9):
         files.append(tmp_path / f"{figure}.json")

@@ -14,7 +14,7 @@ from transports.artifacts import Scope
 
 
 @pytest.mark.load
-async def test_a_filled_store_has_whole_artifacts_and_is_made_once(tmp_path: Path) -> None:
+async def test_benchmark_store_is_intact_and_built_once(tmp_path: Path) -> None:
     bench = Bench("", None, tmp_path / "one", quick=True, shared=tmp_path)
     root = await filled_store(bench, 2 * SESSIONS)
     async with LocalStore(root) as store:
@@ -28,5 +28,5 @@ async def test_a_filled_store_has_whole_artifacts_and_is_made_once(tmp_path: Pat
         assert len(await store.list()) == 2 * SESSIONS - 1
 
 
-def test_measurements_without_a_browser_are_measurements() -> None:
+def test_browserless_measurements_are_registered() -> None:
     assert program._MEASUREMENTS.keys() > program.WITHOUT_BROWSER

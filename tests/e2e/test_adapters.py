@@ -37,7 +37,7 @@ def page() -> Any:
     return runpy.run_path(str(EXAMPLES / "any_page.py"))["serve_page"]()
 
 
-async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: Path) -> None:
+async def test_adapter_turns_any_page_into_app(browser: Browser, tmp_path: Path) -> None:
     async with page() as url, connect(url, adapter=SCRIPT, browser=browser, store=tmp_path) as app:
         assert set(app.capabilities) == {"table.csv", "chart.png", "report.download"}
         for _ in range(2):  # again after a reload
@@ -53,7 +53,7 @@ async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: P
             await app.call("table.csv", {"selector": 1})
 
 
-async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
+async def test_adapter_is_limited_to_its_origin_and_reports_errors(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "own.js"
@@ -100,7 +100,7 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
             connect(target, adapter=path)
 
 
-async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) -> None:
+async def test_adapter_app_passes_conformance(browser: Browser, tmp_path: Path) -> None:
     async with page() as url:
         report = await check_app(url, Plan(skip=["report.download"]), adapter=SCRIPT, browser=browser)
         assert [one.findings for one in report.outcomes if one.status == "failed"] == []
@@ -125,9 +125,7 @@ async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) 
         await check_app(url, adapter=SCRIPT, browser=browser, transport="postmessage")
 
 
-async def test_all_rules_apply_to_an_adapter_that_has_a_page_object_of_its_own(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_adapter_with_custom_page_object_obeys_all_rules(browser: Browser, tmp_path: Path) -> None:
     script = tmp_path / "own.js"
     script.write_text(
         """
@@ -145,7 +143,7 @@ async def test_all_rules_apply_to_an_adapter_that_has_a_page_object_of_its_own(
     assert "errors.unknown" in {one.check.id for one in report.with_status("failed")}
 
 
-async def test_an_output_schema_of_an_adapter_is_listed_and_checked(browser: Browser, tmp_path: Path) -> None:
+async def test_adapter_output_schema_is_listed_and_checked(browser: Browser, tmp_path: Path) -> None:
     script = tmp_path / "own.js"
     script.write_text(
         """
@@ -175,7 +173,7 @@ async def test_an_output_schema_of_an_adapter_is_listed_and_checked(browser: Bro
     }
 
 
-async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_path: Path) -> None:
+async def test_bridge_offers_adapter_app(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     from mcp import Client
 
@@ -191,9 +189,7 @@ async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_pat
             assert Path(files_of(answer.structured_content)[0]["path"]).name == "table.csv"
 
 
-async def test_an_error_of_a_capability_names_the_line_of_the_adapter(
-    fixture: Fixture, browser: Browser, tmp_path: Path
-) -> None:
+async def test_capability_error_names_adapter_line(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     script = tmp_path / "own.js"
     script.write_text(
         """const missing = undefined;
@@ -218,7 +214,7 @@ abp.capability("odd", {}, () => { throw "text"; });
             assert re.search(said, caught.value.message), caught.value.message
 
 
-async def test_a_page_without_a_protocol_hints_at_an_adapter(
+async def test_page_without_protocol_error_suggests_adapter(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
@@ -232,7 +228,7 @@ _FRAMEWORK = "window.abp = { appPath: '/', localization: {}, auth: {}, ajax() {}
 
 
 @pytest.mark.parametrize("tools", [True, False])
-async def test_the_abp_of_another_product_is_told_and_its_page_may_have_tools(
+async def test_foreign_window_abp_is_reported_unless_page_has_tools(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: bool
 ) -> None:
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
@@ -259,7 +255,7 @@ async def test_the_abp_of_another_product_is_told_and_its_page_may_have_tools(
             assert "the ABP Framework of ASP.NET has one" in caught.value.message
 
 
-async def test_the_app_of_an_adapter_checks_the_parameters_of_a_call(browser: Browser, tmp_path: Path) -> None:
+async def test_adapter_app_validates_call_params(browser: Browser, tmp_path: Path) -> None:
     script = tmp_path / "sum.js"
     script.write_text(
         """

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 PAGES = "<h1>Sales</h1><p>They grew.</p><h1 style='break-before: page'>Costs</h1><p>They fell.</p>"
 
 
-async def test_a_scripted_loop_exports_a_pdf_reads_a_page_and_hands_it_on(
+async def test_scripted_agent_exports_pdf_reads_page_and_passes_it_on(
     fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
     """Responses of OpenAI; the bytes that the model sees are text and the picture that it asked for."""
@@ -52,7 +52,7 @@ async def test_a_scripted_loop_exports_a_pdf_reads_a_page_and_hands_it_on(
         assert sum(map(len, seen)) < 4000 + len(picture.base64)
 
 
-async def test_a_picture_is_content_and_a_reference(fixture: Fixture, browser: Browser) -> None:
+async def test_image_is_returned_as_content_and_reference(fixture: Fixture, browser: Browser) -> None:
     async with connect(fixture.url, browser=browser, store="memory:") as app:
         tools = AppTools(app, {})
         chart = await tools.call("abp_chart_render", {"csv": "Month,Online\nJan,120\nFeb,150\n"})
@@ -65,7 +65,7 @@ async def test_a_picture_is_content_and_a_reference(fixture: Fixture, browser: B
         assert [one.data for one in again.attachments] == [picture.data]
 
 
-async def test_tools_of_an_mcp_server_and_of_its_view(browser: Browser, tmp_path: Path) -> None:
+async def test_agent_calls_tools_of_mcp_server_and_its_view(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     async with connect(target("views"), browser=browser, store=tmp_path) as app:
         answer = await AppTools(app, {}).call("abp_board", {"n": 3})

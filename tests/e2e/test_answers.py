@@ -185,7 +185,7 @@ _PLAIN = [
 
 
 @pytest.mark.fault(21)
-async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
+async def test_codec_packs_every_kind_of_value(browser: Browser) -> None:
     sources = [
         *(case[0] for case in _DATA),
         *(case[0] for case in _CONTENT),
@@ -214,7 +214,7 @@ async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
     assert [outcomes[source]["looks"] for source in _PLAIN] == [0, 0, 0]
 
 
-async def test_a_small_call_of_a_page_takes_few_calls_of_our_functions(browser: Browser, fixture: Fixture) -> None:
+async def test_small_page_call_makes_at_most_175_internal_calls(browser: Browser, fixture: Fixture) -> None:
     """Counted, because time depends on the machine; a coroutine that goes on counts again."""
     async with connect(fixture.url, browser=browser, store="none:") as app:
         for _ in range(3):

@@ -55,9 +55,7 @@ async def page(context: BrowserContext) -> Page:
 # --- a page of the caller's -------------------------------------------------------------------------------------------
 
 
-async def test_a_page_with_its_app_is_driven_by_one_session_after_the_other_without_reloading_it(
-    page: Page, tmp_path: Path
-) -> None:
+async def test_sessions_drive_open_page_in_turn_without_reloading(page: Page, tmp_path: Path) -> None:
     async with notebook() as url:
         await page.goto(url)
         await page.evaluate("globalThis.state = 'half typed'")
@@ -80,7 +78,7 @@ async def test_a_page_with_its_app_is_driven_by_one_session_after_the_other_with
             await app.call("note.read")
 
 
-async def test_the_callers_page_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+async def test_callers_page_is_left_unchanged(page: Page, fixture: Fixture, tmp_path: Path) -> None:
     await page.goto(f"{fixture.url}?ownevents=assign")
     look = f"[{OURS}, String(window.print), Object.keys(abp).map(k => k + typeof abp[k])]"
     before = await page.evaluate(look)
@@ -97,7 +95,7 @@ async def test_the_callers_page_is_left_as_it_was(page: Page, fixture: Fixture, 
     assert await page.evaluate(OURS) == before[0]
 
 
-async def test_an_app_that_keeps_our_callbacks_does_not_hang(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+async def test_app_keeping_callbacks_does_not_hang(page: Page, fixture: Fixture, tmp_path: Path) -> None:
     await page.goto(f"{fixture.url}?ownevents=call")
     async with connect(page.url, page=page, store=tmp_path) as app:
         await app.call("file.list")
@@ -109,7 +107,7 @@ async def test_an_app_that_keeps_our_callbacks_does_not_hang(page: Page, fixture
         await page.evaluate("abp.call('job.run', {steps: 2, delay: 1}, {})")
 
 
-async def test_a_page_at_another_address_navigates_to_the_app(page: Page, tmp_path: Path) -> None:
+async def test_given_page_at_other_address_navigates_to_app(page: Page, tmp_path: Path) -> None:
     async with notebook("One") as one, notebook("Two") as two:
         await page.goto(one)
         async with connect(two, page=page, store=tmp_path) as app:
@@ -124,7 +122,7 @@ async def test_a_page_at_another_address_navigates_to_the_app(page: Page, tmp_pa
         assert page.url.endswith("#/other")
 
 
-async def test_a_page_without_an_app_says_so_and_stays_open(page: Page, tmp_path: Path) -> None:
+async def test_page_without_app_is_reported_and_stays_open(page: Page, tmp_path: Path) -> None:
     async with notebook() as url:
         await page.goto(f"{url}plain")
         transport = PlaywrightTransport(page.url, page=page, grace=0.2)
@@ -136,7 +134,7 @@ async def test_a_page_without_an_app_says_so_and_stays_open(page: Page, tmp_path
 
 
 @pytest.mark.parametrize("accepting", [True, False])
-async def test_large_content_leaves_the_callers_downloads_alone(
+async def test_large_content_does_not_affect_callers_downloads(
     browser: Browser, fixture: Fixture, tmp_path: Path, accepting: bool
 ) -> None:
     """Also in a context that accepts no downloads; and Playwright's own still work afterwards."""
@@ -176,7 +174,7 @@ async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(context: B
         assert context.pages == [mine]
 
 
-async def test_objects_of_the_blocking_api_are_refused(page: Page) -> None:
+async def test_sync_playwright_objects_are_rejected(page: Page) -> None:
     for option, name in (("page", "Page"), ("context", "BrowserContext")):
         of_another_module = type(name, (), {})()
         with pytest.raises(UsageError, match=r"playwright\.async_api"):
@@ -185,7 +183,7 @@ async def test_objects_of_the_blocking_api_are_refused(page: Page) -> None:
         connect("http://127.0.0.1:1/", page=page.context)  # type: ignore[arg-type]
 
 
-async def test_options_that_contradict_each_other_are_refused(page: Page, browser: Browser, tmp_path: Path) -> None:
+async def test_contradicting_options_are_rejected(page: Page, browser: Browser, tmp_path: Path) -> None:
     url = "http://127.0.0.1:1/"
     state: dict[str, object] = {"cookies": [], "origins": []}
     contradictions: list[tuple[dict[str, Any], str]] = [
@@ -266,7 +264,7 @@ async def tabs_of(cdp_url: str) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_attaching_by_cdp_leaves_the_browser_and_its_tabs(tmp_path: Path) -> None:
+async def test_detaching_from_cdp_leaves_browser_and_tabs_open(tmp_path: Path) -> None:
     async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
         assert await tabs_of(cdp_url) == ["mine"]
         async with connect(url, cdp_url=cdp_url, store=tmp_path / "out") as app:
@@ -290,7 +288,7 @@ async def test_attaching_by_cdp_leaves_the_browser_and_its_tabs(tmp_path: Path) 
         assert process.is_running()
 
 
-async def test_attaching_by_a_websocket_address_and_in_a_block_that_fails(
+async def test_attaching_by_websocket_url_survives_failing_block(
     running: tuple[str, psutil.Process], tmp_path: Path
 ) -> None:
     cdp_url, process = running
@@ -308,7 +306,7 @@ async def test_attaching_by_a_websocket_address_and_in_a_block_that_fails(
 
 
 @pytest.mark.slow
-async def test_a_frozen_browser_that_is_not_ours_is_let_go_in_time_and_alive(tmp_path: Path) -> None:
+async def test_frozen_attached_browser_is_released_in_time_and_left_running(tmp_path: Path) -> None:
     async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
         family = [process, *process.children(recursive=True)]
         async with asyncio.timeout(30):
@@ -337,7 +335,7 @@ async def test_many_sessions_share_one_attached_browser(running: tuple[str, psut
         assert await tabs_of(cdp_url) == ["mine"]
 
 
-async def test_attaching_to_nothing_says_how_to_start_a_browser(tmp_path: Path) -> None:
+async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match=r"--remote-debugging-port=9222") as caught:
         async with connect("http://127.0.0.1:1/", cdp_url="http://me:secret@127.0.0.1:9/?token=x", store=tmp_path):
             pass
@@ -346,7 +344,7 @@ async def test_attaching_to_nothing_says_how_to_start_a_browser(tmp_path: Path) 
         Browser(cdp_url="http://127.0.0.1:9222", name="chrome")
 
 
-async def test_files_of_ours_reach_a_browser_that_cannot_see_them(
+async def test_files_reach_remote_browser_without_shared_paths(
     context: BrowserContext, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A browser on another machine opens a path of ours and finds nothing, or something else."""
@@ -366,7 +364,7 @@ async def test_files_of_ours_reach_a_browser_that_cannot_see_them(
 
 
 @pytest.mark.parametrize("leads", ["redirect", "other address"])
-async def test_headers_for_a_browser_elsewhere_stay_at_the_origin_of_its_address(leads: str) -> None:
+async def test_remote_browser_headers_are_not_sent_to_other_origin(leads: str) -> None:
     """A secret in them is bound to that origin; Playwright would send it wherever it is led."""
     seen: list[tuple[str, str | None]] = []
 

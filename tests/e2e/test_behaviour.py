@@ -137,7 +137,7 @@ def make(
     return makers.get(name, lambda: PlaywrightTransport(fixture.url, browser=shared))
 
 
-async def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
+async def test_differences_table_is_short_and_names_existing_behaviours() -> None:
     assert sum(map(len, DIFFERENCES.values())) <= 30
     assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
     assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL
@@ -211,7 +211,9 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str
 
 @pytest.mark.fault(22)
 @pytest.mark.slow
-async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_100_000_capabilities_are_listed_over_each_transport(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
     """docs/faults.md 22, over each transport that has an address."""
     query = "?capabilities=100000"
     for url, transport in (

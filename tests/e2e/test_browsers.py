@@ -58,7 +58,7 @@ def shared_of(session: Session) -> Any:
 # --- without CDP ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_agent_comes_before_the_apps_first_script(
+async def test_agent_script_runs_before_apps_first_script(
     without_cdp: Callable[..., Session], fixture: Fixture
 ) -> None:
     async with without_cdp(fixture.strict_url) as app:  # and a strict Content-Security-Policy changes nothing
@@ -69,7 +69,9 @@ async def test_the_agent_comes_before_the_apps_first_script(
 
 
 @pytest.mark.slow
-async def test_content_goes_out_and_in(without_cdp: Callable[..., Session], fixture: Fixture, tmp_path: Path) -> None:
+async def test_content_round_trips_without_cdp(
+    without_cdp: Callable[..., Session], fixture: Fixture, tmp_path: Path
+) -> None:
     async with without_cdp(fixture.url) as app:
         for way in ("buffer", "blob"):
             for size in (0, 1000, 256 * 1024 + 1, 7 * MB, 20 * MB + 3):
@@ -86,7 +88,7 @@ async def test_content_goes_out_and_in(without_cdp: Callable[..., Session], fixt
                 assert value(received, "received") == "ArrayBuffer"
 
 
-async def test_a_browser_without_download_events_is_tried_once(
+async def test_missing_download_events_are_probed_once(
     browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sandbox without allow-downloads gives no event at all."""
@@ -118,7 +120,7 @@ async def test_a_browser_without_download_events_is_tried_once(
     await context.close()
 
 
-async def test_pages_are_printed_and_a_navigation_fails_its_call(
+async def test_pages_are_printed_and_navigation_fails_call(
     without_cdp: Callable[..., Session], fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(self: Page, **_: object) -> bytes:
@@ -136,7 +138,7 @@ async def test_pages_are_printed_and_a_navigation_fails_its_call(
         assert (await app.call("file.list")).artifacts
 
 
-async def test_a_new_document_loses_the_app_and_a_new_fragment_does_not(without_cdp: Callable[..., Session]) -> None:
+async def test_new_document_disconnects_app_but_fragment_does_not(without_cdp: Callable[..., Session]) -> None:
     async with notebook() as url, without_cdp(url) as app, app.events() as events:
         page = app.transport._agent.page  # type: ignore[attr-defined]
         await page.evaluate("location.hash = '#/chapter/2'; history.pushState(null, '', '/elsewhere')")
@@ -153,7 +155,7 @@ async def test_a_new_document_loses_the_app_and_a_new_fragment_does_not(without_
         await app.call("note.read")
 
 
-async def test_the_callers_page_is_left_as_it_was_without_cdp(without_cdp: Callable[..., Session]) -> None:
+async def test_callers_page_is_left_unchanged_without_cdp(without_cdp: Callable[..., Session]) -> None:
     async with notebook() as url, without_cdp(url) as any_app:
         context = await shared_of(any_app).new_context()
         page = await context.new_page()
@@ -199,7 +201,7 @@ async def test_a_crashed_renderer_is_replaced(
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_browser_can_be_named(fixture: Fixture, tmp_path: Path) -> None:
+async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> None:
     if find_browser(name="chromium") is None:
         pytest.skip("no Chromium here")
     async with connect(fixture.url, browser="chromium", store=tmp_path) as app:
@@ -208,7 +210,7 @@ async def test_a_browser_can_be_named(fixture: Fixture, tmp_path: Path) -> None:
         assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
-async def test_a_name_overrides_the_setting_and_an_executable_overrides_both(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_browser_executable_overrides_name_and_name_overrides_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_BROWSER", "/bin/true")
     unnamed, named = find_browser(), find_browser(name="chromium")
     assert unnamed is not None and unnamed.path == "/bin/true"
@@ -218,7 +220,7 @@ async def test_a_name_overrides_the_setting_and_an_executable_overrides_both(mon
 
 
 @pytest.mark.parametrize("name", ["chrome", "msedge", "firefox", "webkit"])
-async def test_a_missing_browser_says_how_to_install_it(
+async def test_missing_browser_error_says_how_to_install_it(
     name: str, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -230,7 +232,7 @@ async def test_a_missing_browser_says_how_to_install_it(
     assert set(ENGINES) >= {name}
 
 
-async def test_playwrights_build_of_firefox_and_webkit_is_preferred(
+async def test_playwright_builds_of_firefox_and_webkit_are_preferred(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in ("1490", "1572"):
@@ -243,7 +245,7 @@ async def test_playwrights_build_of_firefox_and_webkit_is_preferred(
     assert choice is not None and choice.built_by_playwright and choice.path == str(program)
 
 
-async def test_no_process_of_a_firefox_is_left(fixture: Fixture, tmp_path: Path, firefox: Browser) -> None:
+async def test_firefox_leaves_no_processes(fixture: Fixture, tmp_path: Path, firefox: Browser) -> None:
     del firefox  # only whether there is one
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     async with connect(fixture.url, browser="firefox", profile=tmp_path / "profile", store=tmp_path / "out") as app:
@@ -270,7 +272,7 @@ async def test_a_firefox_profile_is_kept(tmp_path: Path, firefox: Browser) -> No
                 await app.call("note.write", {"text": "signed-in"})
 
 
-async def test_a_browser_of_ours_is_reached_by_nobody_else(browser: Browser) -> None:
+async def test_started_browser_opens_no_port_and_keeps_folder_private(browser: Browser) -> None:
     """It is spoken to over a pipe, and its files are its user's alone."""
     page = await browser.playwright.new_page()
     driver = psutil.Process(browser._process.pids[0])

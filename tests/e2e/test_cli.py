@@ -190,7 +190,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("bogus",), "no such command 'bogus'", "the commands are call, capabilities,"),
     ],
 )
-def test_bad_usage_is_one_line_with_the_problem_and_the_fix(
+def test_usage_error_is_one_line_with_problem_and_fix(
     abp: Cli, quick: Quick, args: tuple[str, ...], problem: str, fix: str
 ) -> None:
     ran = quick(*args, "--json")
@@ -204,7 +204,7 @@ def test_bad_usage_is_one_line_with_the_problem_and_the_fix(
     assert not abp.out.exists()
 
 
-def test_serve_gives_its_one_app_the_adapter(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_passes_adapter_to_its_only_app(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "own.js"
     script.write_text("abp.capability('x', {}, () => 1)")
     connected: list[object] = []
@@ -222,13 +222,13 @@ def test_serve_gives_its_one_app_the_adapter(quick: Quick, tmp_path: Path, monke
     assert connected == [(URL, {"adapter": script})]
 
 
-def test_bad_usage_of_the_real_command(abp: Cli) -> None:
+def test_installed_command_reports_usage_errors(abp: Cli) -> None:
     ran = abp("call", URL, "x", "--params", "-", "--json", input=b"oops")
     assert (ran.status, ran.document["error"]["code"]) == (2, "INVALID_PARAMS")
     assert "(stdin) is not JSON" in ran.complaint and not abp.out.exists()
 
 
-def test_a_setting_of_the_working_folder_that_is_not_known_is_named(
+def test_unknown_setting_in_working_folder_is_named(
     quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
@@ -240,7 +240,7 @@ def test_a_setting_of_the_working_folder_that_is_not_known_is_named(
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"not json", b"3"])
-def test_invalid_params_from_a_file_and_from_stdin(
+def test_invalid_params_from_file_or_stdin_are_rejected(
     quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     file = tmp_path / "p.json"
@@ -267,7 +267,7 @@ def test_an_invalid_setting_is_named(quick: Quick, name: str, value: str, fix: s
     assert ran.document["success"] is False
 
 
-def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Quick) -> None:
+def test_missing_browser_error_says_how_to_get_one(abp: Cli, quick: Quick) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:  # no browser is looked for where nothing listens
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         named = quick("call", url, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
@@ -284,7 +284,7 @@ def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Quick) -> Non
     assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
 
 
-def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Quick) -> None:
+def test_doctor_reports_unusable_folder(abp: Cli, quick: Quick) -> None:
     abp.out.write_text("in the way")
     ran = quick("doctor", env={"ABP_BROWSER": "/nonexistent"})
     assert ran.status == 1 and f"{abp.out} is not a folder" in ran.err and "[BROWSER_ERROR]" in ran.err
@@ -386,14 +386,14 @@ def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Quick) -> None:
     assert good.id not in quick("artifacts", "fsck").text
 
 
-def test_the_audit_log_of_the_environment(abp: Cli, quick: Quick, tmp_path: Path) -> None:
+def test_audit_log_is_configured_by_environment(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     ref, log = abp.put(b"text", filename="a.txt"), tmp_path / "audit.jsonl"
     assert quick("artifacts", "get", ref.id, "-", env={"ABP_AUDIT_LOG": str(log)}).out == b"text"
     assert quick("artifacts", "rm", ref.id, env={"ABP_AUDIT_LOG": str(log)}).status == 0
     assert [json.loads(line)["action"] for line in log.read_text().splitlines()] == ["read", "delete"]
 
 
-def test_an_unknown_artifact_is_named_with_its_store_and_the_next_step(abp: Cli, quick: Quick, tmp_path: Path) -> None:
+def test_unknown_artifact_error_names_store_and_next_step(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     for args in (("show", "nope", "--json"), ("get", "nope"), ("get", "nope", tmp_path / "x"), ("rm", "nope")):
         ran = quick("artifacts", *args)
         assert ran.status == 1 and "ARTIFACT_NOT_FOUND" in ran.complaint
@@ -403,7 +403,7 @@ def test_an_unknown_artifact_is_named_with_its_store_and_the_next_step(abp: Cli,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_corrupt_artifact_leaves_the_old_file_in_place(abp: Cli, quick: Quick, tmp_path: Path) -> None:
+def test_corrupt_artifact_does_not_replace_existing_file(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     ref = abp.put(BYTES, filename="data.bin")
     Path(str(ref.path)).write_bytes(BYTES[:-1] + b"!")
     target = tmp_path / "copy.bin"
@@ -413,9 +413,7 @@ def test_a_corrupt_artifact_leaves_the_old_file_in_place(abp: Cli, quick: Quick,
     assert target.read_text() == "before" and sorted(path.name for path in tmp_path.iterdir()) == ["copy.bin", "out"]
 
 
-def test_get_writes_to_pipes_and_through_symlinks_and_needs_an_existing_folder(
-    abp: Cli, quick: Quick, tmp_path: Path
-) -> None:
+def test_get_writes_to_pipes_and_symlinks_and_requires_folder(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     ref = abp.put(b"short", filename="data.bin")
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
@@ -454,9 +452,7 @@ def reading(process: Process) -> Any:
     ("number", "status"),
     slow_but([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], (signal.SIGINT, 130)),
 )
-def test_fixture_prints_its_addresses_and_serves_until_a_signal(
-    abp: Cli, quick: Quick, number: int, status: int
-) -> None:
+def test_fixture_prints_urls_and_serves_until_signal(abp: Cli, quick: Quick, number: int, status: int) -> None:
     with abp.start("fixture", "--json") as process:
         urls = json.loads(reading(process))
         assert urls["strict_url"] == urls["url"] + "strict" and urls["embed_url"] == urls["url"] + "embed"
@@ -474,7 +470,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(
     assert err == b""  # the signal is how it ends
 
 
-def test_fixture_prints_text_without_json_and_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
+def test_fixture_prints_text_and_keeps_ignored_signals_ignored(abp: Cli) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
     try:
         started = abp.start("fixture")
@@ -496,7 +492,7 @@ def test_fixture_prints_text_without_json_and_a_signal_that_was_ignored_stays_ig
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_wait_for_stdin(abp: Cli, number: int, status: int) -> None:
+def test_signal_interrupts_waiting_for_stdin(abp: Cli, number: int, status: int) -> None:
     leader, terminal = pty.openpty()
     with abp.start("call", URL, "x", "--params", "-", "--json", stdin=terminal) as process:
         os.close(terminal)
@@ -508,7 +504,7 @@ def test_a_signal_ends_the_wait_for_stdin(abp: Cli, number: int, status: int) ->
     assert json.loads(out)["cancelled"] is True and json.loads(out)["error"]["code"] == "CANCELLED"
 
 
-def test_a_signal_at_any_moment_of_the_start_leaves_no_traceback(abp: Cli) -> None:
+def test_signal_during_startup_prints_no_traceback(abp: Cli) -> None:
     # A coverage run starts before our first line, and its own start is not ours to guard.
     abp.env = {name: value for name, value in abp.env.items() if not name.startswith("COVERAGE_")}
     outcomes: list[int] = []
@@ -532,7 +528,7 @@ def test_a_signal_at_any_moment_of_the_start_leaves_no_traceback(abp: Cli) -> No
         ("get",),
     ],
 )
-def test_a_closed_pipe_on_stdout_ends_the_command_quietly(abp: Cli, args: tuple[str, ...]) -> None:
+def test_closed_stdout_pipe_ends_command_quietly(abp: Cli, args: tuple[str, ...]) -> None:
     ref = abp.put(BYTES)
     args = ("artifacts", "get", ref.id) if args == ("get",) else args
     reader, writer = os.pipe()
@@ -543,13 +539,13 @@ def test_a_closed_pipe_on_stdout_ends_the_command_quietly(abp: Cli, args: tuple[
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: for its device /dev/full")
-def test_a_full_device_on_stdout_is_reported(abp: Cli) -> None:
+def test_full_stdout_device_is_reported(abp: Cli) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = abp("artifacts", "list", "--json", stdout=full)
     assert ran.status == 1 and "No space left on device" in ran.complaint
 
 
-def test_json_is_utf8_whatever_the_locale_and_text_shows_what_it_can(abp: Cli) -> None:
+def test_json_output_is_utf8_and_text_degrades_in_any_locale(abp: Cli) -> None:
     ref = abp.put(b"x", filename="grüße.txt")
     ascii_only = {"PYTHONIOENCODING": "ascii"}
     assert abp("artifacts", "show", ref.id, "--json", env=ascii_only).document["artifact"]["filename"] == "grüße.txt"
@@ -557,14 +553,14 @@ def test_json_is_utf8_whatever_the_locale_and_text_shows_what_it_can(abp: Cli) -
     assert ran.status == 0 and "gr??e.txt" in ran.text
 
 
-def test_an_unexpected_error_is_one_line_too(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_error_is_printed_as_one_line(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.session._stores.open_store", None)
     ran = quick("artifacts", "list", "--json")
     assert ran.status == 1 and "TypeError" in ran.complaint and "please report it" in ran.complaint
     assert ran.document["error"]["code"] == "INTERNAL_ERROR"
 
 
-def test_doctor_reports_everything_and_no_secret(quick: Quick, tmp_path: Path) -> None:
+def test_doctor_reports_all_facts_without_secrets(quick: Quick, tmp_path: Path) -> None:
     env = {"ABP_MCP_TOKEN": "hunter2", "ABP_LOG_LEVEL": "ERROR", "ABP_BROWSER": "/nonexistent"}
     ran = quick("doctor", "--json", env=env)
     facts = ran.document

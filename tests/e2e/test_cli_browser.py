@@ -131,7 +131,7 @@ def kinds(document: dict[str, object]) -> dict[str, type]:
     return {name: type(value) for name, value in document.items()}
 
 
-def test_a_pdf_with_the_promised_json_document(abp: Cli, workbench: str) -> None:
+def test_cli_pdf_call_prints_documented_json(abp: Cli, workbench: str) -> None:
     ran = abp("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
     assert (ran.status, ran.err) == (0, "")
     document = ran.document
@@ -151,7 +151,7 @@ def test_a_pdf_with_the_promised_json_document(abp: Cli, workbench: str) -> None
     assert text_of(path) == "Hi"
 
 
-def test_the_settings_of_the_public_bridge(
+def test_cli_accepts_public_bridge_settings(
     abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "else" / "where"
@@ -178,7 +178,7 @@ def test_the_settings_of_the_public_bridge(
     assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == len(csv.splitlines()) - 1
 
 
-def test_parameters_keep_their_types(quick: Quick, site: Site, attached: list[str], tmp_path: Path) -> None:
+def test_cli_params_keep_their_types(quick: Quick, site: Site, attached: list[str], tmp_path: Path) -> None:
     (tmp_path / "p.json").write_bytes(b'\xef\xbb\xbf{"from": "file", "nested": {"kept": [1, 2.5, null]}}')
     pairs = ["int=7", "float=1.50", "yes=true", "none=null", "text=7 apples", 'quoted="7"', "empty=", "eq=a=b"]
     pairs += ['list=[1,{"a":"\u4e16"}]', "nested.deep.er=1", "nested.deep.est=-", "from=pair"]
@@ -196,7 +196,7 @@ def test_parameters_keep_their_types(quick: Quick, site: Site, attached: list[st
     assert "\x1b[31m" in evil.document["error"]["message"]
 
 
-def test_files_go_to_the_app_byte_for_byte(quick: Quick, workbench: str, attached: list[str], tmp_path: Path) -> None:
+def test_cli_sends_files_byte_for_byte(quick: Quick, workbench: str, attached: list[str], tmp_path: Path) -> None:
     picture = Path(str(files("webapp_fixture") / "samples" / "picture.png"))
     large = tmp_path / "large.bin"
     large.write_bytes(os.urandom(3_000_001))
@@ -210,7 +210,7 @@ def test_files_go_to_the_app_byte_for_byte(quick: Quick, workbench: str, attache
     assert content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") == 64
 
 
-def test_failures_are_one_line_and_one_document_and_leave_nothing(
+def test_cli_failures_print_one_line_and_leave_no_files(
     abp: Cli, quick: Quick, workbench: str, site: Site, attached: list[str]
 ) -> None:
     before = abp.put(b"before")
@@ -245,7 +245,9 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
     assert ran["unknown"].document["error"]["alternatives"].count("export.pdf") == 1
 
 
-def test_capabilities_and_doctor(abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path) -> None:
+def test_capabilities_and_doctor_commands_list_app_and_browser(
+    abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path
+) -> None:
     found = find_browser()
     assert found is not None
     without_webmcp = tmp_path / "chromium"
@@ -282,7 +284,7 @@ def test_capabilities_and_doctor(abp: Cli, quick: Quick, workbench: str, attache
     assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
 
 
-def test_a_terminal_gets_a_bar_and_stdout_stays_clean(abp: Cli, workbench: str) -> None:
+def test_terminal_shows_progress_bar_and_stdout_stays_clean(abp: Cli, workbench: str) -> None:
     hostile = "[/b] \x1b]0;title\x07 [red]stage"
     pairs = ("-p", "steps=6", "-p", "delay=150", "-p", f"label={hostile}")
     args = ("call", over_websocket(workbench), "job.run", *pairs, "--json")
@@ -312,7 +314,7 @@ def test_a_terminal_gets_a_bar_and_stdout_stays_clean(abp: Cli, workbench: str) 
     assert piped.err  # the logs that were asked for
 
 
-def test_the_demo(abp: Cli, quick: Quick) -> None:
+def test_demo_stores_results_of_all_calls(abp: Cli, quick: Quick) -> None:
     ran = quick("demo", "--out", abp.out, "--megabytes", "4")
     assert ran.status == 0, ran
     rows = [line for line in ran.text.splitlines() if " playwright " in line]

@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.mark.requirement("R4-16h")
 @pytest.mark.slow
-def test_a_call_into_a_bucket_and_back(tmp_path: Path) -> None:
+def test_cli_call_stores_into_bucket_and_reads_back(tmp_path: Path) -> None:
     folder = tmp_path / "weed"
     folder.mkdir()
     with SeaweedFS(folder) as server:

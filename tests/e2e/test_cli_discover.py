@@ -11,7 +11,7 @@ from tests.support.command_line import in_thread, serving
 from tests.support.raw_server import listening
 
 
-def test_the_reference_app_as_text(abp: Cli) -> None:
+def test_discover_prints_reference_app_as_text(abp: Cli) -> None:
     with serving() as fixture:
         ran = abp("discover", fixture.url)
     first, *listed, last = ran.text.splitlines()
@@ -23,7 +23,7 @@ def test_the_reference_app_as_text(abp: Cli) -> None:
     assert not abp.out.exists()
 
 
-def test_the_reference_app_as_json(quick: Quick) -> None:
+def test_discover_prints_reference_app_as_json(quick: Quick) -> None:
     with serving() as fixture:
         ran = quick("discover", fixture.strict_url, "--json")
     document = ran.document
@@ -38,7 +38,7 @@ def test_the_reference_app_as_json(quick: Quick) -> None:
     assert pdf["inputSchema"]["type"] == "object"
 
 
-def test_a_page_without_a_manifest(quick: Quick) -> None:
+def test_page_without_manifest_is_reported(quick: Quick) -> None:
     with in_thread(listening(site({"/": page("")}))) as server:
         ran = quick("discover", f"{server.url}/", "--json")
         missing = quick("discover", f"{server.url}/nothing")
@@ -52,7 +52,7 @@ def test_a_page_without_a_manifest(quick: Quick) -> None:
     assert "answered 404 Not Found [DISCOVERY_FAILED]" in missing.complaint
 
 
-def test_warnings_go_to_stderr_and_into_the_document(quick: Quick) -> None:
+def test_discover_warnings_go_to_stderr_and_document(quick: Quick) -> None:
     body = manifest({"name": "old", "deprecated": True}, {}, {"name": "\x1b[31mred", "experimental": True}, abp="3.1")
     with in_thread(listening(site({"/": page(), "/m.json": json_reply(body)}))) as server:
         ran, text = quick("discover", server.url, "--json"), quick("discover", server.url)
@@ -63,7 +63,7 @@ def test_warnings_go_to_stderr_and_into_the_document(quick: Quick) -> None:
     assert "[deprecated]" in text.text and "[experimental]" in text.text and "\x1b" not in text.text
 
 
-def test_a_link_to_a_private_address(quick: Quick) -> None:
+def test_manifest_link_to_private_address_is_blocked(quick: Quick) -> None:
     with (
         in_thread(listening(json_reply(), host="127.0.0.2")) as other,
         in_thread(listening(page(LINK.replace("/m.json", f"{other.url}/m.json")))) as server,

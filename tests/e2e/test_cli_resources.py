@@ -29,7 +29,7 @@ def document(abp: CommandLine, *args: str) -> Any:
     return done.document
 
 
-def test_resources_are_listed(abp: CommandLine, tableau: str) -> None:
+def test_cli_lists_resources(abp: CommandLine, tableau: str) -> None:
     listed = document(abp, "resources", tableau)
     assert (len(listed["resources"]), listed["resources"][0]["uri"]) == (26, VIEW)
     assert listed["templates"][0]["uriTemplate"] == "tableau://notes/{number}"
@@ -38,7 +38,7 @@ def test_resources_are_listed(abp: CommandLine, tableau: str) -> None:
     assert lines[-4] == f"tableau://files/7.pdf       application/pdf  {len(PDF):,} bytes  7.pdf"
 
 
-def test_resources_are_read_into_files(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
+def test_cli_reads_resources_into_files(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
     uris = ["--read", "tableau://files/7.pdf", "--read", "tableau://notes/1"]
     pdf, note = document(abp, "resources", tableau, *uris, "--out", str(tmp_path))["results"]
     (artifact,) = pdf["artifacts"]
@@ -46,13 +46,13 @@ def test_resources_are_read_into_files(abp: CommandLine, tableau: str, tmp_path:
     assert note["data"]["contents"][0]["text"] == "This is tableau://notes/1"
 
 
-def test_an_unknown_resource_is_an_error(abp: CommandLine, tableau: str) -> None:
+def test_unknown_resource_is_reported(abp: CommandLine, tableau: str) -> None:
     done = abp("resources", tableau, "--read", "tableau://views/gone")
     assert (done.status, done.out) == (1, "")
     assert "not found" in done.err
 
 
-def test_a_server_is_called_like_any_app(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
+def test_cli_calls_mcp_server_like_any_app(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
     called = document(abp, "call", target("tableau"), "download_workbook", "-p", "id=a", "--out", str(tmp_path))
     assert (called["transport"], called["artifacts"][0]["filename"]) == ("mcp", "Sales Dashboard.pdf")
     names = [one["name"] for one in document(abp, "capabilities", tableau)["capabilities"]]

@@ -37,7 +37,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_file()] if folder.exists() else []
 
 
-def test_declared_text_is_a_text_file_and_in_the_json_document(call: Call, tmp_path: Path) -> None:
+def test_declared_text_is_saved_and_kept_in_json_document(call: Call, tmp_path: Path) -> None:
     status, printed = call({**HELLO, "size": 13})
     (file,) = files(tmp_path / "out")
     assert file.suffix == ".txt" and file.read_bytes() == "héllo 世界".encode()
@@ -50,7 +50,7 @@ def test_declared_text_is_a_text_file_and_in_the_json_document(call: Call, tmp_p
 
 
 @pytest.mark.parametrize("size", [8, 9])
-def test_a_size_in_characters_leaves_no_file(call: Call, tmp_path: Path, size: int) -> None:
+def test_size_in_characters_is_rejected_and_leaves_no_file(call: Call, tmp_path: Path, size: int) -> None:
     status, printed = call({**HELLO, "size": size}, "--json")
     assert (status, json.loads(printed)["error"]["code"]) == (1, "SIZE_MISMATCH")
     assert files(tmp_path / "out") == []
@@ -58,7 +58,7 @@ def test_a_size_in_characters_leaves_no_file(call: Call, tmp_path: Path, size: i
 
 @pytest.mark.requirement("R0-9b", "R0-12c")
 @pytest.mark.parametrize("way", ["option", "setting"])
-def test_with_small_data_in_files_alone_only_places_are_printed(
+def test_inline_data_off_prints_only_locations(
     call: Call, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "abp.toml"
@@ -88,9 +88,7 @@ def compressed() -> Iterator[RawServer]:
         yield server
 
 
-def test_a_compressed_download_is_taken_with_the_option_alone(
-    call: Call, compressed: RawServer, tmp_path: Path
-) -> None:
+def test_compressed_download_requires_accept_compression(call: Call, compressed: RawServer, tmp_path: Path) -> None:
     address = compressed.url + "/a.csv"
     reference: dict[str, object] = {"downloadUrl": address, "mimeType": "text/csv", "size": len(CONTENT)}
     private = "--insecure-private-addresses"

@@ -82,7 +82,9 @@ async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fi
     ],
 )
 @in_session
-async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
+async def test_allowed_behaviour_has_no_findings(
+    planted: Planted, kind: str, fixture: Fixture, browser: Browser
+) -> None:
     report = await checked(fixture, browser, kind, planted)
     assert found(report) == {}
 
@@ -90,7 +92,7 @@ async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture:
 @pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-13d")
 @pytest.mark.parametrize("kind", ["page", "embedded", "websocket"])
 @in_session
-async def test_the_reference_app_passes(kind: str, fixture: Fixture, browser: Browser) -> None:
+async def test_reference_app_passes_conformance(kind: str, fixture: Fixture, browser: Browser) -> None:
     contexts = len(browser.playwright.contexts)
     report = await checked(fixture, browser, kind)
     assert len(browser.playwright.contexts) == contexts  # nothing is left behind
@@ -118,7 +120,7 @@ def extension(folder: Path) -> Path:
 @pytest.mark.requirement("R6-11d")
 @pytest.mark.usefixtures("whole_chromium")
 @in_session
-async def test_an_extension(tmp_path: Path) -> None:
+async def test_extension_conforms(tmp_path: Path) -> None:
     report = await check_app(f"extension:{extension(tmp_path / 'badges')}", Plan(timeout=1.0))
     assert found(report) == {} and report.kind == "extension" and report.called == ("badge.make",)
     assert {one.check.id for one in report.with_status("passed")} >= {"page.reload", "binary.type", "session.list"}
@@ -127,12 +129,12 @@ async def test_an_extension(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("whole_chromium")
 @in_session
 @pytest.mark.slow
-async def test_an_extension_that_does_not_conform() -> None:
+async def test_nonconforming_extension_has_findings() -> None:
     report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))
     assert {"page.members", "page.call"} <= set(found(report))
 
 
-def test_the_command_on_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_conformance_command_checks_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     with serve_pages() as address_of:
         url = address_of(ROOT / "examples" / "minimal_app" / "app.html")
         assert main(["conformance", url, "--timeout", "2", "--json"]) == 0

@@ -55,7 +55,7 @@ async def test_a_planted_fault_is_found(planted: PlantedView, browser: Browser) 
     "planted", [PlantedView("", "", opens=True), *ALLOWED_VIEWS], ids=lambda one: one.name or "good"
 )
 @in_session
-async def test_what_is_allowed_is_no_fault(planted: PlantedView, browser: Browser) -> None:
+async def test_allowed_behaviour_has_no_findings(planted: PlantedView, browser: Browser) -> None:
     report = await checked(planted, browser)
     assert found(report) == {} and report.conformant and report.kind == "mcp" and report.app == "planted 1"
     if planted.name == "":
@@ -73,13 +73,13 @@ async def test_what_is_allowed_is_no_fault(planted: PlantedView, browser: Browse
     ],
 )
 @in_session
-async def test_the_reason_of_a_blank_view(name: str, reason: str, browser: Browser) -> None:
+async def test_conformance_reports_reason_of_blank_view(name: str, reason: str, browser: Browser) -> None:
     (said,) = found(await checked(PlantedView(name, "", opens=True), browser))["view.shown"]
     assert said.startswith("ui://planted/view.html: ") and reason in said
 
 
 @in_session
-async def test_without_calls_no_view_is_opened_and_the_report_says_so(browser: Browser) -> None:
+async def test_conformance_without_calls_opens_no_view_and_reports_it(browser: Browser) -> None:
     report = await checked(PlantedView("no ui/initialize", ""), browser)
     reasons = {one.check.id: one.findings for one in report.with_status("not-applicable")}
     assert reasons["APP-100"] == ("no view was opened",) and report.called == ()
@@ -87,7 +87,7 @@ async def test_without_calls_no_view_is_opened_and_the_report_says_so(browser: B
 
 
 @in_session
-async def test_a_server_that_is_not_there_and_options_that_do_not_fit() -> None:
+async def test_missing_server_and_invalid_options_are_rejected() -> None:
     with pytest.raises(ConnectFailed):
         await check_app("mcp+stdio:/nonexistent/server")
     with pytest.raises(UsageError, match="storage_state= cannot be combined with an MCP server"):
@@ -96,7 +96,7 @@ async def test_a_server_that_is_not_there_and_options_that_do_not_fit() -> None:
         await check_app(target("views"), transport="playwright")
 
 
-def test_the_command_writes_a_report_with_the_official_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conformance_report_uses_official_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     junit, planted = tmp_path / "junit.xml", PlantedView("a space in the type", "APP-002")
     assert main(["conformance", planted.target, "--no-calls", "--json", "--junit", str(junit)]) == 1
     document = json.loads(capsys.readouterr().out)
@@ -107,7 +107,7 @@ def test_the_command_writes_a_report_with_the_official_ids(tmp_path: Path, capsy
     assert (case.get("classname"), case.get("name")) == ("abp.APP", "APP-002") and len(suite) == len(VIEW_CHECKS)
 
 
-def test_a_server_without_views_was_not_checked_and_does_not_conform(
+def test_server_without_views_is_unchecked_and_does_not_conform(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     junit, badge = tmp_path / "junit.xml", tmp_path / "badge.json"
@@ -136,11 +136,11 @@ def test_a_server_without_views_was_not_checked_and_does_not_conform(
     ],
 )
 @in_session
-async def test_a_misspelt_key_of_a_view_is_named(name: str, said: str, browser: Browser) -> None:
+async def test_misspelt_view_key_is_named(name: str, said: str, browser: Browser) -> None:
     report = await checked(PlantedView(name, "APP-007"), browser)
     expected = f"show: no host reads {said}, so its view was not checked; did you mean _meta.ui.resourceUri?"
     assert found(report) == {"APP-007": (expected,)} and report.counts["passed"] == 0 and not report.conformant
 
 
-def test_the_type_of_views_is_that_of_the_client() -> None:
+def test_view_mime_type_matches_client() -> None:
     assert checks.VIEW_TYPE == VIEW_TYPE

@@ -115,7 +115,7 @@ def run(program: str, path: str, folder: Path) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
-async def test_a_csv_of_100_mb_takes_the_memory_of_a_file(table: ArtifactRef, program: str) -> None:
+async def test_csv_of_100_mb_needs_no_more_memory_than_a_plain_file(table: ArtifactRef, program: str) -> None:
     assert table.path is not None
     expected = sum(number % 997 for number in range(SIZE // 40 - 1))
     plain, peak_of_plain = run(program, table.path.as_uri(), table.path.parent)
@@ -125,14 +125,12 @@ async def test_a_csv_of_100_mb_takes_the_memory_of_a_file(table: ArtifactRef, pr
 
 
 @pytest.mark.slow
-async def test_its_table_and_its_first_bytes(table: ArtifactRef) -> None:
+async def test_table_artifact_opens_at_its_header_row(table: ArtifactRef) -> None:
     with table.open() as file:
         assert file.readline().split() == [b"number,", b"remainder,name"]
 
 
-async def test_the_manifest_of_a_run_opens_in_duckdb(
-    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_run_manifest_opens_in_duckdb(fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb: Any = pytest.importorskip("duckdb")
     jobs = [Job("data.csv", {"rows": [{"a": n}]}, fixture.ws_url, id=f"j{n}") for n in range(3)]
     await batch.run([*jobs, Job("no.such", {}, fixture.ws_url, id="bad")], tmp_path / "run")

@@ -448,7 +448,7 @@ def content(result: Result, place: str) -> bytes:
 
 
 @pytest.mark.requirement("R0-6a", "R0-11b", "R1-7a", "R1-4a")
-async def test_exports_of_a_page(connected: Connect, site: str) -> None:
+async def test_documented_exports_become_files(connected: Connect, site: str) -> None:
     async with connected(base=site) as app:
         flat = await app.call("export.flat", {"html": "x" * 45_832})
         assert content(flat, "pdf") == written(45_832)
@@ -470,7 +470,7 @@ async def test_a_path_as_an_answer_is_a_finding(site: str, browser: Browser) -> 
 
 
 @pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f", "R1-14a", "R1-14d")
-async def test_the_size_decides_how_an_output_travels(connected: Connect, site: str) -> None:
+async def test_documented_output_size_decides_delivery(connected: Connect, site: str) -> None:
     limit = 10 * 1024 * 1024
     async with connected(base=site) as app:
         small = await app.call("export.output", {"bytes": limit})
@@ -484,7 +484,7 @@ async def test_the_size_decides_how_an_output_travels(connected: Connect, site: 
 
 
 @pytest.mark.requirement("R1-7a", "R1-7c")
-async def test_a_buffer_that_evaluate_returns_is_empty(site: str, browser: Browser) -> None:
+async def test_playwright_evaluate_returns_buffers_empty(site: str, browser: Browser) -> None:
     """Why the kit has an agent in the page (D7): the documents' own way loses the file in Python."""
     async with await browser.playwright.new_context() as context:
         page = await context.new_page()
@@ -502,9 +502,7 @@ async def test_a_buffer_that_evaluate_returns_is_empty(site: str, browser: Brows
 
 
 @pytest.mark.requirement("R1-6a", "R1-6b", "R1-6c", "R0-6e", "R0-6h")
-async def test_the_kit_keeps_what_the_agents_of_the_documents_write(
-    connected: Connect, site: str, browser: Browser
-) -> None:
+async def test_documented_agent_answers_are_stored(connected: Connect, site: str, browser: Browser) -> None:
     """The same answers for both: base64, a buffer and a download URL."""
     async with await browser.playwright.new_context() as context:
         page = await context.new_page()
@@ -535,7 +533,7 @@ async def test_the_kit_keeps_what_the_agents_of_the_documents_write(
 
 
 @pytest.mark.requirement("R0-5a", "R0-5b", "R1-4a", "R1-4g", "R1-5a", "R1-5e", "R1-14b")
-async def test_answers_as_they_are_printed(connected: Connect, site: str) -> None:
+async def test_documented_sample_answers_raise_and_store_nothing(connected: Connect, site: str) -> None:
     """Their base64 ends in an ellipsis, and the URL has expired: errors, of which nothing is stored."""
     async with connected(base=site) as app:
         for name in ("example.nested", "example.small"):
@@ -549,7 +547,7 @@ async def test_answers_as_they_are_printed(connected: Connect, site: str) -> Non
 
 
 @pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-12d")
-async def test_the_capability_as_it_is_printed(connected: Connect, site: str, browser: Browser) -> None:
+async def test_documented_capability_works_as_printed(connected: Connect, site: str, browser: Browser) -> None:
     async with connected(base=site) as app:
         about = app.capabilities["export.pdf"]
         async with await browser.playwright.new_context() as context:
@@ -560,7 +558,7 @@ async def test_the_capability_as_it_is_printed(connected: Connect, site: str, br
 
 
 @pytest.mark.requirement("R1-8a", "R1-8b", "R1-8c")
-async def test_a_host_of_the_documents_receives_the_buffer(site: str, browser: Browser) -> None:
+async def test_documented_host_example_receives_buffer(site: str, browser: Browser) -> None:
     async with await browser.playwright.new_context() as context:
         page = await context.new_page()
         await page.goto(f"{site}host")
@@ -574,7 +572,7 @@ async def test_a_host_of_the_documents_receives_the_buffer(site: str, browser: B
 
 
 @pytest.mark.requirement("R1-11a", "R1-11b", "R1-11c")
-async def test_an_image_goes_in_as_base64_and_as_a_buffer(connected: Connect, site: str, browser: Browser) -> None:
+async def test_image_is_sent_as_base64_and_as_buffer(connected: Connect, site: str, browser: Browser) -> None:
     image = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
     sha256 = hashlib.sha256(image).hexdigest()
     operations = [{"type": "resize", "width": 800}, {"type": "compress", "quality": 80}]
@@ -604,7 +602,7 @@ async def test_a_buffer_is_transferred_over_post_message(site: str, browser: Bro
 
 
 @pytest.mark.requirement("R1-9a", "R1-9b", "R1-13e")
-async def test_base64_over_a_web_socket(site: str, browser: Browser, tmp_path: Path) -> None:
+async def test_base64_pdf_arrives_over_websocket(site: str, browser: Browser, tmp_path: Path) -> None:
     async with await browser.playwright.new_context() as context:
         page = await context.new_page()
         await page.goto(site)

@@ -95,9 +95,7 @@ async def tool_of(app: Session, name: str) -> str:
     return names[0]
 
 
-async def test_a_pages_own_downloads_are_same_origin_and_others_are_cross_site_without_its_cookies(
-    site: Site, browser: Browser
-) -> None:
+async def test_page_downloads_send_cookies_only_to_its_origin(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?speaks=abp"
     async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as app:
         result = await app.call("give", {"urls": ["file", f"{site.other}/file"]})
@@ -109,7 +107,7 @@ async def test_a_pages_own_downloads_are_same_origin_and_others_are_cross_site_w
     assert site.sent("Sec-Fetch-Mode") == ["cors"] * 2 and site.sent("Sec-Fetch-Dest") == ["empty"] * 2
 
 
-async def test_a_page_that_leaves_does_not_ask_in_the_name_of_the_next(site: Site, browser: Browser) -> None:
+async def test_navigating_page_does_not_download_as_next_page(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?speaks=tools&name=give"
     transport = WebMcpTransport(url, browser=browser)
 
@@ -126,7 +124,7 @@ async def test_a_page_that_leaves_does_not_ask_in_the_name_of_the_next(site: Sit
         assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site", "same-origin"]
 
 
-async def test_a_frames_tool_asks_in_its_own_name_and_without_the_pages_cookies(site: Site, browser: Browser) -> None:
+async def test_frame_tool_downloads_as_its_origin_without_page_cookies(site: Site, browser: Browser) -> None:
     frame = f"{site.other}/deep/page?speaks=tools%26name=far"
     url = f"{site.own}/?speaks=tools&name=near&frame={frame}"
     transport = WebMcpTransport(url, browser=browser)
@@ -144,7 +142,7 @@ async def test_a_frames_tool_asks_in_its_own_name_and_without_the_pages_cookies(
 @pytest.mark.parametrize(
     ("between", "cookies"), [(False, "strict=1; lax=1"), (True, None)], ids=["", "in a stranger's"]
 )
-async def test_a_frames_tool_of_the_pages_own_origin_has_what_the_page_has_unless_a_stranger_is_between(
+async def test_same_origin_frame_gets_cookies_unless_nested_in_third_party(
     site: Site, browser: Browser, between: bool, cookies: str | None
 ) -> None:
     frame = f"{site.own}/deep/page?speaks=tools&name=inner"
@@ -158,7 +156,7 @@ async def test_a_frames_tool_of_the_pages_own_origin_has_what_the_page_has_unles
 
 
 @pytest.mark.parametrize(("harness", "cookies"), [("same", "strict=1; lax=1"), ("other", None)])
-async def test_an_embedded_app_asks_with_the_cookies_that_its_frame_has(
+async def test_embedded_app_downloads_with_cookies_of_its_frame(
     harness: Literal["same", "other"], cookies: str | None, site: Site, whole_browser: Browser
 ) -> None:
     url = f"{site.own}/deep/page?speaks=messages"
@@ -173,7 +171,7 @@ async def test_an_embedded_app_asks_with_the_cookies_that_its_frame_has(
     assert site.sent("Origin") == [None, site.own]
 
 
-async def test_content_that_a_document_held_is_not_what_the_next_one_holds(
+async def test_held_content_handles_do_not_resolve_in_next_document(
     site: Site, browser: Browser, tmp_path: Path
 ) -> None:
     """A long answer and large content stay in the page until they are fetched; the page may be another by then."""

@@ -89,7 +89,7 @@ def pages(app: Session) -> int:
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
-async def test_every_side_effect_in_one_call(
+async def test_one_call_reports_every_side_effect(
     fixture: Fixture, whole_browser: Browser, tmp_path: Path, strict: bool
 ) -> None:
     """It kept window.print in its first script; it calls alert, confirm and prompt, opens windows, downloads, asks for
@@ -136,7 +136,7 @@ async def test_every_side_effect_in_one_call(
 
 
 @pytest.mark.requirement("R6-9d")
-async def test_effects_are_in_the_document_and_the_summary(connected: Connect) -> None:
+async def test_effects_appear_in_document_and_summary(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, {"kind": "alert", "message": "well\nthen"})
         (effect,) = result.effects
@@ -147,7 +147,7 @@ async def test_effects_are_in_the_document_and_the_summary(connected: Connect) -
 
 
 @pytest.mark.requirement("R6-9h")
-async def test_a_file_in_the_answer_goes_before_outputs(connected: Connect) -> None:
+async def test_files_in_answer_precede_captured_outputs(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, "print", "download", binary=True)
         assert list(result.artifacts) == ["file", "captured.0", "captured.1"]
@@ -162,7 +162,7 @@ async def test_a_file_in_the_answer_goes_before_outputs(connected: Connect) -> N
     ("dialogs", "answers"),
     [("dismiss", [None, False, None]), ("accept", [None, True, "suggested"])],
 )
-async def test_dialogs_are_answered_as_the_caller_decided(
+async def test_dialogs_are_answered_per_dialogs_option(
     fixture: Fixture, browser: Browser, tmp_path: Path, dialogs: Any, answers: list[object]
 ) -> None:
     transport = PlaywrightTransport(fixture.url, browser=browser, dialogs=dialogs)
@@ -174,7 +174,7 @@ async def test_dialogs_are_answered_as_the_caller_decided(
         assert [effect.detail["answer"] for effect in result.effects] == ["accepted", said, said]
 
 
-async def test_unknown_dialog_and_permission_options_are_refused() -> None:
+async def test_unknown_dialog_and_permission_options_are_rejected() -> None:
     with pytest.raises(UsageError, match="dialogs="):
         PlaywrightTransport("http://localhost/", dialogs="ask")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="teleport"):
@@ -184,7 +184,7 @@ async def test_unknown_dialog_and_permission_options_are_refused() -> None:
 
 
 @pytest.mark.slow
-async def test_more_than_a_hundred_effects_are_counted(connected: Connect) -> None:
+async def test_effects_beyond_100_are_counted(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, *["alert"] * 103)
         assert kinds(result.effects) == ["dialog"] * 100 + ["more"]
@@ -195,7 +195,7 @@ async def test_more_than_a_hundred_effects_are_counted(connected: Connect) -> No
 
 
 @pytest.mark.requirement("R6-9e")
-async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Connect) -> None:
+async def test_page_is_printed_in_its_state_at_print_call(connected: Connect) -> None:
     """The app empties its print root, repaints its canvas and removes its style sheet as soon as print() returns."""
     async with connected() as app:
         page = page_of(app)
@@ -249,7 +249,7 @@ PICTURE = """async () => {
 }"""
 
 
-async def test_removed_images_fields_shadow_trees_and_styles_are_printed(connected: Connect) -> None:
+async def test_removed_images_fields_and_shadow_trees_are_printed(connected: Connect) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
         await page_of(app).evaluate(PICTURE)
@@ -269,9 +269,7 @@ async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> No
 
 @pytest.mark.requirement("R6-9f")
 @pytest.mark.parametrize(("size", "points"), [("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))])
-async def test_a_printed_page_is_a4_unless_its_styles_name_a_size(
-    connected: Connect, size: str, points: tuple[int, int]
-) -> None:
+async def test_printed_page_defaults_to_a4(connected: Connect, size: str, points: tuple[int, int]) -> None:
     async with connected() as app:
         (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
         assert pages_of(pdf)[0] == pytest.approx(points, abs=2)
@@ -285,7 +283,7 @@ async def test_a_printed_page_is_a4_unless_its_styles_name_a_size(
     "how", ["link", "navigate", "frame", *(pytest.param(how, marks=pytest.mark.slow) for how in ("event", "attached"))]
 )
 @pytest.mark.parametrize("remote", [False, True], ids=["blob", "remote"])
-async def test_the_apps_own_downloads_are_outputs(connected: Connect, how: str, remote: bool) -> None:
+async def test_app_downloads_become_outputs(connected: Connect, how: str, remote: bool) -> None:
     async with connected() as app:
         step = {"kind": "download", "how": how, "bytes": 300_000, "seed": 9, "filename": "table.csv", "remote": remote}
         result = await ui(app, step)
@@ -294,7 +292,7 @@ async def test_the_apps_own_downloads_are_outputs(connected: Connect, how: str, 
         assert [effect.detail["bytes"] for effect in result.effects] == [300_000]
 
 
-async def test_downloads_of_the_app_and_ours_do_not_disturb_each_other(connected: Connect, tmp_path: Path) -> None:
+async def test_app_downloads_do_not_interfere_with_content_downloads(connected: Connect, tmp_path: Path) -> None:
     """Ours go to the store's folder: so do the app's, in the meantime."""
     async with connected() as app:
         for _ in range(2):
@@ -307,7 +305,7 @@ async def test_downloads_of_the_app_and_ours_do_not_disturb_each_other(connected
     assert list((tmp_path / "out" / ".abp" / "staging").iterdir()) == []
 
 
-async def test_outputs_outside_any_call_come_with_the_next_call(connected: Connect) -> None:
+async def test_outputs_outside_calls_are_delivered_with_next_call(connected: Connect) -> None:
     async with connected() as app:
         async with announced(app, 3):
             assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
@@ -327,7 +325,7 @@ async def test_outputs_outside_any_call_come_with_the_next_call(connected: Conne
         assert list((await app.call("file.list")).artifacts) == [""]
 
 
-async def test_too_many_outputs_outside_any_call_are_dropped_with_a_warning(connected: Connect) -> None:
+async def test_excess_outputs_outside_calls_are_dropped_with_warning(connected: Connect) -> None:
     async with connected() as app:
         async with announced(app, 10):
             await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
@@ -336,7 +334,7 @@ async def test_too_many_outputs_outside_any_call_are_dropped_with_a_warning(conn
         assert "2 outputs that began before this call were too many and are lost" in result.warnings
 
 
-async def test_outputs_of_a_failed_call_come_with_the_next_call(connected: Connect) -> None:
+async def test_outputs_of_failed_call_are_delivered_with_next_call(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(CapabilityError):
             await ui(app, {"kind": "download", "seed": 4}, "nonsense")
@@ -346,7 +344,7 @@ async def test_outputs_of_a_failed_call_come_with_the_next_call(connected: Conne
         assert [ref.sha256 for ref in result.artifacts.values()] == [digest(1000, 4)]
 
 
-async def test_a_download_that_does_not_end_in_time_or_breaks_off_is_a_warning(connected: Connect) -> None:
+async def test_late_or_aborted_download_is_a_warning(connected: Connect) -> None:
     async with connected() as app:
         cut = "/faults/short/100000/0/cut.bin?cut=1&delta=50000"
         result = await ui(app, {"kind": "download", "url": cut, "filename": "cut.bin"})
@@ -365,7 +363,7 @@ async def test_a_download_that_does_not_end_in_time_or_breaks_off_is_a_warning(c
 
 @pytest.mark.fault(30)
 @pytest.mark.slow
-async def test_a_download_over_the_limit_is_broken_off(
+async def test_download_over_limit_is_aborted(
     connected: Connect, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -400,7 +398,7 @@ async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Conne
         assert hashes == [[digest(1000, 0)], [digest(1000, 1)]]
 
 
-async def test_downloads_leave_no_file_behind(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_downloads_leave_no_files_or_tasks(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     before = {path.name for path in browser.folder.iterdir()}
     tasks = asyncio.all_tasks()
     transport = PlaywrightTransport(fixture.url, browser=browser)
@@ -430,7 +428,7 @@ async def test_downloads_leave_no_file_behind(fixture: Fixture, browser: Browser
         ("download", 1000),
     ],
 )
-async def test_a_window_that_shows_content_becomes_an_output(
+async def test_window_showing_content_becomes_output(
     connected: Connect, shows: str, content: bytes | int | None
 ) -> None:
     async with connected() as app:
@@ -448,7 +446,7 @@ async def test_a_window_that_shows_content_becomes_an_output(
 
 
 @pytest.mark.slow
-async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(connected: Connect) -> None:
+async def test_popups_live_until_call_ends_up_to_eight(connected: Connect) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(ui(app, *["popup"] * 12, {"kind": "wait", "ms": 3000}))
         seen = [0]
@@ -466,14 +464,14 @@ async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(co
 
 
 @pytest.mark.requirement("R6-1t", "R6-9c")
-async def test_permission_requests_are_decided_at_once(connected: Connect) -> None:
+async def test_permission_requests_are_answered_immediately(connected: Connect) -> None:
     names = ("notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle")
     async with connected() as app:
         for answer in got(await ui(app, *({"kind": "ask", "name": name} for name in names))):
             assert answer in ("denied", "error 1", "NotAllowedError", "NotFoundError", [])
 
 
-async def test_the_clipboard_is_written_to_a_file_and_read_with_permission_only(
+async def test_clipboard_writes_become_files_and_reads_need_permission(
     fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
     transport = PlaywrightTransport(fixture.url, browser=browser, permissions=("clipboard-read",))
@@ -489,7 +487,7 @@ async def test_the_clipboard_is_written_to_a_file_and_read_with_permission_only(
         ]
 
 
-async def test_what_is_shared_becomes_a_file_and_notifications_are_recorded(connected: Connect) -> None:
+async def test_shared_data_becomes_file_and_notifications_are_recorded(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, {"kind": "share", "title": "Grüße"}, {"kind": "share", "file": "shared.txt"})
         assert got(result) == ["done", "done"]
@@ -553,7 +551,7 @@ async def test_a_navigation_during_a_call_is_announced(connected: Connect, unloa
         assert effect.kind == "navigation" and effect.call is not None
 
 
-async def test_a_crash_during_a_call_and_an_effect_outside_any_are_announced(connected: Connect) -> None:
+async def test_page_crash_and_effect_outside_calls_are_announced(connected: Connect) -> None:
     async with connected() as app:
         async with announced(app, 1) as effects:
             await page_of(app).evaluate("setTimeout(() => alert('late'), 20)")
@@ -606,7 +604,7 @@ addEventListener('message', async ({ data, source, origin }) => {
 
 
 @pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
-async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
+async def test_embedded_app_side_effects_neither_block_nor_get_lost(
     browser: Browser, tmp_path: Path, sandbox: str | None
 ) -> None:
     async with serve_page(EMBEDDED) as url:
@@ -628,7 +626,7 @@ async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
 
 
 @pytest.mark.parametrize("harness", ["same", "other"])
-async def test_side_effects_of_an_embedded_app_come_with_its_reply(
+async def test_embedded_app_side_effects_come_with_reply(
     browser: Browser, tmp_path: Path, harness: Literal["same", "other"]
 ) -> None:
     async with serve_page(EMBEDDED) as url:

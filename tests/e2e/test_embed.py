@@ -269,7 +269,7 @@ async def host(browser: Browser, hosting: str) -> AsyncIterator[OpenHost]:
 # The reference app in a frame
 
 
-async def test_a_host_initialises_and_calls(host: OpenHost, fixture: Fixture) -> None:
+async def test_host_initializes_app_and_calls_it(host: OpenHost, fixture: Fixture) -> None:
     app = await host(f"{fixture.embed_url}/strict", initialize=False)
     session = await app.initialize()
     assert session["app"]["name"] == "Workbench"
@@ -299,9 +299,7 @@ async def test_blobs_arrive_whole_and_buffers_are_transferred(host: OpenHost, fi
 
 
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
-async def test_each_event_comes_once_and_each_answer_to_its_question(
-    host: OpenHost, fixture: Fixture, query: str
-) -> None:
+async def test_embedded_app_sends_events_once_and_matches_answers(host: OpenHost, fixture: Fixture, query: str) -> None:
     app = await host(fixture.embed_url + query)
     await app.data("job.run", {"steps": 4, "delay": 1}, progressToken="mine")
     progress = [message["payload"] for message in await app.hears("progress", 4)]
@@ -332,7 +330,7 @@ async def test_each_event_comes_once_and_each_answer_to_its_question(
 
 
 @pytest.mark.parametrize("form", ["string", "object"])
-async def test_a_call_is_cancelled_in_both_forms(host: OpenHost, fixture: Fixture, form: str) -> None:
+async def test_call_is_cancelled_by_either_cancel_form(host: OpenHost, fixture: Fixture, form: str) -> None:
     app = await host(f"{fixture.embed_url}?canceltype={form}")
     waiting = asyncio.create_task(app.call("job.wait", callId="w"))
     async with asyncio.timeout(5):
@@ -349,7 +347,7 @@ async def test_a_call_is_cancelled_in_both_forms(host: OpenHost, fixture: Fixtur
     }
 
 
-async def test_shutdown_ends_the_session_and_another_may_begin(host: OpenHost, fixture: Fixture) -> None:
+async def test_shutdown_ends_session_and_allows_another(host: OpenHost, fixture: Fixture) -> None:
     app = await host(fixture.embed_url)
     asking = asyncio.create_task(app.call("form.ask", {"method": "elicitation/input", "params": {}}))
     waiting = asyncio.create_task(app.call("job.run", {"steps": 1, "delay": 60_000}))
@@ -366,7 +364,7 @@ async def test_shutdown_ends_the_session_and_another_may_begin(host: OpenHost, f
     assert [message["payload"]["event"] for message in after] == ["heard"]
 
 
-async def test_an_app_that_goes_away_never_answers_for_the_new_page(host: OpenHost, fixture: Fixture) -> None:
+async def test_reloaded_app_does_not_answer_for_previous_page(host: OpenHost, fixture: Fixture) -> None:
     app = await host(f"{fixture.embed_url}?faults")
     question = {"capability": "form.ask", "params": {"method": "elicitation/input", "params": {}}}
     await app.post("capabilities/call", question, "lost")
@@ -386,7 +384,7 @@ async def test_an_app_that_goes_away_never_answers_for_the_new_page(host: OpenHo
     assert not {"lost", "gone"} & {message["id"] for message in await app.heard("capabilities/call-result")}
 
 
-async def test_the_script_does_nothing_outside_a_frame(browser: Browser, fixture: Fixture) -> None:
+async def test_embed_script_does_nothing_outside_a_frame(browser: Browser, fixture: Fixture) -> None:
     page = await browser.playwright.new_page()
     await page.goto(fixture.embed_url)
     assert await page.evaluate("typeof __abp_progress") == "undefined"
@@ -400,7 +398,7 @@ async def test_the_script_does_nothing_outside_a_frame(browser: Browser, fixture
 
 
 @pytest.mark.parametrize("named", ["", "https://elsewhere.example", "https://a.example http://127.0.0.1"])
-async def test_origins_that_are_not_named_are_refused(host: OpenHost, own: str, hosting: str, named: str) -> None:
+async def test_unlisted_origins_are_rejected(host: OpenHost, own: str, hosting: str, named: str) -> None:
     app = await host(f"{own}app?origins={named}", initialize=False)
     for _ in range(2):
         await app.post("initialize", {"agent": {"name": "test"}}, "1")
@@ -412,7 +410,7 @@ async def test_origins_that_are_not_named_are_refused(host: OpenHost, own: str, 
 
 
 @pytest.mark.requirement("R1-8a")
-async def test_everything_is_posted_to_the_exact_origin_of_the_host(host: OpenHost, hosting: str) -> None:
+async def test_embedded_app_posts_only_to_exact_host_origin(host: OpenHost, hosting: str) -> None:
     app = await host("about:blank", initialize=False)
     await app.page.evaluate(
         """() => {
@@ -434,7 +432,7 @@ async def test_everything_is_posted_to_the_exact_origin_of_the_host(host: OpenHo
     assert len({kind for kind, _ in targets}) == 6 and {target for _, target in targets} == {hosting.rstrip("/")}
 
 
-async def test_a_page_that_is_not_the_parent_is_not_heard(host: OpenHost, own: str) -> None:
+async def test_messages_from_non_parent_windows_are_ignored(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app")
     await app.page.evaluate(
         """() => new Promise((resolve) => {
@@ -450,7 +448,7 @@ async def test_a_page_that_is_not_the_parent_is_not_heard(host: OpenHost, own: s
     assert await app.data("log") == [["initialize", "test"]]
 
 
-async def test_a_page_without_an_origin_is_refused(host: OpenHost, own: str) -> None:
+async def test_page_without_origin_is_rejected(host: OpenHost, own: str) -> None:
     app = await host("about:blank", initialize=False)
     inner = f'<iframe src="{own}app"></iframe>'
     await app.page.evaluate(
@@ -466,7 +464,7 @@ async def test_a_page_without_an_origin_is_refused(host: OpenHost, own: str) -> 
             await asyncio.sleep(0.01)
 
 
-async def test_initialize_waits_for_an_app_that_comes_late_and_repeats_count_once(host: OpenHost, own: str) -> None:
+async def test_initialize_waits_for_late_app_and_deduplicates_repeats(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app?late=400", initialize=False)
     for _ in range(5):
         await app.post("initialize", {"agent": {"name": "early"}}, "same")
@@ -480,7 +478,7 @@ async def test_initialize_waits_for_an_app_that_comes_late_and_repeats_count_onc
     assert ["shutdown", {"reason": "done"}] in await app.data("log")
 
 
-async def test_an_app_that_never_comes_is_reported(host: OpenHost, own: str) -> None:
+async def test_app_that_never_appears_is_reported(host: OpenHost, own: str) -> None:
     parts = {"absent": "no window.abp", "half": "no call()"}
     apps = [await host(f"{own}app?{query}", initialize=False) for query in parts]
     for answer, part in zip(await asyncio.gather(*(app.initialize() for app in apps)), parts.values(), strict=True):
@@ -504,7 +502,7 @@ async def test_an_app_that_never_comes_is_reported(host: OpenHost, own: str) -> 
         ("?init=function", "OPERATION_FAILED", "could not be cloned"),
     ],
 )
-async def test_an_answer_that_cannot_be_posted_is_an_error(
+async def test_unpostable_answer_becomes_error_answer(
     host: OpenHost, own: str, name: str, code: str, part: str
 ) -> None:
     if name.startswith("?"):
@@ -518,7 +516,7 @@ async def test_an_answer_that_cannot_be_posted_is_an_error(
     assert await app.data("echo", {"still": "here"}) == {"still": "here"}
 
 
-async def test_odd_answers_are_posted_or_refused(host: OpenHost, own: str) -> None:
+async def test_odd_answers_are_posted_or_rejected(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app")
     assert await app.call("nothing") is None
     assert (await app.request("capabilities/call"))["error"]["code"] == "OPERATION_FAILED"  # without a payload
@@ -540,14 +538,14 @@ async def test_odd_answers_are_posted_or_refused(host: OpenHost, own: str) -> No
     assert await told == [True, True, 8]
 
 
-async def test_one_buffer_in_many_places_is_transferred_once(host: OpenHost, own: str) -> None:
+async def test_shared_buffer_is_transferred_once(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app")
     whole, view, data_view, again = await app.data("same")
     assert (whole["size"], view["size"], data_view["size"], again["again"]["size"]) == (1000, 20, 1000, 1000)
     assert await app.app.evaluate("kept.buffer.byteLength") == 0
 
 
-async def test_shared_memory_stays_out_of_the_transfer_list(host: OpenHost, hosting: str) -> None:
+async def test_shared_memory_is_not_transferred(host: OpenHost, hosting: str) -> None:
     app = await host(f"{hosting}app?isolated", query="?isolated")
     data = await app.data("shared")
     assert data["shared"] == {"kind": "SharedArrayBuffer", "size": 16} and data["other"]["size"] == 1000
@@ -555,7 +553,7 @@ async def test_shared_memory_stays_out_of_the_transfer_list(host: OpenHost, host
 
 
 @pytest.mark.parametrize("own_events", ["assign", "function"])
-async def test_the_same_event_by_two_ways_is_one(host: OpenHost, own: str, own_events: str) -> None:
+async def test_same_event_sent_two_ways_arrives_once(host: OpenHost, own: str, own_events: str) -> None:
     app = await host(f"{own}app?own={own_events}")
     for step in (1, 2):
         await app.data("event", {"kind": "progress", "payload": {"operationId": "x", "percentage": step}})
@@ -572,7 +570,7 @@ async def test_the_same_event_by_two_ways_is_one(host: OpenHost, own: str, own_e
     assert changed["payload"]["data"] == {"added": ["x"]}
 
 
-async def test_names_in_samples_of_the_guides_reach_the_host_once(host: OpenHost, own: str) -> None:
+async def test_events_sent_via_guide_names_reach_host_once(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app?own=assign")
     event = {"kind": "notification", "payload": {"method": "x", "params": 1}, "ways": ["page", "guide", "guide"]}
     await app.data("event", event)
@@ -581,13 +579,13 @@ async def test_names_in_samples_of_the_guides_reach_the_host_once(host: OpenHost
     assert [message["payload"]["progress"] for message in await app.hears("progress")] == [1]
 
 
-async def test_an_app_that_hangs_in_cancel_is_given_up_on(host: OpenHost, own: str) -> None:
+async def test_app_hanging_in_cancel_is_abandoned(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app?cancel=hangs")
     assert await app.request("capabilities/cancel", {"callId": "c"}) == {"callId": "c", "cancelled": False}
     assert (await app.data("log"))[1:] == [["cancel", "string"], ["cancel", "object"]]
 
 
-async def test_odd_messages_are_named_on_the_console_and_a_question_ends_in_its_time(host: OpenHost, own: str) -> None:
+async def test_odd_messages_are_logged_and_questions_time_out(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app")
     for kind in ("weather", "weather", "__proto__", "constructor"):
         await app.post(kind)
@@ -604,7 +602,7 @@ async def test_odd_messages_are_named_on_the_console_and_a_question_ends_in_its_
     assert asked[0]["error"]["code"] == "TIMEOUT" and asked[0]["error"]["retryable"] is True
 
 
-async def test_what_the_app_replaces_later_does_not_disturb(host: OpenHost, own: str) -> None:
+async def test_globals_replaced_later_by_app_do_not_break_embed(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app?hostile&cancel=object")
     assert (await app.data("same"))[0]["size"] == 1000
     asked = asyncio.create_task(

@@ -49,7 +49,7 @@ def spellings() -> list[bytes]:
     return sorted(found)
 
 
-async def test_a_failing_call_keeps_five_kinds_of_evidence_without_a_secret(
+async def test_failed_call_keeps_five_kinds_of_evidence_without_secrets(
     tmp_path: Path, recording_browser: Browser
 ) -> None:
     async with (
@@ -101,7 +101,7 @@ async def assert_viewer_opens(browser: Browser, trace: Path) -> None:
         await page.get_by_text("sign.in", exact=True).first.wait_for(timeout=30_000)
 
 
-async def test_the_gallery_shows_evidence_beside_its_call(tmp_path: Path, recording_browser: Browser) -> None:
+async def test_gallery_shows_evidence_beside_its_call(tmp_path: Path, recording_browser: Browser) -> None:
     async with secret_page() as url, open_gallery(tmp_path / "store", recording_browser) as gallery:
         gallery.app = (await gallery.served.apps.connect(url, {"evidence": ALL_ON_FAILURE})).key
         good = await gallery.call("sign.in", password=CANARY, work=True)

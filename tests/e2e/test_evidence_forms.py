@@ -133,7 +133,7 @@ def spellings(value: str) -> set[bytes]:
 
 
 @pytest.mark.parametrize("long", [True, False])
-async def test_no_password_of_a_form_is_in_the_evidence(tmp_path: Path, browser: Browser, long: bool) -> None:
+async def test_form_passwords_are_not_in_evidence(tmp_path: Path, browser: Browser, long: bool) -> None:
     values = passwords(long)
     kept = Evidence(trace="on", har="on", console="on")
     async with (

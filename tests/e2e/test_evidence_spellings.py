@@ -115,7 +115,7 @@ def shown(ref: ArtifactRef, secret: str) -> list[str]:
 
 
 @pytest.mark.parametrize("remove", [pytest.param(False, marks=pytest.mark.slow), True])
-async def test_no_spelling_of_a_secret_is_in_the_evidence_of_a_hostile_page(
+async def test_secret_spellings_are_not_in_hostile_page_evidence(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch, remove: bool
 ) -> None:
     monkeypatch.setenv("CRM", VALUE)

@@ -164,7 +164,7 @@ def test_host_page(url: str, tmp_path: Path) -> None:
     assert len(set(metadata["sessions"])) == 3 and metadata["moved"] is True
 
 
-def test_large_results_over_the_command_line_are_the_servers_own(abp: CommandLine, url: str, tmp_path: Path) -> None:
+def test_cli_large_result_matches_server_digest(abp: CommandLine, url: str, tmp_path: Path) -> None:
     address = url.replace("http", "ws") + "abp"
     parameters = ["-p", "megabytes=32", "-p", "digest=true"]
     document = abp("call", address, "file.generate", *parameters, "--json", "--out", tmp_path).document
@@ -202,7 +202,7 @@ def test_mcp_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_any_page(tmp_path: Path) -> None:
+def test_any_page_example_prints_artifacts(tmp_path: Path) -> None:
     printed = run_example("any_page.py", cwd=tmp_path)
     assert all(words in printed for words in ("Type: text/csv", "Type: image/png", "report.txt"))
 

@@ -48,7 +48,7 @@ def another(folder: Path, name: str, **changes: object) -> Path:
 @pytest.mark.parametrize(
     "target", [str(SHELF), pytest.param(f"extension:{SHELF}", marks=pytest.mark.slow)], ids=["folder", "extension:"]
 )
-async def test_an_extension_is_an_app_like_any_other(target: str, tmp_path: Path) -> None:
+async def test_extension_is_driven_like_any_app(target: str, tmp_path: Path) -> None:
     async with connect(target, store=tmp_path / "out") as app:
         assert (app.info.name, app.info.version) == ("Shelf", "1.2.3")
         assert set(app.capabilities) >= {"shelf.small", "shelf.large", "shelf.ask"}
@@ -67,7 +67,7 @@ async def test_an_extension_is_an_app_like_any_other(target: str, tmp_path: Path
 
 
 @pytest.mark.slow
-async def test_a_profile_keeps_what_an_extension_stores(tmp_path: Path) -> None:
+async def test_profile_keeps_extension_storage(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     async with connect(str(SHELF), profile=profile, store=tmp_path / "out") as app:
         await told(app, "shelf.put", key="book", value="kept")
@@ -81,7 +81,7 @@ async def test_a_profile_keeps_what_an_extension_stores(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_several_extensions_in_one_browser(tmp_path: Path) -> None:
+async def test_several_extensions_work_in_one_browser(tmp_path: Path) -> None:
     second = another(tmp_path / "second", "Second", background={"service_worker": "worker.js"})
     quiet = another(tmp_path / "quiet", "Quiet")  # one without a service worker
     manifest = json.loads((quiet / "manifest.json").read_text())
@@ -103,7 +103,7 @@ async def test_several_extensions_in_one_browser(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R6-11c")
-async def test_the_extension_page_can_be_named(tmp_path: Path) -> None:
+async def test_extension_page_can_be_chosen(tmp_path: Path) -> None:
     folder = another(tmp_path / "named", "Named")
     (folder / "pages").mkdir()
     html = (folder / "abp-app.html").read_text().replace("abp-app.js", "/abp-app.js")
@@ -115,9 +115,7 @@ async def test_the_extension_page_can_be_named(tmp_path: Path) -> None:
         connect(str(folder))
 
 
-async def test_a_folder_without_an_extension_is_refused_before_a_browser_starts(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_folder_without_extension_is_rejected_before_browser_starts(tmp_path: Path, browser: Browser) -> None:
     with pytest.raises(UsageError, match=r"no manifest\.json"):
         connect(f"extension:{tmp_path}")
     with pytest.raises(UsageError, match="is not a target"):
@@ -134,7 +132,7 @@ async def test_a_folder_without_an_extension_is_refused_before_a_browser_starts(
             pass
 
 
-async def test_an_extension_that_chromium_refuses_says_why(tmp_path: Path) -> None:
+async def test_extension_rejected_by_chromium_says_why(tmp_path: Path) -> None:
     broken = another(tmp_path / "broken", "Broken", version="one")
     with pytest.raises(ConnectFailed, match=r"(?s)version.*Chrome or Edge.*use a Chromium") as caught:
         async with connect(str(broken), store=tmp_path / "out"):
@@ -156,7 +154,7 @@ async def bridge(store: Path, *apps: str) -> AsyncIterator[Any]:
 
 
 @pytest.mark.requirement("R6-10g")
-async def test_a_model_opens_a_page_of_an_extension_that_the_operator_allowed(tmp_path: Path) -> None:
+async def test_model_opens_page_of_allowed_extension(tmp_path: Path) -> None:
     folder = another(tmp_path / "shelf", "Panelled")
     (folder / "abp-app.html").rename(folder / "panel.html")
     keyed = another(tmp_path / "keyed", "Keyed", key=KEY)
@@ -201,9 +199,7 @@ async def test_a_model_opens_a_page_of_an_extension_that_the_operator_allowed(tm
         {"url": "http://127.0.0.1:9/", "extensionPath": str(SHELF)},
     ],
 )
-async def test_a_model_loads_no_extension_that_the_operator_did_not_name(
-    arguments: dict[str, str], tmp_path: Path
-) -> None:
+async def test_model_cannot_load_extension_operator_did_not_name(arguments: dict[str, str], tmp_path: Path) -> None:
     allowed = another(tmp_path / "shelf", "Other")
     async with bridge(tmp_path / "out", f"extension:{tmp_path / 'gone'}", str(allowed)) as client:
         answer = await client.call_tool("abp_connect", arguments)

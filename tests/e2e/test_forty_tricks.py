@@ -562,7 +562,7 @@ def every_row() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("at", "way"), list(every_row()))
-async def test_a_trick_gets_nothing(
+async def test_hostile_page_trick_obtains_nothing(
     stage: Stage, good: list[Session], browser: Browser, context: BrowserContext, tmp_path: Path, at: int, way: str
 ) -> None:
     stage.ran.clear()

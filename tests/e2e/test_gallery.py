@@ -23,7 +23,7 @@ async def over_websocket(gallery: Gallery, fixture: Fixture) -> None:
     gallery.app = (await gallery.served.apps.connect(fixture.ws_url, {})).key
 
 
-async def test_without_a_token_only_the_login_is_shown(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_without_token_shows_only_login(empty: Gallery, browser: Browser) -> None:
     await empty.upload("secret.txt", "text/plain", b"secret")
     async with visit(browser, empty.url) as page:
         await page.get_by_label("Token").fill("a token that somebody made up")
@@ -40,9 +40,7 @@ async def test_without_a_token_only_the_login_is_shown(empty: Gallery, browser: 
         await expect(page.get_by_label("Token")).to_be_visible()
 
 
-async def test_the_first_visit_loads_little_script_and_the_token_leaves_the_address(
-    empty: Gallery, browser: Browser
-) -> None:
+async def test_first_visit_loads_little_script_and_removes_token_from_url(empty: Gallery, browser: Browser) -> None:
     sizes: dict[str, int] = {}
 
     async def measure(answer: Any) -> None:
@@ -80,7 +78,7 @@ async def test_new_artifacts_appear_live(empty: Gallery, browser: Browser, fixtu
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
 
 
-async def test_events_that_overtake_a_list_are_not_lost(empty: Gallery, browser: Browser) -> None:
+async def test_events_arriving_before_list_are_not_lost(empty: Gallery, browser: Browser) -> None:
     async with visiting(empty, browser) as page:
 
         async def late(route: Route) -> None:
@@ -95,7 +93,7 @@ async def test_events_that_overtake_a_list_are_not_lost(empty: Gallery, browser:
         await page.unroute_all()
 
 
-async def test_many_artifacts_are_loaded_in_pages(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_loads_many_artifacts_in_pages(empty: Gallery, browser: Browser) -> None:
     for number in range(65):
         await empty.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
     async with visiting(empty, browser) as page:
@@ -112,7 +110,7 @@ async def test_many_artifacts_are_loaded_in_pages(empty: Gallery, browser: Brows
         assert names == sorted(names, reverse=True)
 
 
-async def test_filters(empty: Gallery, browser: Browser, fixture: Fixture) -> None:
+async def test_gallery_filters_narrow_shown_artifacts(empty: Gallery, browser: Browser, fixture: Fixture) -> None:
     await over_websocket(empty, fixture)
     await empty.call("data.csv", rows=[{"a": 1}])
     await empty.call("audio.tone", seconds=0.1)
@@ -140,7 +138,7 @@ async def test_filters(empty: Gallery, browser: Browser, fixture: Fixture) -> No
         await expect(shown).to_have_count(5)
 
 
-async def test_uploads_by_button_and_by_drop(empty: Gallery, browser: Browser) -> None:
+async def test_files_can_be_uploaded_by_button_and_drop(empty: Gallery, browser: Browser) -> None:
     async with visiting(empty, browser) as page:
         await page.get_by_label("Files to upload").set_input_files(
             [
@@ -165,7 +163,7 @@ async def test_uploads_by_button_and_by_drop(empty: Gallery, browser: Browser) -
         }
 
 
-async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> None:
+async def test_keyboard_navigates_gallery_grid(empty: Gallery, browser: Browser) -> None:
     for number in range(7):
         await empty.upload(f"{number}.txt", "text/plain", b"%d" % number)
     async with visiting(empty, browser, viewport={"width": 720, "height": 800}) as page:
@@ -197,7 +195,7 @@ async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> 
         assert outline == "solid"
 
 
-async def test_a_hidden_tab_keeps_no_connection(empty: Gallery, browser: Browser) -> None:
+async def test_hidden_tab_closes_its_event_connection(empty: Gallery, browser: Browser) -> None:
     """A browser has six connections for all tabs of one server: a seventh tab could show nothing."""
 
     async def listeners() -> str:
@@ -234,9 +232,7 @@ async def test_a_hidden_tab_keeps_no_connection(empty: Gallery, browser: Browser
 
 
 @pytest.mark.parametrize("after_an_event", [True, pytest.param(False, marks=pytest.mark.slow)])
-async def test_the_page_reconnects_after_a_restart_of_the_server(
-    tmp_path: Path, browser: Browser, after_an_event: bool
-) -> None:
+async def test_gallery_reconnects_after_server_restart(tmp_path: Path, browser: Browser, after_an_event: bool) -> None:
     """With a place in the old stream, which the new server does not know (``reset``), and without one."""
     async with open_gallery(tmp_path / "store", browser) as first:
         port = int(first.url.rstrip("/").rpartition(":")[2])
@@ -261,7 +257,7 @@ async def test_the_page_reconnects_after_a_restart_of_the_server(
         await context.close()
 
 
-async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_follows_light_and_dark_scheme(empty: Gallery, browser: Browser) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     async with visiting(empty, browser, color_scheme="dark") as page:
         dark = await page.evaluate(ground)
@@ -279,7 +275,7 @@ async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
 
 
 @pytest.mark.slow
-async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Browser) -> None:
+async def test_phone_layout_does_not_scroll_sideways(gallery: Gallery, browser: Browser) -> None:
     name = "a_name_without_any_place_to_break_it_" * 4 + ".txt"
     long = (await gallery.upload(name, "text/plain", b"x" * 5000))["filename"]
     await gallery.upload("wide.csv", "text/csv", b",".join(b"column%d" % i for i in range(60)) + b"\n")

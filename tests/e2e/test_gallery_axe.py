@@ -48,7 +48,7 @@ async def _findings(page: Page, options: str) -> list[str]:
     ]
 
 
-async def test_the_grid_has_no_accessibility_violations(empty: Gallery, browser: Browser, axe: str) -> None:
+async def test_gallery_grid_has_no_accessibility_violations(empty: Gallery, browser: Browser, axe: str) -> None:
     """One view in each run; all are below."""
     await empty.upload("p.png", "image/png", PICTURE)
     async with await browser.playwright.new_context(color_scheme="light", bypass_csp=True) as context:
@@ -59,7 +59,7 @@ async def test_the_grid_has_no_accessibility_violations(empty: Gallery, browser:
 
 
 @pytest.mark.slow
-async def test_no_view_has_accessibility_violations(
+async def test_gallery_views_have_no_accessibility_violations(
     tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, views_address: str
 ) -> None:
     seen: dict[str, list[str]] = {}

@@ -28,7 +28,7 @@ async def wired(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIter
         yield opened
 
 
-async def test_a_form_becomes_a_call_and_an_artifact(gallery: Gallery, browser: Browser) -> None:
+async def test_gallery_form_makes_call_and_artifact(gallery: Gallery, browser: Browser) -> None:
     async with visiting(gallery, browser) as page:
         work = await run(page, "chart.render")
         await work.get_by_role("button", name="Run").click()
@@ -49,7 +49,7 @@ async def test_a_form_becomes_a_call_and_an_artifact(gallery: Gallery, browser: 
         await expect(card(page, "chart.png")).to_be_visible()
 
 
-async def test_nested_parameters_and_the_same_as_json(wired: Gallery, browser: Browser) -> None:
+async def test_nested_params_can_be_entered_as_fields_or_json(wired: Gallery, browser: Browser) -> None:
     async with visiting(wired, browser) as page:
         work = await run(page, "export.pdf")
         await work.get_by_label("html").fill("<p>wide</p>")
@@ -74,7 +74,7 @@ async def test_nested_parameters_and_the_same_as_json(wired: Gallery, browser: B
         assert (await answer.text()).split() == ["a", "1", "2"]
 
 
-async def test_files_go_in_as_artifacts_or_from_this_machine(gallery: Gallery, browser: Browser) -> None:
+async def test_gallery_call_accepts_artifacts_and_local_files(gallery: Gallery, browser: Browser) -> None:
     there = await gallery.upload("there.png", "image/png", PICTURE)
     async with visiting(gallery, browser) as page:
         await expect(page.locator(".card")).to_have_count(1)
@@ -97,7 +97,7 @@ async def test_files_go_in_as_artifacts_or_from_this_machine(gallery: Gallery, b
         )
 
 
-async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browser: Browser) -> None:
+async def test_gallery_shows_progress_questions_cancelling_and_errors(gallery: Gallery, browser: Browser) -> None:
     async with visiting(gallery, browser) as page:
         work = await run(page, "job.run")
         await work.get_by_label("steps").fill("1000")
@@ -150,7 +150,7 @@ async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browse
         await expect(failed.locator(".problem")).to_be_visible()
 
 
-async def test_a_question_that_overtakes_the_answer_to_the_call_stays(wired: Gallery, browser: Browser) -> None:
+async def test_question_arriving_before_call_response_is_kept(wired: Gallery, browser: Browser) -> None:
     async with visiting(wired, browser) as page:
         work = await run(page, "form.ask")
 
@@ -167,7 +167,7 @@ async def test_a_question_that_overtakes_the_answer_to_the_call_stays(wired: Gal
         await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
 
 
-async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: Browser) -> None:
+async def test_gallery_timeline_shows_run_at_a_glance(gallery: Gallery, browser: Browser) -> None:
     async with visiting(gallery, browser) as page:
         await page.get_by_role("link", name="Calls").click()
         await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
@@ -230,7 +230,7 @@ async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Brow
         await expect(page.locator(".app .url").nth(2)).to_contain_text("bench · signed in as ann · session")
 
 
-async def test_a_link_opens_its_call_although_the_calls_come_later(wired: Gallery, browser: Browser) -> None:
+async def test_call_link_opens_call_after_late_call_list(wired: Gallery, browser: Browser) -> None:
     call = await wired.call("convert.markdownToHtml", markdown="# Title")
     async with visiting(wired, browser) as page:
 

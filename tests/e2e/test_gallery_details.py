@@ -73,7 +73,7 @@ async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) 
         assert [meta["filename"] for meta in stored] == ["one.txt"]
 
 
-async def test_a_sessions_token_shows_nothing_of_another_session(
+async def test_session_token_reveals_nothing_of_other_sessions(
     gallery: Gallery, browser: Browser, fixture: Fixture
 ) -> None:
     foreign = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]

@@ -55,7 +55,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-async def test_every_kind_of_field(tmp_path: Path, browser: Browser) -> None:
+async def test_call_form_supports_every_field_type(tmp_path: Path, browser: Browser) -> None:
     came: list[Mapping[str, Any]] = []
 
     async def handle(params: Mapping[str, object], _: object) -> object:

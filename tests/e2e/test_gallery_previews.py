@@ -39,7 +39,7 @@ async def shared(one_visit: tuple[Gallery, Page]) -> AsyncIterator[tuple[Gallery
 
 
 @pytest.mark.requirement("R2-6.3k")
-async def test_images_audio_and_video_are_shown_by_their_elements(shared: tuple[Gallery, Page]) -> None:
+async def test_media_previews_use_native_elements(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await gallery.upload("p.png", "image/png", PICTURE)
     await gallery.upload("s.wav", "audio/wav", tone())
@@ -50,7 +50,7 @@ async def test_images_audio_and_video_are_shown_by_their_elements(shared: tuple[
     await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
 
 
-async def test_a_card_shows_what_is_inside(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_card_previews_content(empty: Gallery, browser: Browser) -> None:
     page_of_pdf = io.BytesIO()
     Image.new("RGB", (200, 300), (200, 30, 40)).save(page_of_pdf, "PDF")
     await empty.upload("page.pdf", "application/pdf", page_of_pdf.getvalue())
@@ -71,7 +71,7 @@ async def test_a_card_shows_what_is_inside(empty: Gallery, browser: Browser) -> 
             await expect(inside(name, ".sheet")).to_have_count(1)
 
 
-async def test_a_card_that_is_scrolled_past_is_not_read(empty: Gallery, browser: Browser) -> None:
+async def test_card_scrolled_past_is_not_loaded(empty: Gallery, browser: Browser) -> None:
     for number in range(60):
         await empty.upload(f"{number:02}.txt", "text/plain", b"line %d" % number)
     async with visiting(empty, browser) as page:
@@ -94,7 +94,7 @@ async def test_a_card_that_is_scrolled_past_is_not_read(empty: Gallery, browser:
 
 
 @pytest.mark.requirement("R2-6.3k")
-async def test_a_pdf_opens_in_the_browsers_viewer(gallery: Gallery, browser: Browser) -> None:
+async def test_pdf_opens_in_browser_viewer(gallery: Gallery, browser: Browser) -> None:
     record = await gallery.call("export.pdf", html="<h1>A document</h1>")
     async with visiting(gallery, browser) as page:
         await page.goto(f"{gallery.url}#artifact={record['artifacts'][0]}")
@@ -112,7 +112,7 @@ async def test_a_pdf_opens_in_the_browsers_viewer(gallery: Gallery, browser: Bro
         await eventually(is_drawn, pause=0.1)
 
 
-async def test_previews_of_text_json_csv_and_bytes(shared: tuple[Gallery, Page]) -> None:
+async def test_gallery_previews_text_json_csv_and_bytes(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     await gallery.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
     await gallery.upload(
@@ -170,7 +170,7 @@ HTML = """<!doctype html><title>x</title><script>{canary}</script><img src="{oth
 <form id=f action="{other}canary-by-form"></form><script>f.submit()</script>"""
 
 
-async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
+async def test_previewed_artifacts_run_nothing_and_reach_no_network(
     empty: Gallery, browser: Browser, fixture: Fixture
 ) -> None:
     canary = CANARY.format(other=fixture.url)
@@ -207,7 +207,7 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
 
 
 @pytest.mark.requirement("R2-6.3i")
-async def test_a_name_is_harmless(shared: tuple[Gallery, Page]) -> None:
+async def test_hostile_filename_is_sanitized_in_gallery(shared: tuple[Gallery, Page]) -> None:
     gallery, page = shared
     name = "../../etc/two\nlines\r\nX-Evil: 1\"quoted' <b>#?&%00…\u202egpj.txt"
     meta = await gallery.upload(name, "text/plain", b"content")

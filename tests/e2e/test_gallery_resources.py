@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.requirement("R2-6.3j")
-async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: Browser) -> None:
+async def test_gallery_browses_reads_and_watches_resources(tmp_path: Path, browser: Browser) -> None:
     server = ResourceApp()
     async with open_gallery(tmp_path, browser, memory=server) as gallery, visiting(gallery, browser) as page:
         await page.get_by_role("link", name="Resources").click()
@@ -60,7 +60,7 @@ async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: B
         await expect(shown.get_by_role("region", name="Text")).to_have_text("<img src=x onerror=alert(1)>")
 
 
-async def test_details_link_the_versions_of_a_name_and_show_source_and_scope(tmp_path: Path, browser: Browser) -> None:
+async def test_details_link_versions_and_show_source_and_scope(tmp_path: Path, browser: Browser) -> None:
     async with open_gallery(tmp_path, browser) as gallery:
         for text in (b"the first", b"the second"):
             await gallery.upload("notes.txt", "text/plain", text)

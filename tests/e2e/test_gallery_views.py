@@ -188,7 +188,7 @@ _UNCOVERED = """async (port) => {
 }""".replace("PEER", PEER)
 
 
-async def test_a_view_leaves_the_gallery_neither_by_webrtc_nor_by_hints(
+async def test_view_cannot_escape_gallery_by_webrtc_or_resource_hints(
     tmp_path: Path, browser: Browser, views_address: str
 ) -> None:
     async with (
@@ -206,7 +206,9 @@ async def test_a_view_leaves_the_gallery_neither_by_webrtc_nor_by_hints(
         assert outside.heard == []
 
 
-async def test_messages_of_others_are_not_answered(tmp_path: Path, browser: Browser, views_address: str) -> None:
+async def test_messages_from_foreign_frames_are_not_answered(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
     async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
         view = await shown(page, "board")
         posts: list[str] = []
@@ -232,9 +234,7 @@ async def test_messages_of_others_are_not_answered(tmp_path: Path, browser: Brow
         assert (await view.evaluate("rpc('ping')"))["result"] == {}
 
 
-async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
-    tmp_path: Path, browser: Browser, views_address: str
-) -> None:
+async def test_view_origin_serves_only_its_sandbox(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery:
         call = await start(gallery)
         view = await gallery.ask("GET", f"views/{call}?theme=dark&width=400&height=300")
@@ -264,7 +264,7 @@ async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
         assert (await at(name)).status == 404
 
 
-async def test_an_app_that_only_says_that_it_has_views(tmp_path: Path, browser: Browser) -> None:
+async def test_app_only_claiming_views_runs_without_live_view(tmp_path: Path, browser: Browser) -> None:
     async def answer(params: object, _: object) -> object:
         return {"ok": True}
 
@@ -278,7 +278,7 @@ async def test_an_app_that_only_says_that_it_has_views(tmp_path: Path, browser: 
         )
 
 
-async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
+async def test_live_views_are_shown_only_locally_to_those_who_see_call(
     tmp_path: Path, browser: Browser, views_address: str
 ) -> None:
     async with open_gallery(tmp_path, browser, public_url="https://files.example") as gallery:
@@ -300,7 +300,7 @@ async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
         assert reply == {"answer": {"result": {}}, "files": [], "warnings": shown["warnings"]}
 
 
-async def test_limits_of_live_views(tmp_path: Path, browser: Browser, views_address: str) -> None:
+async def test_live_view_limits_are_enforced(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery:
         view = await gallery.ask("GET", f"views/{await start(gallery)}")
     document, given = len(view["html"]), len(json.dumps(view["given"], separators=(",", ":")))
@@ -334,9 +334,7 @@ async def test_limits_of_live_views(tmp_path: Path, browser: Browser, views_addr
         await gallery.ask("GET", f"views/{failed}", expect=404)
 
 
-async def test_what_the_policy_of_a_live_view_forbids_is_listed_beside_it(
-    tmp_path: Path, browser: Browser, views_address: str
-) -> None:
+async def test_csp_violations_of_live_view_are_listed(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
         view = await shown(page, "hollow")  # whose script is from elsewhere
         warned = page.get_by_role("list", name="Warnings of the view").get_by_role("listitem")
@@ -355,7 +353,7 @@ async def sent_report(gallery: Gallery, page: Page) -> bool:
     return len((await gallery.ask("GET", f"views/{call}"))["warnings"]) == 2
 
 
-async def test_reports_of_a_policy_have_bounds(tmp_path: Path, browser: Browser, views_address: str) -> None:
+async def test_policy_reports_are_limited(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery:
         call = await start(gallery, "plain")
         name = (await gallery.ask("GET", f"views/{call}"))["origin"].removeprefix("http://")

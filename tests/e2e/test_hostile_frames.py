@@ -123,7 +123,7 @@ addEventListener("load", () => setTimeout(() => {
 """
 
 
-async def test_a_page_that_opens_its_document_anew_hears_nothing_of_a_frame(opened: Open, way: str) -> None:
+async def test_reopened_document_does_not_learn_of_frame_tools(opened: Open, way: str) -> None:
     async with opened(top=REOPENING, bank=SECRET) as app:
         for _ in range(60):
             if (await app.call("harmless")).data or named(app, "asked"):
@@ -166,7 +166,7 @@ tool("arm", () => {
 """
 
 
-async def test_a_page_with_other_prototypes_gets_no_tool_of_a_frame_called(opened: Open, way: str) -> None:
+async def test_page_with_altered_prototypes_cannot_call_frame_tool(opened: Open, way: str) -> None:
     top = f"<script>{TOOL}{REPLACED}</script>{frame('bank')}".replace("FAR_HOST", "localhost")
     async with opened(top=top, bank=SECRET) as app:
         secret, asked = await tool_of(app, "secret"), await tool_of(app, "asked")
@@ -183,7 +183,7 @@ async def test_a_page_with_other_prototypes_gets_no_tool_of_a_frame_called(opene
         assert [line for line in (await app.call("look")).data or () if "of the bank" in str(line)] == []  # type: ignore[union-attr]
 
 
-async def test_nothing_of_ours_reaches_the_window_of_a_page(opened: Open, way: str) -> None:
+async def test_kit_messages_do_not_reach_page_window(opened: Open, way: str) -> None:
     hear = "({ data, ports }) => heard.push([String(data), ports.length])"
     listening = f"globalThis.heard = []; addEventListener('message', {hear}, true);"
     top = f"<script>{TOOL}{listening} tool('heard', () => heard);</script>{frame('bank')}"
@@ -195,7 +195,7 @@ async def test_nothing_of_ours_reaches_the_window_of_a_page(opened: Open, way: s
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(opened: Open, way: str) -> None:
+async def test_page_tools_keep_names_and_frame_tools_show_origin(opened: Open, way: str) -> None:
     thief = "tool('pay', () => 'thief'); tool('thiefs');"
     late = "setTimeout(() => { tool('pay', () => 'own'); }, 400);"
     frames = frame("thief", name="top") + frame("thief", "NEAR", name="127.0.0.1")
@@ -211,7 +211,7 @@ async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(opened: 
 
 
 @pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
-async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(opened: Open, way: str) -> None:
+async def test_window_name_does_not_fake_another_origin(opened: Open, way: str) -> None:
     names = ("bank.example:443", "null", "top", "bank.example", "x" * 200, "a b", "side", "side", "side#2")
     top = "".join(frame("same", "", name=name) for name in names) + f"<script>{TOOL} tool('first');</script>"
     async with opened(top=top, same="tool('pay', () => name);") as app:
@@ -223,13 +223,13 @@ async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(open
         assert sorted(by.values()) == sorted(names)  # type: ignore[type-var]
 
 
-async def test_a_page_cannot_name_a_tool_as_one_of_a_frame(opened: Open) -> None:
+async def test_page_cannot_name_tool_like_frame_tool(opened: Open) -> None:
     fake = f"{POLYFILL} tool('first'); tool('pay@bank.example:443');"
     async with opened(top=f"<script>{TOOL}{fake}</script>") as app:
         assert list(app.capabilities) == ["first"]
 
 
-async def test_documents_without_an_address_have_the_origin_that_the_browser_says(opened: Open) -> None:
+async def test_documents_without_url_use_browser_reported_origin(opened: Open) -> None:
     # Chromium does not hold a srcdoc in a sandbox until our script is there.
     def page(before: str = "") -> str:
         again = "setInterval(() => { try { tool('inner', () => origin); } catch { } }, 200);"
@@ -253,9 +253,7 @@ async def test_documents_without_an_address_have_the_origin_that_the_browser_say
         assert set(found) == {"inner@plain", "inner@blank"} and len(set(found.values())) == 1
 
 
-async def test_a_frame_that_goes_to_another_origin_has_other_names_and_gets_no_call_for_the_one_before(
-    opened: Open, way: str
-) -> None:
+async def test_navigated_frame_gets_new_tool_names_and_no_old_calls(opened: Open, way: str) -> None:
     leaving = "tool('go', () => { setTimeout(() => { location = 'NEAR/second'; }); return 1; });"
     first = f"tool('pay', () => 'first'); {leaving}"
     top = f"<script>{TOOL} tool('first');</script>{frame('one')}"
@@ -268,7 +266,7 @@ async def test_a_frame_that_goes_to_another_origin_has_other_names_and_gets_no_c
             await app.call(before)
 
 
-async def test_nested_frames_of_two_sites_answer_for_themselves(opened: Open, way: str) -> None:
+async def test_nested_cross_site_frames_answer_for_themselves(opened: Open, way: str) -> None:
     where = "tool('where', () => location.href);"
     pages: dict[str, Any] = {
         "top": f"<script>{TOOL} tool('first');</script>{frame('outer')}",
@@ -286,7 +284,7 @@ async def test_nested_frames_of_two_sites_answer_for_themselves(opened: Open, wa
 # --- a frame that wants to harm the page ------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_json_cannot_hold_is_left_out_alone(opened: Open, way: str) -> None:
+async def test_only_tool_not_representable_in_json_is_left_out(opened: Open, way: str) -> None:
     cycle = "const hint = {}; hint.hint = hint; tool('cyclic', undefined, { annotations: { hint } });"
     big = "tool('big', undefined, { annotations: { hint: 10n } }); tool('good');"
     top = f"<script>{TOOL} tool('first'); tool('later', () => {{ tool('new'); }});</script>{frame('bad')}"
@@ -312,7 +310,7 @@ setInterval(() => {
 
 
 @pytest.mark.slow
-async def test_a_frame_that_changes_its_tools_for_ever_delays_no_other(opened: Open, way: str) -> None:
+async def test_frame_changing_tools_endlessly_does_not_delay_others(opened: Open, way: str) -> None:
     top = f"<script>{TOOL} tool('first', () => {{ tool('new'); }});</script>{frame('churn')}{frame('good', 'NEAR')}"
     async with opened(grace=10, top=top, churn=CHURN, good="tool('good');") as app:
         changes = 0
@@ -343,7 +341,7 @@ def counted(result: Any) -> int:
 
 
 @pytest.mark.parametrize("where", ["FAR", "NEAR", pytest.param("page", marks=pytest.mark.slow)])
-async def test_a_document_that_floods_effects_is_slowed_then_told(
+async def test_effect_flood_is_throttled_and_reported(
     opened: Open, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = f"<script>{TOOL} tool('first');</script>"
@@ -362,9 +360,7 @@ async def test_a_document_that_floods_effects_is_slowed_then_told(
 
 
 @pytest.mark.slow
-async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
-    opened: Open, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_flooding_frame_is_dropped_and_page_continues(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     top = f"<script>{TOOL} tool('first');</script>{frame('flood')}{frame('good', 'NEAR')}"
     endless = FLOOD + "tool('start', () => { setInterval(() => chosen(500), 5); return 1; });"
     async with opened(top=top, flood=endless, good="tool('good');") as app:
@@ -376,7 +372,7 @@ async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
 
 
 @pytest.mark.slow
-async def test_a_page_that_floods_on_loses_its_session_with_an_error(opened: Open) -> None:
+async def test_flooding_page_loses_its_session_with_error(opened: Open) -> None:
     more = "tool('start', () => { setInterval(() => chosen(2000), 5); return 1; });"
     endless = f"{FLOOD}{more} tool('wait', () => new Promise(() => {{}}));"
     async with opened(top=endless) as app:
@@ -385,7 +381,7 @@ async def test_a_page_that_floods_on_loses_its_session_with_an_error(opened: Ope
             await app.call("wait", timeout=240)
 
 
-async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
+async def test_slow_page_is_closed_in_background_after_session(
     opened: Open, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that floods the driver delays every answer of it, and Playwright asks for one before it sends the command
@@ -405,7 +401,7 @@ async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
 
 
 @pytest.mark.slow
-async def test_frames_and_their_tools_are_counted(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+async def test_frame_and_tool_counts_are_limited(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     many = "for (let at = 0; at < 501; at += 1) tool(`t${at}`); tool(`l${'o'.repeat(127)}`);"
     long = f"{POLYFILL} tool('o'.repeat(128)); tool('p'.repeat(129));"
     frames = "".join(frame("one", "") for _ in range(65))
@@ -433,9 +429,7 @@ tool("take", ({ file }) => ({ size: file.size, is: file.content?.constructor.nam
 
 @pytest.mark.parametrize("kind", ["FAR", "NEAR", "boxed"])
 @pytest.mark.slow
-async def test_a_large_file_of_a_frame_stays_out_of_messages_and_memory(
-    opened: Open, tmp_path: Path, kind: str
-) -> None:
+async def test_large_frame_file_bypasses_messages_and_memory(opened: Open, tmp_path: Path, kind: str) -> None:
     """One in a sandbox may not download, so it takes another way."""
     box = {"sandbox": "allow-scripts"} if kind == "boxed" else {}
     top = f"<script>{TOOL} tool('first');</script>{frame('file', 'FAR' if kind == 'boxed' else kind, **box)}"
@@ -480,7 +474,7 @@ async def test_a_cancellation_reaches_the_frame(opened: Open, way: str) -> None:
 # --- a frame that goes ------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_to_a_frame_that_goes_ends_at_once(opened: Open, way: str) -> None:
+async def test_call_to_frame_removed_meanwhile_ends_at_once(opened: Open, way: str) -> None:
     """A frame of another site, of another origin, and of the page's own origin, one after the other."""
     page = """
       tool("first");
@@ -512,7 +506,7 @@ SLOW_LIST = "Object.getPrototypeOf(document.modelContext).getTools = () => new P
 
 
 @pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
-async def test_a_call_to_a_frame_that_has_just_gone_ends_at_once(opened: Open, way: str) -> None:
+async def test_call_to_already_removed_frame_ends_at_once(opened: Open, way: str) -> None:
     """The page takes two seconds to list its tools again."""
     page = "tool('first'); tool('drop', () => { document.querySelector('iframe').remove(); return 1; });"
     top = f"<script>{SLOW_LIST}{TOOL}{page}</script>{frame('soon')}"

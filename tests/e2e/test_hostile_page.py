@@ -79,7 +79,7 @@ addEventListener("message", async ({ data, source, origin }) => {
 
 
 @pytest.mark.slow
-async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(whole_browser: Browser, tmp_path: Path) -> None:
+async def test_embedded_app_scripts_do_not_notice_kit_input(whole_browser: Browser, tmp_path: Path) -> None:
     async with (
         serve_page(EMBEDDED) as url,
         connect(url, transport=PostMessageTransport(url, browser=whole_browser), store=tmp_path) as app,
@@ -123,7 +123,7 @@ _EVENTS: list[object] = [
 
 
 @pytest.mark.parametrize("way", ["cdp", "evaluate"])
-async def test_a_page_forges_neither_an_event_nor_a_reply(
+async def test_page_cannot_forge_events_or_replies(
     browser: Browser, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "evaluate":
@@ -147,7 +147,7 @@ async def test_a_page_forges_neither_an_event_nor_a_reply(
 
 
 @pytest.mark.load
-async def test_an_answer_of_many_values_holds_nobody_up_and_one_of_very_many_is_refused(
+async def test_answer_with_many_values_does_not_block_and_too_many_is_rejected(
     browser: Browser, tmp_path: Path
 ) -> None:
     async with (

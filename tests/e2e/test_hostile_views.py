@@ -53,13 +53,13 @@ async def ask(view: View, method: str, params: object) -> Any:
 # --- teardown ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_view_has_its_last_words_before_it_goes(server: Session) -> None:
+async def test_view_teardown_message_is_received_before_close(server: Session) -> None:
     async with server.open_view("last_words") as view:
         pass
     assert view.model_context == {"structuredContent": {"saved": 1}}
 
 
-async def test_a_view_that_does_not_let_go_is_closed_all_the_same(server: Session) -> None:
+async def test_unresponsive_view_is_closed_anyway(server: Session) -> None:
     async with server.open_view("slow_goodbye") as view:
         began = time.monotonic()
     assert time.monotonic() - began < 20
@@ -70,7 +70,7 @@ async def test_a_view_that_does_not_let_go_is_closed_all_the_same(server: Sessio
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-async def test_answers_that_were_not_asked_for_reach_no_call(app: Session) -> None:
+async def test_unsolicited_answers_are_ignored(app: Session) -> None:
     async with app.open_view("board") as view:
         # forged before, answered twice, and answered late; and from a frame inside the view
         await view.frame.evaluate("""() => {
@@ -97,7 +97,7 @@ async def test_answers_that_were_not_asked_for_reach_no_call(app: Session) -> No
         await eventually(lambda: wire(view).counts["unknown"] >= 200)
 
 
-async def test_messages_that_are_not_as_the_specification_has_them_are_refused(app: Session) -> None:
+async def test_view_messages_violating_specification_are_rejected(app: Session) -> None:
     async with app.open_view("board") as view:
         for method, params in [
             ("ui/open-link", {"url": 7}),
@@ -123,7 +123,7 @@ async def test_messages_that_are_not_as_the_specification_has_them_are_refused(a
         assert view.requests == () and view.model_context is None and view.files == ()
 
 
-async def test_a_second_handshake_is_answered_and_changes_nothing_that_was_agreed(app: Session) -> None:
+async def test_second_handshake_is_answered_without_changing_session(app: Session) -> None:
     async with app.open_view("board") as view:
         other = {"appInfo": {"name": "Bank"}, "appCapabilities": {}, "protocolVersion": "1"}
         assert "result" in await ask(view, "ui/initialize", other)
@@ -133,7 +133,7 @@ async def test_a_second_handshake_is_answered_and_changes_nothing_that_was_agree
         await eventually(lambda: view.frame.evaluate(f"{heard} === 4"))  # input and result, for each handshake
 
 
-async def test_a_view_is_not_switched_to_a_mode_that_it_does_not_declare(app: Session) -> None:
+async def test_view_is_not_switched_to_undeclared_display_mode(app: Session) -> None:
     async with app.open_view("modes") as view:
         assert (await ask(view, "ui/request-display-mode", {"mode": "pip"}))["result"] == {"mode": "inline"}
         assert (await ask(view, "ui/request-display-mode", {"mode": "fullscreen"}))["result"] == {"mode": "fullscreen"}
@@ -147,7 +147,7 @@ async def test_a_view_is_not_switched_to_a_mode_that_it_does_not_declare(app: Se
 # --- reach ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_view_reads_only_what_its_server_offers(app: Session) -> None:
+async def test_view_reads_only_resources_of_its_server(app: Session) -> None:
     async with app.open_view("board") as view:
         for uri in (
             "data://hidden",
@@ -165,7 +165,7 @@ async def test_a_view_reads_only_what_its_server_offers(app: Session) -> None:
         assert "result" in await ask(view, "resources/read", {"uri": uri})  # the server has named it
 
 
-async def test_a_view_reaches_neither_our_page_nor_another_view_nor_the_network(app: Session) -> None:
+async def test_view_cannot_reach_host_page_other_views_or_network(app: Session) -> None:
     seen: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -248,7 +248,7 @@ PEERS = """async (port) => {
 }""".replace("PEER", PEER)
 
 
-async def test_only_a_view_without_a_policy_has_webrtc(server: Session) -> None:
+async def test_webrtc_is_available_only_without_view_policy(server: Session) -> None:
     async with listening() as outside, listening() as control:
         async with server.open_view("frames") as view:
             tried = await view.frame.evaluate(PEERS, outside.port)
@@ -261,7 +261,7 @@ async def test_only_a_view_without_a_policy_has_webrtc(server: Session) -> None:
         assert outside.heard == []
 
 
-async def test_a_sandboxed_frame_of_a_view_reaches_nobody_by_webrtc(server: Session) -> None:
+async def test_sandboxed_view_frame_cannot_use_webrtc(server: Session) -> None:
     """Chromium may start such a frame before the script that removes WebRTC, and ends its process if it tries."""
     make_frames = """(port) => {
       const srcdoc = `<script>(${PEER})(window, ${port})</scr` + "ipt>";
@@ -279,7 +279,7 @@ async def test_a_sandboxed_frame_of_a_view_reaches_nobody_by_webrtc(server: Sess
         assert outside.heard == [] and "UDP" in control.heard
 
 
-async def test_every_answer_at_the_origin_of_a_view_has_its_policy(app: Session) -> None:
+async def test_all_responses_at_view_origin_carry_csp(app: Session) -> None:
     read = """async (path) => {
       const { status, headers } = await fetch(path);
       return [status, headers.get("Content-Security-Policy"), headers.get("Connection-Allowlist")];
@@ -290,7 +290,7 @@ async def test_every_answer_at_the_origin_of_a_view_has_its_policy(app: Session)
             assert await view.frame.evaluate(read, path) == [404, await view.frame.evaluate("policy()"), allowed], path
 
 
-async def test_a_frame_of_the_view_s_own_origin_has_its_policy(app: Session) -> None:
+async def test_same_origin_frame_inherits_view_policy(app: Session) -> None:
     async with listening() as outside, app.open_view("board", host="claude") as view:  # which allows such frames
         reached = await view.frame.evaluate(
             """async (address) => {
@@ -304,7 +304,7 @@ async def test_a_frame_of_the_view_s_own_origin_has_its_policy(app: Session) -> 
         assert outside.heard == [] and any("connect-src" in text for text in view.violations)
 
 
-async def test_a_declared_host_is_reached_and_no_other(server: Session) -> None:
+async def test_only_declared_host_is_reachable(server: Session) -> None:
     async with server.open_view("listed") as view:
 
         async def answer(route: Route) -> None:
@@ -316,7 +316,7 @@ async def test_a_declared_host_is_reached_and_no_other(server: Session) -> None:
         assert await view.frame.evaluate(reach, "other") == "TypeError"
 
 
-async def test_resources_that_cannot_be_decoded_leave_no_file(app: Session) -> None:
+async def test_undecodable_resources_leave_no_file(app: Session) -> None:
     async with app.open_view("board") as view:
         folder = Path(app.store.root)  # type: ignore[attr-defined]
         before = set(folder.iterdir())
@@ -340,7 +340,7 @@ async def test_resources_that_cannot_be_decoded_leave_no_file(app: Session) -> N
 # --- floods and sizes -------------------------------------------------------------------------------------------------
 
 
-async def test_as_many_requests_may_wait_and_one_more_is_refused(app: Session) -> None:
+async def test_view_request_over_pending_limit_is_rejected(app: Session) -> None:
     release = asyncio.Event()
 
     async def wait(_: object) -> bool:
@@ -358,7 +358,7 @@ async def test_as_many_requests_may_wait_and_one_more_is_refused(app: Session) -
         assert len(view.requests) == 64
 
 
-async def test_a_message_has_four_megabytes_of_text(app: Session) -> None:
+async def test_view_message_over_4_mb_of_text_is_rejected(app: Session) -> None:
     async with app.open_view("board") as view:
         sized = """async (length) => {
           const empty = JSON.stringify({ structuredContent: { a: "" } }).length;
@@ -369,7 +369,7 @@ async def test_a_message_has_four_megabytes_of_text(app: Session) -> None:
         assert await view.frame.evaluate(sized, (4 << 20) + 1) == -32001
 
 
-async def test_the_record_of_requests_has_bounds(app: Session) -> None:
+async def test_remembered_view_requests_are_limited(app: Session) -> None:
     async with app.open_view("board") as view:
         big = "rpc('ui/update-model-context', { structuredContent: { a: 'x'.repeat(4_000_000) } })"
         for _ in range(6):
@@ -379,7 +379,7 @@ async def test_the_record_of_requests_has_bounds(app: Session) -> None:
 
 
 @pytest.mark.slow
-async def test_a_view_hands_out_so_many_files_and_one_more_is_refused(app: Session) -> None:
+async def test_view_file_downloads_over_limit_are_rejected(app: Session) -> None:
     async with app.open_view("board") as view:
         hand_out = """async (count) => {
           const one = () => rpc("ui/download-file", { contents: [file([1], "x")] });
@@ -399,7 +399,7 @@ async def test_a_view_hands_out_so_many_files_and_one_more_is_refused(app: Sessi
 
 
 @pytest.mark.slow
-async def test_twenty_thousand_lines_and_a_large_file_leave_memory_flat_and_others_undisturbed(app: Session) -> None:
+async def test_view_flood_keeps_memory_flat_and_others_undisturbed(app: Session) -> None:
     async with app.open_view("board") as other, app.open_view("board") as view:
         me = psutil.Process(os.getpid())
         await view.frame.evaluate(f"(() => {{ for (let n = 0; n < 2000; n += 1) {{ {LINE} }} }})()")

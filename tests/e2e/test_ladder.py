@@ -32,7 +32,7 @@ async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> 
     return ref.sha256
 
 
-async def test_size_decides_the_rung(connected: Connect) -> None:
+async def test_content_size_selects_transfer_method(connected: Connect) -> None:
     async with connected() as app:
         for size, rung in ((256 * 1024, None), (256 * 1024 + 1, "stream"), (9 * MB + 3, "download")):
             for way in ("buffer", "blob"):
@@ -42,7 +42,7 @@ async def test_size_decides_the_rung(connected: Connect) -> None:
                 assert used == {name: int(name == rung) for name in ("download", "stream", "slices")}, (size, way)
 
 
-async def test_the_stream_is_used_if_downloads_are_not(connected: Connect) -> None:
+async def test_stream_is_used_when_downloads_are_unavailable(connected: Connect) -> None:
     async with connected() as app:
         ladder = ladder_of(app)
         ladder.downloads = None  # a browser that is not ours to download with
@@ -53,7 +53,7 @@ async def test_the_stream_is_used_if_downloads_are_not(connected: Connect) -> No
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
 @pytest.mark.slow
-async def test_a_stream_survives_a_collection_of_garbage(
+async def test_stream_survives_garbage_collection(
     connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     save_stream = Ladder.save_stream
@@ -70,14 +70,16 @@ async def test_a_stream_survives_a_collection_of_garbage(
 
 
 @pytest.mark.parametrize("way", ["buffer", pytest.param("blob", marks=pytest.mark.slow)])
-async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+async def test_text_slices_transfer_content_alone(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     monkeypatch.setattr(Ladder, "_usable_rungs", lambda self, size: {"slices": self._save_by_slices})
     async with connected() as app:
         assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
         assert ladder_of(app).used["slices"] == 1
 
 
-async def test_a_page_that_may_not_download_falls_back(
+async def test_page_without_download_permission_falls_back(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sandbox without allow-downloads gives no event at all: the next rung is tried after a silence."""
@@ -103,7 +105,7 @@ async def test_a_page_that_may_not_download_falls_back(
 
 
 @pytest.mark.slow
-async def test_a_hundred_results_in_a_row_lose_nothing(connected: Connect) -> None:
+async def test_100_results_in_a_row_are_not_lost(connected: Connect) -> None:
     """More than ten downloads a second would be dropped by the browser without a word."""
     async with connected() as app:
         for seed in range(100):
@@ -114,7 +116,7 @@ async def test_a_hundred_results_in_a_row_lose_nothing(connected: Connect) -> No
         assert sums == [digest(12 * MB, seed) for seed in range(12)]
 
 
-async def test_very_large_content_goes_in_slices_of_one_download_each(connected: Connect) -> None:
+async def test_very_large_content_is_sliced_with_one_download_each(connected: Connect) -> None:
     async with connected() as app:
         ladder_of(app).limits = replace(LIMITS, max_whole=16 * MB, slice_size=8 * MB)
         for way in ("buffer", "blob"):
@@ -123,7 +125,7 @@ async def test_very_large_content_goes_in_slices_of_one_download_each(connected:
 
 
 @pytest.mark.slow
-async def test_half_a_gigabyte(connected: Connect) -> None:
+async def test_half_gigabyte_content_uses_download(connected: Connect) -> None:
     async with connected() as app:
         assert await generated(app, 512 * MB, 6) == digest(512 * MB, 6)
         assert ladder_of(app).used["download"] == 1
@@ -136,7 +138,7 @@ async def gone(folder: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_download_that_begins_after_its_call_was_cancelled_is_no_download_of_the_app(
+async def test_download_started_after_cancellation_is_not_attributed_to_app(
     connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cancelled(*_: object, **__: object) -> str:
@@ -169,7 +171,7 @@ async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tm
 
 
 @pytest.mark.slow
-async def test_ten_sessions_in_one_browser_move_their_files_at_once(connected: Connect) -> None:
+async def test_ten_sessions_transfer_files_concurrently_in_one_browser(connected: Connect) -> None:
     async def one(seed: int) -> None:
         async with connected() as app:
             assert await generated(app, 16 * MB, seed) == digest(16 * MB, seed)

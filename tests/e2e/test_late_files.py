@@ -113,7 +113,7 @@ SAVE = """
     ],
     ids=["FileSaver", "after-a-wait", "data", "two-turns", "8-ms", "channel"],
 )
-async def test_a_download_of_a_later_turn_belongs_to_its_call(app: Session, script: str) -> None:
+async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Session, script: str) -> None:
     for _ in range(3):
         result = await run(app, script)
         assert await contents(app, result) == [b"content of later.txt"]
@@ -122,7 +122,7 @@ async def test_a_download_of_a_later_turn_belongs_to_its_call(app: Session, scri
         assert await contents(app, result) == [] and result.warnings == ()
 
 
-async def test_a_file_that_comes_during_a_later_call_says_so(app: Session) -> None:
+async def test_late_file_is_flagged_in_result_of_later_call(app: Session) -> None:
     result = await run(app, 'setTimeout(() => blobLink("slow.txt").click(), 400);')
     assert await contents(app, result) == []
     result = await run(app, 'blobLink("own.txt").click(); await wait(1500);')
@@ -130,7 +130,7 @@ async def test_a_file_that_comes_during_a_later_call_says_so(app: Session) -> No
     assert result.warnings == ("the app's download 'slow.txt' began before this call",)
 
 
-async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(app: Session) -> None:
+async def test_patched_timer_keeps_arguments_this_and_errors(app: Session) -> None:
     script = """
       const seen = [];
       setTimeout(function (first, second) { "use strict"; seen.push(this === window, first, second); }, 1, "a", 2);
@@ -156,7 +156,7 @@ async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(app: Session)
     ],
     ids=["revoked", "data", "dispatched"],
 )
-async def test_forty_downloads_at_once_give_forty_files(app: Session, click: str) -> None:
+async def test_forty_concurrent_downloads_give_forty_files(app: Session, click: str) -> None:
     result = await run(app, f"for (let at = 0; at < 40; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}")
     expected = [f"content of file {at}.txt".encode() for at in range(40)]
     assert sorted(await contents(app, result)) == sorted(expected)
@@ -167,7 +167,7 @@ async def test_forty_downloads_at_once_give_forty_files(app: Session, click: str
 CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
 
 
-async def test_downloads_that_are_too_many_for_a_call_are_counted(app: Session) -> None:
+async def test_downloads_over_100_per_call_are_counted_in_warnings(app: Session) -> None:
     result = await run(app, CLICKS.format(150))
     assert len(await contents(app, result)) == 100
     # On a busy machine some of the last have not begun when the call ends, and are counted apart.
@@ -177,7 +177,7 @@ async def test_downloads_that_are_too_many_for_a_call_are_counted(app: Session) 
     assert sum(int(warning.split()[0]) for warning in lost + late) == 50
 
 
-async def test_downloads_that_the_time_of_a_call_is_too_short_for_are_counted(app: Session) -> None:
+async def test_downloads_cut_off_by_call_timeout_are_counted(app: Session) -> None:
     result = await run(app, CLICKS.format(40), timeout=2)
     missing = 40 - len(await contents(app, result))
     assert 0 < missing < 40
@@ -189,7 +189,7 @@ async def test_downloads_that_the_time_of_a_call_is_too_short_for_are_counted(ap
     assert came + sum(int(warning.split()[0]) for warning in lost) == missing
 
 
-async def test_a_click_that_the_app_prevents_is_no_download(app: Session) -> None:
+async def test_prevented_click_is_not_a_download(app: Session) -> None:
     script = """
       const went = [];
       for (let at = 0; at < 30; at += 1) {
@@ -217,14 +217,14 @@ async def test_a_click_that_the_app_prevents_is_no_download(app: Session) -> Non
     ],
     ids=["at-once", "soon", "after-seconds", "from-a-page", "directly", "from-a-written-page"],
 )
-async def test_the_download_of_a_window_belongs_to_the_call_that_opened_it(app: Session, script: str) -> None:
+async def test_window_download_belongs_to_call_that_opened_it(app: Session, script: str) -> None:
     result = await run(app, script)
     assert await contents(app, result) == [b"REPORT"], result.warnings
     assert result.warnings == ()
     assert await contents(app, await run(app, "return 1;")) == []
 
 
-async def test_a_blank_window_that_is_sent_to_a_blob_shows_it(app: Session) -> None:
+async def test_blank_window_redirected_to_blob_yields_its_content(app: Session) -> None:
     script = """
       const w = window.open("about:blank");
       await wait(100);
@@ -251,7 +251,7 @@ POSTED = """
     ],
     ids=["window", "noopener", "blank-first", "form"],
 )
-async def test_the_pdf_of_a_window_is_the_one_that_it_shows(
+async def test_window_pdf_is_captured_without_second_request(
     server: tuple[Server, str], whole_app: Session, script: str, request_line: str
 ) -> None:
     result = await run(whole_app, script)
@@ -273,7 +273,7 @@ async def test_the_pdf_of_a_window_is_the_one_that_it_shows(
     ],
     ids=["gone", "other", "form"],
 )
-async def test_a_pdf_that_the_browser_does_not_keep_is_a_warning(
+async def test_pdf_not_kept_by_browser_is_a_warning(
     server: tuple[Server, str], whole_app: Session, script: str
 ) -> None:
     result = await run(whole_app, script)

@@ -77,7 +77,7 @@ def ancestors(process: psutil.Process) -> set[int]:
         pytest.param("driver", BrowserCrashed, marks=pytest.mark.slow),
     ],
 )
-async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
+async def test_page_crash_during_call_is_reported_at_once_and_recovered(
     fixture: Fixture, scratch: Path, tmp_path: Path, started: Started, victim: str, expected: type[Disconnected]
 ) -> None:
     async with connect(fixture.url, store=tmp_path / "out", timeout=20) as app:
@@ -95,7 +95,7 @@ async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
 
 
 @pytest.mark.fault(2)
-async def test_a_killed_renderer_takes_its_own_page_only(
+async def test_killed_renderer_affects_only_its_page(
     fixture: Fixture, scratch: Path, tmp_path: Path, started: Started
 ) -> None:
     working, store = asyncio.Event(), tmp_path / "out"
@@ -133,7 +133,7 @@ async def test_a_killed_renderer_takes_its_own_page_only(
 
 @pytest.mark.fault(1, 3)
 @pytest.mark.slow
-async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
+async def test_dead_shared_browser_is_restarted_once_for_all_sessions(
     fixture: Fixture, scratch: Path, tmp_path: Path, started: Started
 ) -> None:
     open_before = BROWSERS.value()
@@ -175,7 +175,7 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
 @pytest.mark.fault(4, 5)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["spin", "freeze"])
-async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_replaced(
+async def test_spinning_page_and_frozen_browser_time_out_and_are_replaced(
     fixture: Fixture, scratch: Path, tmp_path: Path, started: Started, fault: str
 ) -> None:
     async with asyncio.timeout(60):
@@ -200,7 +200,7 @@ async def test_an_exception_in_the_block_closes_everything(fixture: Fixture, scr
 
 
 @pytest.mark.parametrize("grace", [pytest.param(3.0, marks=pytest.mark.slow), 0.0])
-async def test_cancelling_while_it_connects_closes_everything(
+async def test_cancelling_connect_closes_everything(
     fixture: Fixture, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float
 ) -> None:
     """Without a grace, as on a very busy machine, the driver has not started when its end is waited for no longer."""
@@ -218,7 +218,7 @@ async def test_cancelling_while_it_connects_closes_everything(
             await task
 
 
-async def test_sessions_opened_at_once_each_get_and_end_their_own_browser_and_leave_no_task(
+async def test_concurrent_sessions_each_own_and_close_their_browser(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
     before = asyncio.all_tasks()
@@ -233,7 +233,7 @@ async def test_sessions_opened_at_once_each_get_and_end_their_own_browser_and_le
     assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
 
 
-async def test_a_browser_that_cannot_start_raises_with_the_reason(
+async def test_browser_start_failure_raises_with_reason(
     scratch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(BrowserNotFound, match="ABP_BROWSER"):

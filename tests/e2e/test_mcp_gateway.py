@@ -68,7 +68,7 @@ def references(document: object) -> dict[str, str]:
 
 
 @pytest.mark.requirement("R2-0b", "R2-6.1c", "R2-6.4a")
-async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
+async def test_gateway_keeps_large_outputs_within_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
     async with Client(server()) as direct, program(tmp_path, target("tableau")) as bridged:
@@ -93,7 +93,7 @@ async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R2-6.2d")
-async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) -> None:
+async def test_server_resources_are_gateway_tools(tmp_path: Path) -> None:
     async with gateway(tmp_path) as client:
         listed = await called(client, "abp_resources_list")
         assert VIEW in json.dumps(listed)
@@ -103,7 +103,7 @@ async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) 
         assert (await read_as_resource(client, VIEW)).decode() == view_data()
 
 
-async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tmp_path: Path) -> None:
+async def test_server_start_failure_is_reported_without_arguments(tmp_path: Path) -> None:
     async with gateway(tmp_path, "mcp+stdio:false --api-key sk-123456789") as client:
         answer = await client.call_tool("abp_status", {})
         assert answer.is_error

@@ -113,7 +113,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_over_stdio_is_answered_once(process: Process, name: str) -> None:
+def test_stdio_message_is_answered_once(process: Process, name: str) -> None:
     message, identity, code = MESSAGES[name]
     (answer,) = process.answers(message)
     assert answer["id"] == identity and type(answer["id"]) is type(identity)
@@ -141,7 +141,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_over_http_is_answered_once(address: str, name: str) -> None:
+def test_http_message_is_answered_once(address: str, name: str) -> None:
     message, identity, code = MESSAGES[name]
     headers = {
         "Authorization": "Bearer a-token-of-the-test-0123456789",

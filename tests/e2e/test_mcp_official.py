@@ -22,14 +22,14 @@ def node() -> Node:
 
 @pytest.mark.requirement("R4-13d")
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_official_scenarios_that_apply(node: Node, tmp_path: Path, era: str) -> None:
+async def test_applicable_official_scenarios_pass(node: Node, tmp_path: Path, era: str) -> None:
     report = await conformance(node, era, tmp_path)
     assert "json-schema-2020-12: 8 passed, 0 failed" in report  # they were run, with the app behind the bridge
 
 
 @pytest.mark.requirement("R4-13d", "R4-13e")
 @pytest.mark.parametrize("inspect", [inspect_stdio, inspect_http])
-async def test_the_inspector_lists_calls_and_reads(node: Node, tmp_path: Path, inspect: object) -> None:
+async def test_mcp_inspector_lists_calls_and_reads(node: Node, tmp_path: Path, inspect: object) -> None:
     assert callable(inspect)
     async with asyncio.timeout(300):
         report = await inspect(node, tmp_path)

@@ -63,7 +63,7 @@ def text(data: object) -> str:
     return "\n".join(block["text"] for block in blocks["content"] if block["type"] == "text")
 
 
-async def test_everything(npm: Path, tmp_path: Path) -> None:
+async def test_everything_server(npm: Path, tmp_path: Path) -> None:
     """The reference server of the protocol: pictures, links, embedded resources, questions, subscriptions."""
     told: list[Notification] = []
 
@@ -137,7 +137,7 @@ async def test_memory(npm: Path, tmp_path: Path) -> None:
         await app.call("delete_entities", {"entityNames": ["Ada"]})
 
 
-async def test_git(git_server: str, tmp_path: Path) -> None:
+async def test_git_server(git_server: str, tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
     git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]

@@ -75,7 +75,7 @@ def after(tmp_path: Path, known: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-async def test_a_bridge_that_was_killed_goes_on_with_its_state(fixture: Fixture, tmp_path: Path) -> None:
+async def test_killed_bridge_resumes_with_its_state(fixture: Fixture, tmp_path: Path) -> None:
     known = await asyncio.to_thread(before, tmp_path, fixture.ws_url)
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
     await asyncio.to_thread(after, tmp_path, known)

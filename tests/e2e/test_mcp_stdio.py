@@ -45,7 +45,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 @pytest.mark.requirement("R5-5c", "R0-2c", "R3-7a", "R4-1a", "R4-15l")
 @pytest.mark.parametrize("era", slow_but(["legacy", "2026-07-28"], "legacy"))
-async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
+async def test_mcp_stdio_main_path_works_in_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
     parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
     async with Client(parameters, mode=era) as client:
         await called(client, "abp_connect", url=fixture.url)
@@ -149,7 +149,7 @@ def gone(processes: list[psutil.Process]) -> float:
     ("version", "kind"),
     slow_but([("2025-06-18", "resource_link"), ("2024-11-05", "text")], ("2024-11-05", "text")),
 )
-async def test_old_clients_get_only_content_types_that_they_know(
+async def test_old_clients_get_only_known_content_types(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], version: str, kind: str
 ) -> None:
     spoken, _ = bridge
@@ -162,7 +162,7 @@ async def test_old_clients_get_only_content_types_that_they_know(
 
 @pytest.mark.slow
 @pytest.mark.fault(7)
-async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psutil.Process]) -> None:
+async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[Bridge, psutil.Process]) -> None:
     spoken, process = bridge
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
         assert spoken.process.stdin
@@ -192,7 +192,7 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
         ("client killed, pipe held", "idle"),  # which the bridge itself has to notice
     ),
 )
-async def test_the_bridge_ends_with_its_client_and_leaves_no_browser(
+async def test_bridge_exits_with_client_and_leaves_no_browser(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, when: str
 ) -> None:
     spoken, process = bridge
@@ -212,7 +212,7 @@ async def test_the_bridge_ends_with_its_client_and_leaves_no_browser(
     await asyncio.to_thread(gone, family)
 
 
-async def test_without_the_sdk_it_says_what_to_install(tmp_path: Path) -> None:
+async def test_missing_sdk_error_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ImportError('No module named mcp')")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -222,7 +222,7 @@ async def test_without_the_sdk_it_says_what_to_install(tmp_path: Path) -> None:
     assert b"pip install 'abp-transports[mcp]'" in done.stderr
 
 
-async def test_settings_of_a_named_file(fixture: Fixture, tmp_path: Path) -> None:
+async def test_named_settings_file_is_applied(fixture: Fixture, tmp_path: Path) -> None:
     (tmp_path / "good.toml").write_text(
         f'[mcp]\napps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
         '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
@@ -239,7 +239,7 @@ async def test_settings_of_a_named_file(fixture: Fixture, tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("R4-9a", "R4-14k")
-async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Path) -> None:
+async def test_mcp_command_accepts_only_signed_tokens_over_http(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     (tmp_path / "key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     (tmp_path / "abp.toml").write_text('[mcp]\njwt_issuer = "i"\njwt_audience = "a"\njwt_key_file = "key.pem"\n')
@@ -260,7 +260,7 @@ async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Pat
             served.terminate()
 
 
-async def test_over_http_from_the_command_line(fixture: Fixture, tmp_path: Path) -> None:
+async def test_mcp_command_serves_over_http(fixture: Fixture, tmp_path: Path) -> None:
     command = [*ABP, "--http", "127.0.0.1:0", "--app", fixture.url]
     more = environment(tmp_path, ABP_MCP_TOKEN="")
     with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as served:

@@ -116,7 +116,7 @@ def value(tree: object, *path: str | int) -> Any:
 # --- tools are capabilities -------------------------------------------------------------------------------------------
 
 
-async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(app: Connected) -> None:
+async def test_tools_of_all_pages_become_capabilities(app: Connected) -> None:
     async with app() as session:
         assert (session.info.id, session.info.name, session.info.version) == ("tableau-mcp", "Tableau", "1.0")
         assert session.transport.name == "mcp"
@@ -128,7 +128,7 @@ async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(a
 
 
 @pytest.mark.requirement("R2-3.3d", "R2-4.3b", "R2-6.4a", "R2-B.a", "R2-B.b", "R2-B.c")
-async def test_files_in_text_and_in_structured_content_are_taken_out_by_the_preset(app: Connected) -> None:
+async def test_preset_extracts_files_from_text_and_structured_content(app: Connected) -> None:
     """docs/requirements.md R2-B; the preset applies by the server's name."""
     async with app() as session:
         workbook = await session.call("download_workbook", {"id": "1"})
@@ -145,7 +145,7 @@ async def test_files_in_text_and_in_structured_content_are_taken_out_by_the_pres
         assert list(books.artifacts) == [""]
 
 
-async def test_a_policy_of_the_caller_replaces_the_preset(app: Connected) -> None:
+async def test_caller_policy_replaces_preset(app: Connected) -> None:
     async with app(routing=RoutingPolicy(heuristics=False)) as session:
         assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
 
@@ -184,7 +184,7 @@ async def test_an_answer_over_the_limit_fails_only_its_call(
         ].size_bytes == 100_000
 
 
-async def test_files_go_in_as_base64_bare_where_the_schema_wants_text(app: Connected, tmp_path: Path) -> None:
+async def test_files_are_sent_as_bare_base64_for_string_schema(app: Connected, tmp_path: Path) -> None:
     (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
     async with app() as session:
         sent = (await session.call("upload", {"file": tmp_path / "in.pdf", "described": b"more"})).data
@@ -192,7 +192,7 @@ async def test_files_go_in_as_base64_bare_where_the_schema_wants_text(app: Conne
         assert session.warnings == ()
 
 
-async def test_a_failure_is_an_error_of_the_app(app: Connected) -> None:
+async def test_mcp_failure_raises_capability_error(app: Connected) -> None:
     async with app() as session:
         with pytest.raises(CapabilityError, match="the printer is empty") as failed:
             await session.call("fails")
@@ -210,14 +210,14 @@ async def test_a_failure_is_an_error_of_the_app(app: Connected) -> None:
 # --- while a call runs ------------------------------------------------------------------------------------------------
 
 
-async def test_progress_comes_in_order(app: Connected) -> None:
+async def test_mcp_progress_arrives_in_order(app: Connected) -> None:
     seen: list[Progress] = []
     async with app() as session:
         await session.call("work", {"steps": 4}, on_progress=seen.append)
     assert [(item.progress, item.total, item.stage) for item in seen] == [(n, 4, f"step {n}") for n in (1, 2, 3, 4)]
 
 
-async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Connected) -> None:
+async def test_timeout_and_cancellation_cancel_remote_call(app: Connected) -> None:
     async with app() as session:
         recorded = (await session.call("record")).data
         before = value(recorded, "cancelled")
@@ -254,7 +254,7 @@ async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
         assert (await session.call("ask")).data == {"action": "decline", "content": {}}
 
 
-async def test_sampling_is_answered_by_the_handler_and_offered_only_with_one(tableau: str, tmp_path: Path) -> None:
+async def test_sampling_is_offered_only_with_handler_that_answers_it(tableau: str, tmp_path: Path) -> None:
     def speak(request: ElicitationRequest) -> Mapping[str, object]:
         assert request.method == "sampling/create"
         return {"success": True, "data": {"result": value(request.params, "messages", 0, "content", "text") + "!"}}
@@ -267,13 +267,13 @@ async def test_sampling_is_answered_by_the_handler_and_offered_only_with_one(tab
             await session.call("think")
 
 
-async def test_an_infinite_timeout_is_no_limit(tableau: str, tmp_path: Path) -> None:
+async def test_infinite_timeout_means_no_limit(tableau: str, tmp_path: Path) -> None:
     async with connect(tableau, timeout=math.inf, store=tmp_path) as session:
         assert (await session.call("work", {"steps": 1}, timeout=math.inf)).data == {"steps": 1}
         assert await session.resources.list(timeout=math.inf)
 
 
-async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_path: Path) -> None:
+async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path) as session, session.events() as events:
         await session.call("grow")
         async with asyncio.timeout(10):
@@ -288,7 +288,7 @@ async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_p
 
 
 @pytest.mark.requirement("R2-2.4a", "R2-2.4b", "R2-3.5a", "R2-5.7a", "R2-5.7b", "R2-6.2a", "R2-6.2d")
-async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
+async def test_resources_and_templates_are_listed_across_pages(app: Connected) -> None:
     async with app() as session:
         listed = await session.resources.list()
         assert len(listed) == 26
@@ -309,7 +309,7 @@ async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
 
 @pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
 @pytest.mark.requirement("R2-6.2d")
-async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> None:
+async def test_short_text_resource_is_inline_and_others_become_artifacts(app: Connected) -> None:
     async with app() as session:
         note = await session.resources.read("tableau://notes/3")
         assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
@@ -357,7 +357,7 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
 
 
 @pytest.mark.requirement("R2-4.2i")
-async def test_without_the_cache_everything_is_read_again(app: Connected) -> None:
+async def test_disabled_resource_cache_reads_again(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
     async with app(routing=policy) as session:
         before = value((await session.call("record")).data, "reads")
@@ -367,7 +367,7 @@ async def test_without_the_cache_everything_is_read_again(app: Connected) -> Non
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-3.3b", "R2-4.2g", "R2-5.7f")
-async def test_links_stay_links(app: Connected) -> None:
+async def test_resource_links_are_not_read_automatically(app: Connected) -> None:
     async with app() as session:
         before = value((await session.call("record")).data, "reads")
         result = await session.call("export_links")
@@ -378,7 +378,7 @@ async def test_links_stay_links(app: Connected) -> None:
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-4.2g", "R2-4.3d", "R2-5.7f")
-async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> None:
+async def test_small_links_are_read_when_policy_enables_it(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100_000))
     async with app(routing=policy) as session:
         result = await session.call("export_links")
@@ -395,7 +395,7 @@ async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> Non
 
 
 @pytest.mark.requirement("R2-4.2f")
-async def test_links_are_left_alone_if_resources_are_switched_off(app: Connected) -> None:
+async def test_links_are_not_read_when_resources_are_disabled(app: Connected) -> None:
     off = ResourcePolicy(enabled=False, auto_read_if_size_under_bytes=100_000)
     async with app(routing=RoutingPolicy(resources=off)) as session:
         before = value((await session.call("record")).data, "reads")
@@ -441,7 +441,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-async def test_a_killed_server_is_started_again_and_its_subscriptions_are_renewed(tmp_path: Path) -> None:
+async def test_killed_server_is_restarted_and_subscriptions_renewed(tmp_path: Path) -> None:
     before = children()
     told: list[Notification] = []
     session = connect(target("tableau"), store=tmp_path, on_notification=told.append)
@@ -475,7 +475,7 @@ async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> No
         assert (await session.call("fine", idempotent=True)).artifacts
 
 
-async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> None:
+async def test_calls_to_stopped_http_server_raise(tmp_path: Path) -> None:
     async with tableau_server() as where:
         session = connect(where, store=tmp_path)
         await session.__aenter__()
@@ -489,14 +489,14 @@ async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> N
 # --- authentication ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_wrong_token_is_refused_and_no_error_shows_it(over_http: str, tmp_path: Path) -> None:
+async def test_wrong_token_is_rejected_without_being_shown(over_http: str, tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed) as refused:
         async with connect(f"mcp+{over_http}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
             pass
     assert "wrong-and-secret" not in str(refused.value)
 
 
-async def test_an_auth_of_the_sdk_is_used(over_http: str, tmp_path: Path) -> None:
+async def test_sdk_auth_is_used(over_http: str, tmp_path: Path) -> None:
     import httpx2
 
     class Bearer(httpx2.Auth):

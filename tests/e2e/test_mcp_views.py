@@ -106,9 +106,7 @@ def view_of(answer: CallToolResult) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_opens_a_view_calls_its_tools_sees_it_and_closes_it(
-    tmp_path: Path, opens: Opens, era: str
-) -> None:
+async def test_client_opens_view_calls_its_tools_and_closes_it(tmp_path: Path, opens: Opens, era: str) -> None:
     async with bridged(tmp_path, opens, era) as one:
         client, before = one.client, await one.tools()
         assert "abp_open_view" in before and not before & OWN
@@ -142,7 +140,7 @@ async def test_a_client_opens_a_view_calls_its_tools_sees_it_and_closes_it(
             await client.call_tool("abp_echo", {"text": "x"})
 
 
-async def test_tools_of_a_view_come_and_go_for_the_client(tmp_path: Path, opens: Opens) -> None:
+async def test_view_tools_are_updated_for_client(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens) as one:
         key = view_of(await one.open("board"))["session"]
         view = one.activity.apps[key].app.view
@@ -153,7 +151,7 @@ async def test_tools_of_a_view_come_and_go_for_the_client(tmp_path: Path, opens:
         assert OWN - await one.tools() == {"abp_echo"}
 
 
-async def test_the_tool_is_listed_only_while_an_app_has_views(tmp_path: Path, opens: Opens) -> None:
+async def test_open_view_tool_is_listed_only_while_app_has_views(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens) as one:
         assert "abp_open_view" in await one.tools()
         (described,) = [tool for tool in (await one.client.list_tools()).tools if tool.name == "abp_board"]
@@ -162,7 +160,7 @@ async def test_the_tool_is_listed_only_while_an_app_has_views(tmp_path: Path, op
         assert "abp_open_view" not in await one.tools()
 
 
-async def test_why_a_view_stays_blank_stands_beside_the_answer_of_its_tool(tmp_path: Path, opens: Opens) -> None:
+async def test_blank_view_reason_is_beside_tool_answer(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens) as one:
         before = await one.tools()
         answer = await one.open("forbidden", params={"n": 7}, timeout=6, picture=True)
@@ -176,7 +174,7 @@ async def test_why_a_view_stays_blank_stands_beside_the_answer_of_its_tool(tmp_p
         assert refused.is_error and "has no view; tools with views: board" in words(refused)
 
 
-async def test_what_a_view_asked_of_its_host_stands_in_the_status(tmp_path: Path, opens: Opens) -> None:
+async def test_view_requests_to_host_are_in_status(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens) as one:
         key = view_of(await one.open("board"))["session"]
         view = one.activity.apps[key].app.view
@@ -209,7 +207,7 @@ async def test_what_a_view_asked_of_its_host_stands_in_the_status(tmp_path: Path
         assert await read_as_resource(one.client, report) == b"a,b\n1,2\n"
 
 
-async def test_views_are_closed_with_their_app_and_count_as_apps(tmp_path: Path, opens: Opens) -> None:
+async def test_views_close_with_their_app_and_count_as_apps(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens, max_sessions=3) as one:
         (app,) = [app["session"] for app in (await called(one.client, "abp_status"))["sessions"]]
         opened = [view_of(await one.open("board", session=app))["session"] for _ in range(2)]
@@ -224,7 +222,7 @@ async def test_views_are_closed_with_their_app_and_count_as_apps(tmp_path: Path,
                 await session.call("echo")
 
 
-async def test_a_hidden_capability_is_not_opened_as_a_view_either(tmp_path: Path, opens: Opens) -> None:
+async def test_hidden_capability_cannot_be_opened_as_view(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens, hide_tools=("abp_board", "abp_echo")) as one:
         refused = await one.client.call_tool("abp_open_view", {"capability": "board"})
         assert refused.is_error and "board may not be called" in words(refused)
@@ -236,7 +234,7 @@ async def test_a_hidden_capability_is_not_opened_as_a_view_either(tmp_path: Path
             await one.client.call_tool("abp_echo", {"text": "x"})
 
 
-async def test_a_view_of_one_user_is_nothing_to_another(tmp_path: Path, opens: Opens) -> None:
+async def test_view_is_inaccessible_to_other_users(tmp_path: Path, opens: Opens) -> None:
     async with (
         served(tmp_path, cast(Any, opens)) as url,
         client_of(url, ANN, "2026-07-28") as ann,
@@ -262,7 +260,7 @@ async def test_a_view_of_one_user_is_nothing_to_another(tmp_path: Path, opens: O
         assert (await called(ann, "abp_echo", text="here"))["data"] == {"text": "here"}
 
 
-async def test_the_tools_of_a_view_need_the_scopes_of_its_app(tmp_path: Path, opens: Opens) -> None:
+async def test_view_tools_need_scopes_of_their_app(tmp_path: Path, opens: Opens) -> None:
     async with (
         authorization_server(oauth.SCOPES) as provider,
         oauth.served(tmp_path, provider.issuer, cast(Any, opens)) as url,

@@ -112,7 +112,7 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
 
 
 @pytest.mark.requirement("R3-7a", "R3-7b", "R3-7f", "R3-7i")
-async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: SlowPage) -> None:
+async def test_screenshot_does_not_require_app(tmp_path: Path, slow_page: SlowPage) -> None:
     bridge = Bridge(Options(allowed_hosts=("127.0.0.1",)), open_store(tmp_path / "out"))
     async with Client(bridge.server, mode="2026-07-28") as client:
         arguments = {"url": slow_page.url, "width": 900, "options": {"full_page": True, "type": "jpeg"}}
@@ -132,7 +132,7 @@ async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: 
 
 
 @pytest.mark.requirement("R3-7c")
-async def test_a_picture_over_the_limit_is_made_smaller(tmp_path: Path, slow_page: SlowPage) -> None:
+async def test_image_over_limit_is_downscaled(tmp_path: Path, slow_page: SlowPage) -> None:
     noise = """<canvas width=1000 height=700></canvas><script>const drawn = document.querySelector("canvas")
         .getContext("2d"), image = drawn.createImageData(1000, 700), quarter = 65536
         for (let at = 0; at < image.data.length; at += quarter)

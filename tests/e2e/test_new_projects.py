@@ -44,7 +44,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("kind", [pytest.param("app", marks=pytest.mark.slow), "view", "adapter"])
-def test_a_new_project(
+def test_new_project_passes_its_printed_steps(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "view":

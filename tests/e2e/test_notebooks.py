@@ -59,7 +59,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("name", slow_but((Path(path).stem for path in NOTEBOOKS), "first_steps"))
-def test_a_notebook_runs_and_shows_its_objects(name: str, tmp_path: Path) -> None:
+def test_example_notebook_runs_and_shows_its_objects(name: str, tmp_path: Path) -> None:
     before = processes()
     notebook = execute(f"examples/notebooks/{name}.ipynb")
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -134,7 +134,7 @@ def assert_ended(family: list[psutil.Process]) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_path: Path) -> None:
+def test_kernel_restart_or_exit_leaves_no_processes(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
         manager.restart_kernel(now=False)
@@ -149,7 +149,7 @@ def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_
 
 
 @pytest.mark.slow
-def test_the_processes_of_a_killed_kernel_end_and_the_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
+def test_killed_kernel_processes_end_and_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
         manager.shutdown_kernel(now=True)
@@ -174,7 +174,7 @@ def connected_kernel(workbench: str, tmp_path_factory: pytest.TempPathFactory) -
         run(client, "await app.aclose()")
 
 
-def test_progress_is_drawn_anew_in_the_cell_of_its_call(connected_kernel: Kernel) -> None:
+def test_notebook_progress_appears_in_cell_of_its_call(connected_kernel: Kernel) -> None:
     drawn: list[str] = []
 
     def keep(message: Any) -> None:
@@ -200,7 +200,7 @@ print(await state())
 """
 
 
-def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(connected_kernel: Kernel) -> None:
+def test_interrupted_cell_cancels_its_call_and_session_continues(connected_kernel: Kernel) -> None:
     manager, client = connected_kernel
     running = client.execute(RUNS)
     while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":

@@ -18,7 +18,7 @@ CALL = ["MCP send tools/call abp_file_generate", "tools/call abp_file_generate",
 
 
 @pytest.mark.slow
-def test_one_trace_from_the_agent_to_the_store(url: str, tmp_path: Path) -> None:
+def test_one_trace_spans_agent_to_store(url: str, tmp_path: Path) -> None:
     picture = tmp_path / "trace.svg"
     out = run_example("observability/one_trace.py", url, str(picture), cwd=tmp_path)
     *lines, metrics = out.splitlines()

@@ -58,7 +58,7 @@ def connected(browser: Browser, tmp_path: Path) -> Open:
     return open_page
 
 
-async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(connected: Open) -> None:
+async def test_elements_named_like_document_members_do_not_break_page(connected: Open) -> None:
     forms = "".join(f'<form name="{name}"></form>' for name in _MEMBERS)
     inputs = "".join(f'<input name="{name}">' for name in _INPUTS)
     page = html(
@@ -85,7 +85,7 @@ async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(
         assert [ref.filename for ref in downloaded.artifacts.values()][-1] == "a.txt"
 
 
-async def test_a_print_whose_page_cannot_be_copied_says_so(connected: Open) -> None:
+async def test_uncopyable_printed_page_is_reported(connected: Open) -> None:
     page = html("print() { window.print(); document.body.remove(); window.print(); return { done: 1 }; }")
     async with connected(page) as app:
         printed = await app.call("print")
@@ -93,7 +93,7 @@ async def test_a_print_whose_page_cannot_be_copied_says_so(connected: Open) -> N
     assert printed.warnings == ("the page could not be copied at its print(): its PDF may show a later state",)
 
 
-async def test_buffers_that_change_their_size_arrive_as_they_are(connected: Open) -> None:
+async def test_resizable_buffers_arrive_with_current_size(connected: Open) -> None:
     page = html(
         """
         resizable: ({ n }) => new Uint8Array(new ArrayBuffer(n + 8, { maxByteLength: 2 * n + 8 }), 8).fill(7),
@@ -120,7 +120,7 @@ async def test_buffers_that_change_their_size_arrive_as_they_are(connected: Open
             assert caught.value.code == "NOT_SUPPORTED"
 
 
-async def test_half_a_surrogate_pair_costs_no_message(connected: Open) -> None:
+async def test_lone_surrogates_do_not_lose_messages(connected: Open) -> None:
     page = html(
         r"""
         ["cut \ud83d"]: () => "top \ud83d",
@@ -147,7 +147,7 @@ async def test_half_a_surrogate_pair_costs_no_message(connected: Open) -> None:
     assert [one.stage for one in heard] == ["half \ufffd"]
 
 
-async def test_an_event_that_cannot_be_sent_is_a_warning_and_no_error_of_the_app(connected: Open) -> None:
+async def test_unsendable_event_is_a_warning_and_does_not_fail_app(connected: Open) -> None:
     page = html("go() { const all = {}; all.all = all; window.__abp_notification({ event: 'x', all }); return 1; }")
     async with connected(page) as app:
         result = await app.call("go")
@@ -155,7 +155,7 @@ async def test_an_event_that_cannot_be_sent_is_a_warning_and_no_error_of_the_app
     assert (result.data, result.warnings) == (1, (reason,))
 
 
-async def test_a_member_that_cannot_be_read_is_left_out(connected: Open) -> None:
+async def test_unreadable_member_is_left_out(connected: Open) -> None:
     page = html(
         """
         state() {
@@ -177,7 +177,7 @@ async def test_a_member_that_cannot_be_read_is_left_out(connected: Open) -> None
     ]
 
 
-async def test_a_member_of_a_tool_s_answer_that_cannot_be_read_is_left_out(browser: Browser, tmp_path: Path) -> None:
+async def test_unreadable_member_of_tool_answer_is_left_out(browser: Browser, tmp_path: Path) -> None:
     script = """
     const { proxy, revoke } = Proxy.revocable({}, {}), context = { registerTool() {} };
     revoke();
@@ -211,7 +211,7 @@ for (const value of [JSON, Math, Reflect, Object.getPrototypeOf([].values()), Pr
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_page_that_freezes_everything_is_driven_like_any_other(
+async def test_page_with_frozen_builtins_is_driven_normally(
     browser: Browser, context: BrowserContext, tmp_path: Path, late: bool
 ) -> None:
     calls = """
@@ -237,7 +237,7 @@ async def test_a_page_that_freezes_everything_is_driven_like_any_other(
                 assert (await app.call("print")).artifacts
 
 
-async def test_a_file_picker_is_cancelled_and_that_is_told(connected: Open) -> None:
+async def test_file_picker_is_cancelled_and_reported(connected: Open) -> None:
     page = html(
         """
         save: () => showSaveFilePicker(),
@@ -255,7 +255,7 @@ async def test_a_file_picker_is_cancelled_and_that_is_told(connected: Open) -> N
 
 
 @pytest.mark.parametrize("install", [False, True])
-async def test_a_page_without_an_app_is_told_although_its_clock_stands(context: BrowserContext, install: bool) -> None:
+async def test_page_without_app_is_reported_despite_frozen_clock(context: BrowserContext, install: bool) -> None:
     page = await context.new_page()
     if install:
         await page.clock.install(time=0)
@@ -281,7 +281,7 @@ async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None
                 assert (await app.call("one")).data == 1
 
 
-async def test_a_native_that_cannot_be_had_is_named(context: BrowserContext) -> None:
+async def test_page_replacing_builtin_is_rejected_by_name(context: BrowserContext) -> None:
     policy = {
         "Content-Security-Policy": "sandbox allow-scripts"
     }  # no origin, so no frame of the page can be looked into
@@ -296,7 +296,7 @@ async def test_a_native_that_cannot_be_had_is_named(context: BrowserContext) -> 
                 pass
 
 
-async def test_an_element_named_abp_is_no_app(browser: Browser, tmp_path: Path) -> None:
+async def test_element_with_id_abp_is_not_an_app(browser: Browser, tmp_path: Path) -> None:
     page = '<!doctype html><title>None</title><div id="abp"></div>'
     async with serve_page(page) as url:
         transport = PlaywrightTransport(url, browser=browser, grace=0.3)

@@ -26,7 +26,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
-def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None:
+def test_wheel_and_sdist_are_complete(published: tuple[Path, Path]) -> None:
     wheel, sdist = published
     names = packaging.contents(wheel)
     needed = {
@@ -61,9 +61,7 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
 
 
 @pytest.mark.slow
-def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
-    published: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_published_package_runs_tutorial_in_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
     binaries = packaging.environment(tmp_path / "venv", sys.executable, f"{published[0]}[test]")
     assert packaging.three_files(binaries, tmp_path).startswith("2 passed")
     assert packaging.demo(binaries, tmp_path).startswith("each was read again: its size and SHA-256")
@@ -83,18 +81,18 @@ def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
 
 
 @pytest.mark.slow
-def test_the_example_of_views_in_a_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
+def test_views_example_works_in_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
     binaries = packaging.environment(tmp_path / "venv", sys.executable, f"{published[0]}[mcp,test]")
     assert packaging.example_of_views(binaries, tmp_path).startswith("4 passed")
 
 
 @pytest.mark.slow
-def test_a_core_of_the_suite_passes_on_the_lowest_versions(published: tuple[Path, Path], tmp_path: Path) -> None:
+def test_core_suite_passes_on_lowest_dependency_versions(published: tuple[Path, Path], tmp_path: Path) -> None:
     assert re.match(r"\d+ passed", packaging.core_on_lowest(tmp_path, published[0]))
 
 
 @pytest.mark.slow
-def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -> None:
+def test_uvx_runs_command_without_installing(published: tuple[Path, Path]) -> None:
     said = packaging.run(
         uv.find_uv_bin(), "tool", "run", "--quiet", "--from", published[0], "abp-transports", "--version"
     )
@@ -102,7 +100,7 @@ def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -
 
 
 @pytest.mark.slow
-async def test_the_bundle_starts_as_its_manifest_says(published: tuple[Path, Path], tmp_path: Path) -> None:
+async def test_bundle_starts_from_its_manifest(published: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     with zipfile.ZipFile(make_bundle(published[0], tmp_path)) as bundle:
         bundle.extractall(folder)
@@ -119,7 +117,7 @@ async def test_the_bundle_starts_as_its_manifest_says(published: tuple[Path, Pat
 
 
 @pytest.mark.slow
-def test_the_registry_entry_is_of_this_version_and_of_this_readme() -> None:
+def test_registry_entry_matches_version_and_readme() -> None:
     entry = json.loads((packaging.ROOT / "release" / "server.json").read_text(encoding="utf-8"))
     (package,) = entry["packages"]
     version = packaging.project()["version"]

@@ -190,7 +190,7 @@ def colours(answer: CallToolResult) -> set[object]:
     return {colour for _, colour in image.getcolors(1 << 24) or []}
 
 
-async def test_a_page_in_a_picture_reaches_no_host_that_may_not_be_connected(tmp_path: Path) -> None:
+async def test_screenshot_page_cannot_reach_disallowed_hosts(tmp_path: Path) -> None:
     async with sites() as served:
         answer = await picture(tmp_path, f"http://{served.here}/ways", served.here)
         assert colours(answer) >= {GREEN} and RED not in colours(answer)
@@ -198,7 +198,7 @@ async def test_a_page_in_a_picture_reaches_no_host_that_may_not_be_connected(tmp
         assert f"127.0.0.1 (port {served.other.partition(':')[2]})" in words(answer)  # it says what is missing
 
 
-async def test_a_picture_lacks_what_its_page_asked_for_and_not_what_the_browser_did(tmp_path: Path) -> None:
+async def test_screenshot_warnings_list_page_requests_but_not_browser_ones(tmp_path: Path) -> None:
     async with sites() as served:
         answer = await picture(tmp_path, f"http://{served.here}/form", served.here)
     reasons = answer.structured_content["warnings"]
@@ -206,7 +206,7 @@ async def test_a_picture_lacks_what_its_page_asked_for_and_not_what_the_browser_
 
 
 @pytest.mark.usefixtures("shared")
-async def test_a_page_in_a_picture_reaches_every_host_that_may_be_connected(tmp_path: Path) -> None:
+async def test_screenshot_page_reaches_all_allowed_hosts(tmp_path: Path) -> None:
     async with sites() as served:
         answer = await picture(tmp_path, f"http://{served.here}/ways", served.here, served.other)
         assert colours(answer) >= {GREEN, RED}
@@ -215,9 +215,7 @@ async def test_a_page_in_a_picture_reaches_every_host_that_may_be_connected(tmp_
 
 @pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("allowed", [pytest.param(True, marks=pytest.mark.slow), False])
-async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_host(
-    tmp_path: Path, allowed: bool
-) -> None:
+async def test_page_navigating_during_screenshot_shows_no_disallowed_host(tmp_path: Path, allowed: bool) -> None:
     async with sites() as served:
         hosts = [served.here, served.other] if allowed else [served.here]
         answer = await picture(tmp_path, f"http://{served.here}/leaving", *hosts)
@@ -226,7 +224,7 @@ async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_hos
 
 
 @pytest.mark.usefixtures("shared")
-async def test_there_is_no_picture_of_a_page_that_has_gone_where_it_may_not(tmp_path: Path) -> None:
+async def test_page_going_to_forbidden_host_yields_no_screenshot(tmp_path: Path) -> None:
     async with sites() as served:
         answer = await picture(tmp_path, f"http://{served.here}/going", served.here)
         said = f"127.0.0.1 (port {served.other.partition(':')[2]}) may not be connected"
@@ -234,7 +232,7 @@ async def test_there_is_no_picture_of_a_page_that_has_gone_where_it_may_not(tmp_
 
 
 @pytest.mark.usefixtures("shared")
-async def test_a_picture_of_an_address_where_nothing_listens_says_so(tmp_path: Path) -> None:
+async def test_screenshot_of_closed_port_reports_it(tmp_path: Path) -> None:
     async with sites() as served:
         gone = served.other
     answer = await picture(tmp_path, f"http://{gone}/", "127.0.0.1")

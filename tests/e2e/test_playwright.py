@@ -62,7 +62,7 @@ SHAPES = (
 @pytest.mark.fault(26)
 @pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
 @pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
-async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, size: int) -> None:
+async def test_every_binary_shape_arrives_byte_for_byte(connected: Connect, size: int) -> None:
     async with connected() as app:
         for shape in SHAPES.split():
             result = await app.call("shape", {"shape": shape, "size": size})
@@ -77,7 +77,7 @@ async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, 
 
 @pytest.mark.fault(26)
 @pytest.mark.fault(21)
-async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -> None:
+async def test_values_json_lacks_are_kept_or_reported(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(BinaryError, match="detached") as caught:
             await app.call("shape", {"shape": "detached"})
@@ -108,7 +108,7 @@ async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -
 
 @pytest.mark.requirement("R1-1a")
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
-async def test_the_native_capabilities_give_whole_files(connected: Connect, fixture: Fixture, strict: bool) -> None:
+async def test_native_capabilities_return_whole_files(connected: Connect, fixture: Fixture, strict: bool) -> None:
     async with connected(base=fixture.strict_url if strict else fixture.url) as app:
         pdf = (await app.call("export.pdf", {"html": "<h1>Grüße aus Köln</h1>"})).artifacts["document"]
         assert pdf.path and pdf.mime_type == "application/pdf"
@@ -130,7 +130,7 @@ async def test_the_native_capabilities_give_whole_files(connected: Connect, fixt
         assert download.artifacts["file"].sha256 == digest(3 << 20, 8)
 
 
-async def test_urls_that_only_the_page_can_read_and_one_for_its_cookies(connected: Connect, fixture: Fixture) -> None:
+async def test_page_only_urls_and_cookie_urls_are_fetched(connected: Connect, fixture: Fixture) -> None:
     for base in (fixture.url, fixture.strict_url):
         async with connected(base=base) as app:
             ways = [{"as": "blobUrl"}, {"as": "dataUrl"}]
@@ -142,7 +142,7 @@ async def test_urls_that_only_the_page_can_read_and_one_for_its_cookies(connecte
 
 
 @pytest.mark.fault(25)
-async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: Connect) -> None:
+async def test_wrong_size_of_held_content_is_rejected_before_transfer(connected: Connect) -> None:
     """The page knows the real size of content it holds."""
     async with connected() as app:
         with pytest.raises(BinaryError) as caught:
@@ -158,7 +158,7 @@ async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: 
 
 @pytest.mark.requirement("R1-11b")
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
-async def test_content_in_parameters_arrives_byte_for_byte(
+async def test_binary_params_arrive_byte_for_byte(
     connected: Connect, fixture: Fixture, tmp_path: Path, size: int
 ) -> None:
     data = pattern(size)
@@ -187,7 +187,7 @@ _PAGE_FUNCTIONS = {
 
 
 @pytest.mark.requirement("R6-5a")
-async def test_the_page_functions_are_there_before_the_first_script_and_nothing_else_is(connected: Connect) -> None:
+async def test_only_page_functions_exist_before_first_script(connected: Connect) -> None:
     async with connected() as app:
         first = value((await app.call("app.record")).data, "first")
         assert set(first["functions"]) >= {"__abp_notification", "__abp_progress", "__abp_elicitation"}
@@ -196,7 +196,7 @@ async def test_the_page_functions_are_there_before_the_first_script_and_nothing_
         assert first["replaced"] == []  # or so it looks: see test_effects
 
 
-async def test_the_kit_leaves_no_global_and_no_node(connected: Connect, fixture: Fixture, browser: Browser) -> None:
+async def test_kit_leaves_no_globals_or_nodes_in_page(connected: Connect, fixture: Fixture, browser: Browser) -> None:
     # The app itself writes a line about each call, so only what a kit would add is counted.
     nodes = "document.querySelectorAll('input, iframe, script, style, link, body > *, head > *').length"
     look = f"() => [Object.getOwnPropertyNames(window).sort(), {nodes}]"
@@ -235,7 +235,7 @@ async def test_a_small_call_is_one_round_trip(connected: Connect) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_browser_is_told_what_to_answer_before_the_app_is_loaded_and_not_waited_for(
+async def test_browser_settings_are_sent_before_load_without_waiting(
     browser: Browser, fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Settings of the browser itself only need to be sent before the navigation: it takes commands in order."""
@@ -266,9 +266,7 @@ async def test_the_browser_is_told_what_to_answer_before_the_app_is_loaded_and_n
 
 @pytest.mark.requirement("R6-5b")
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
-async def test_each_event_is_delivered_once_and_in_order_and_each_question_answered(
-    connected: Connect, query: str
-) -> None:
+async def test_events_arrive_once_in_order_and_questions_are_answered(connected: Connect, query: str) -> None:
     seen: list[Progress] = []
     events: list[str] = []
     asked: list[ElicitationRequest] = []
@@ -338,7 +336,7 @@ async def answering(status: int, headers: Mapping[str, str], body: bytes) -> Asy
     ],
     ids=["attachment", "archive", "204", "205", "401", "503"],
 )
-async def test_an_address_that_is_no_page_is_told_what_it_is(
+async def test_address_without_page_error_says_what_it_serves(
     whole_browser: Browser, status: int, headers: Mapping[str, str], body: bytes, said: str
 ) -> None:
     async with answering(status, headers, body) as url:
@@ -347,7 +345,7 @@ async def test_an_address_that_is_no_page_is_told_what_it_is(
                 pass
 
 
-async def test_a_name_and_a_password_in_the_address_open_the_page(browser: Browser) -> None:
+async def test_credentials_in_url_open_page(browser: Browser) -> None:
     async with answering(401, BASIC, b"sign in") as url:
         url = url.replace("//", "//name:word@")
         with pytest.raises(NotAbpApp, match="title 'Empty'") as failed:
@@ -362,7 +360,7 @@ async def test_a_name_and_a_password_in_the_address_open_the_page(browser: Brows
     ("query", "words"),
     [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws"), ("?initfails", "initialize")],
 )
-async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, query: str, words: str) -> None:
+async def test_incomplete_abp_error_lists_what_was_found(connected: Connect, query: str, words: str) -> None:
     with pytest.raises(ABPError if query == "?initfails" else NotAbpApp, match=words):
         async with connected(query, grace=0.3):
             pass
@@ -385,9 +383,7 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
         ),
     ],
 )
-async def test_a_page_without_abp_begins_with_the_error_of_the_server(
-    context: BrowserContext, status: int, said: str
-) -> None:
+async def test_page_without_abp_error_starts_with_http_error(context: BrowserContext, status: int, said: str) -> None:
     body = "<title>Oops</title>"
 
     async def serve(route: Route) -> None:
@@ -415,7 +411,7 @@ async def test_a_page_without_abp_begins_with_the_error_of_the_server(
 
 @pytest.mark.fault(9)
 @pytest.mark.parametrize("channel", ["cdp", "playwright"])
-async def test_a_page_without_abp_says_which_script_failed(
+async def test_page_without_abp_error_names_failed_script(
     context: BrowserContext, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "http://app.test/"
@@ -451,7 +447,7 @@ async def test_a_page_without_abp_says_which_script_failed(
 
 
 @pytest.mark.requirement("R6-3c")
-async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connect) -> None:
+async def test_late_abp_is_awaited_and_odd_capability_lists_are_parsed(connected: Connect) -> None:
     async with connected("?late=700") as app:
         assert app.info.name == "Workbench"
     async with connected("?wrappedlist") as app:
@@ -461,7 +457,7 @@ async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connec
 
 
 @pytest.mark.fault(10)
-async def test_a_navigation_during_a_call_fails_it_and_the_app_is_opened_again(connected: Connect) -> None:
+async def test_navigation_during_call_fails_it_and_reopens_app(connected: Connect) -> None:
     heard: list[str] = []
     async with connected(on_notification=lambda notification: heard.append(notification.event)) as app:
         with pytest.raises(Disconnected) as caught:
@@ -474,7 +470,7 @@ async def test_a_navigation_during_a_call_fails_it_and_the_app_is_opened_again(c
 
 
 @pytest.mark.slow
-async def test_very_long_answers_are_whole_and_leave_no_file(connected: Connect, browser: Browser) -> None:
+async def test_very_long_answers_are_complete_and_leave_no_file(connected: Connect, browser: Browser) -> None:
     """JSON of some megabytes takes the way of large content; halves of surrogate pairs and content are kept apart."""
     before = set(browser.folder.iterdir())
     async with connected() as app:

@@ -52,7 +52,7 @@ def pids() -> set[int]:
 
 
 @pytest.mark.slow
-async def test_a_browser_that_is_killed_costs_only_the_calls_in_it(fixture: Fixture, tmp_path: Path) -> None:
+async def test_killed_browser_fails_only_its_own_calls(fixture: Fixture, tmp_path: Path) -> None:
     before = pids()
     begun: set[str | None] = set()
     opening = partial(connect, on_progress=lambda progress: begun.add(progress.call))
@@ -92,7 +92,7 @@ async def test_browsers_are_replaced_while_calls_run(fixture: Fixture, tmp_path:
     await nothing_new(before)
 
 
-async def test_a_context_is_used_again_without_what_was_stored_in_it(tmp_path: Path) -> None:
+async def test_reused_context_is_cleared_of_stored_state(tmp_path: Path) -> None:
     async with notebook() as url:
         seen = {}
         for reuse in ("session", "context", "never"):
@@ -110,9 +110,7 @@ async def test_a_context_is_used_again_without_what_was_stored_in_it(tmp_path: P
 
 
 @pytest.mark.slow
-async def test_users_of_a_bridge_share_browsers_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_bridge_users_share_only_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pools: list[Pool] = []
 
     class Kept(Pool):
@@ -236,7 +234,7 @@ async def server_endpoint() -> AsyncIterator[Endpoint]:
 
 @pytest.mark.parametrize(("endpoint", "reuse"), [(cdp_endpoint, "context"), (server_endpoint, "session")])
 @pytest.mark.slow
-async def test_files_move_both_ways_without_a_shared_disk(
+async def test_files_transfer_both_ways_without_shared_disk(
     fixture: Fixture, tmp_path: Path, endpoint: Callable[[], AbstractAsyncContextManager[Endpoint]], reuse: Reuse
 ) -> None:
     data = random.Random(1).randbytes(64 * MB)
@@ -253,7 +251,7 @@ async def test_files_move_both_ways_without_a_shared_disk(
             assert (await app.call("file.generate", {"bytes": MB, "seed": 3})).artifact().sha256 == digest(MB, 3)
 
 
-async def test_headers_reach_a_browser_elsewhere_and_no_message_shows_them() -> None:
+async def test_remote_browser_headers_are_sent_but_not_shown_in_errors() -> None:
     got: list[str] = []
 
     async def refuse(request: web.Request) -> web.Response:

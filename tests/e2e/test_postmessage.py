@@ -55,7 +55,7 @@ async def data_of(app: Session, capability: str, params: dict[str, object] | Non
 
 
 @pytest.mark.requirement("R1-8b", "R1-8c", "R1-10b")
-async def test_the_apps_buffer_is_transferred(embedded: Embedded, fixture: Fixture) -> None:
+async def test_app_buffer_is_transferred_not_copied(embedded: Embedded, fixture: Fixture) -> None:
     async with embedded() as app:
         assert app.transport.url == fixture.embed_url  # its downloads are relative to it
         assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
@@ -76,7 +76,7 @@ async def test_binary_input_arrives_as_a_buffer_of_any_size(embedded: Embedded, 
         assert received["sha256"] == hashlib.sha256(b"\x07" * (6 * MB)).hexdigest()
 
 
-async def test_messages_of_unknown_types_are_one_short_warning(
+async def test_unknown_message_types_log_one_short_warning(
     embedded: Embedded, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with embedded() as app:
@@ -88,7 +88,7 @@ async def test_messages_of_unknown_types_are_one_short_warning(
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
-async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
+async def test_strict_csp_and_sandbox_do_not_block_file_transfer(
     fixture: Fixture, embedded: Embedded, way: str
 ) -> None:
     """The content is taken out of the harness page, which the app's policy and sandbox do not concern."""
@@ -104,7 +104,7 @@ async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
 
 @pytest.mark.requirement("R6-8c")
 @pytest.mark.fault(11)
-async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
+async def test_messages_from_other_windows_do_not_answer_calls(fixture: Fixture, embedded: Embedded) -> None:
     """A frame inside the app, of another origin, which knows each id and answers first."""
     heard: list[str] = []
     async with embedded(f"{fixture.embed_url}/shouting") as app, app.events() as events:
@@ -123,7 +123,7 @@ async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedd
 
 
 @pytest.mark.fault(11)
-async def test_a_window_of_the_apps_own_origin_is_not_the_app(fixture: Fixture, embedded: Embedded) -> None:
+async def test_same_origin_window_is_not_treated_as_app(fixture: Fixture, embedded: Embedded) -> None:
     """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
     async with embedded() as app:
         transport, harness = transport_of(app), page_of(app)
@@ -208,9 +208,7 @@ async def odd() -> AsyncIterator[str]:
 
 
 @pytest.mark.fault(11)
-async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_harmless(
-    embedded: Embedded, odd: str
-) -> None:
+async def test_malformed_and_foreign_app_messages_are_counted_and_ignored(embedded: Embedded, odd: str) -> None:
     async with embedded(f"{odd}/") as app:
         for _ in range(2):
             assert await data_of(app, "echo") == "right"
@@ -224,7 +222,7 @@ async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_
 
 
 @pytest.mark.parametrize("query", ["late", "slow"])
-async def test_an_unanswered_initialize_is_repeated_and_a_slow_one_is_no_refusal(
+async def test_unanswered_initialize_is_repeated_and_slow_one_is_awaited(
     embedded: Embedded, odd: str, query: str
 ) -> None:
     async with embedded(f"{odd}/?{query}") as app:
@@ -236,7 +234,7 @@ async def test_an_unanswered_initialize_is_repeated_and_a_slow_one_is_no_refusal
 
 @pytest.mark.fault(10)
 @pytest.mark.parametrize("how", [*(pytest.param(how, marks=pytest.mark.slow) for how in ("href", "reload")), "away"])
-async def test_an_app_that_navigates_during_a_call_fails_it_and_is_embedded_again(embedded: Embedded, how: str) -> None:
+async def test_app_navigating_during_call_fails_it_and_is_reembedded(embedded: Embedded, how: str) -> None:
     async with embedded() as app:
         with pytest.raises(Disconnected, match="navigated or reloaded"):
             await app.call("fault.navigate", {"how": how}, timeout=10)
@@ -280,7 +278,7 @@ async def test_a_crashed_frame_process_fails_its_calls(
     ("path", "reason"),
     [("denied", r"X-Frame-Options: DENY"), ("ancestors", r"frame-ancestors 'none'")],
 )
-async def test_an_app_that_refuses_to_be_framed_raises_with_its_policy(
+async def test_unframeable_app_raises_with_its_policy(
     fixture: Fixture, embedded: Embedded, path: str, reason: str
 ) -> None:
     with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
@@ -289,9 +287,7 @@ async def test_an_app_that_refuses_to_be_framed_raises_with_its_policy(
 
 
 @pytest.mark.parametrize("harness", ["same", "other"])
-async def test_an_app_that_leads_to_a_page_that_refuses_to_be_framed_is_told_at_once(
-    embedded: Embedded, odd: str, harness: str
-) -> None:
+async def test_redirect_to_unframeable_page_is_reported_at_once(embedded: Embedded, odd: str, harness: str) -> None:
     """Not when the time for the app's answer is up, as an app that answers nothing."""
     refusal = r"/leads: it leads to [^ ]*/refused: it refuses to be embedded \(X-Frame-Options: DENY\)"
     with pytest.raises(ConnectFailed, match=refusal):
@@ -299,14 +295,14 @@ async def test_an_app_that_leads_to_a_page_that_refuses_to_be_framed_is_told_at_
             pass
 
 
-async def test_an_address_that_cannot_be_embedded_raises_with_the_reason(embedded: Embedded, unused: int = 3) -> None:
+async def test_unembeddable_address_raises_with_reason(embedded: Embedded, unused: int = 3) -> None:
     with pytest.raises(ConnectFailed, match="start the app or correct the address"):
         async with embedded(f"http://127.0.0.1:{unused}/"):
             pass
 
 
 @pytest.mark.slow
-async def test_a_server_that_never_answers_and_an_app_that_never_does_are_told_apart_in_time(
+async def test_silent_server_and_silent_app_raise_different_errors(
     fixture: Fixture, embedded: Embedded, odd: str
 ) -> None:
     for url, error, words, seconds in (
@@ -338,7 +334,7 @@ async def test_a_late_answer_to_a_cancelled_call_is_counted(embedded: Embedded) 
 
 
 @pytest.mark.parametrize("harness", ["same", "other"])
-async def test_the_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -> None:
+async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -> None:
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
     async with embedded(harness=harness) as app:
@@ -358,7 +354,7 @@ async def test_the_whole_embedded_app_is_printed(embedded: Embedded, harness: st
 
 
 @pytest.mark.parametrize(("harness", "sent", "processes"), [("same", "strict=1", 1), ("other", "", 2)])
-async def test_an_app_keeps_its_cookies_and_shares_a_process_with_a_harness_of_its_site(
+async def test_app_with_same_site_harness_keeps_cookies_and_shares_process(
     embedded: Embedded, odd: str, whole_browser: Browser, harness: str, sent: str, processes: int
 ) -> None:
     async with embedded(f"{odd}/", harness=harness, browser=whole_browser) as app:
@@ -381,7 +377,7 @@ async def test_an_app_keeps_its_cookies_and_shares_a_process_with_a_harness_of_i
         ("http://[::1]/", "http://[::1]:47474"),
     ],
 )
-async def test_a_harness_of_the_apps_site_stands_on_another_port(url: str, origin: str) -> None:
+async def test_same_site_harness_is_served_on_another_port(url: str, origin: str) -> None:
     assert _origin_beside(url) == origin
 
 
@@ -392,12 +388,12 @@ async def test_a_harness_of_the_apps_site_stands_on_another_port(url: str, origi
         ({"harness": "mine"}, "'same' or 'other', not 'mine'"),
     ],
 )
-async def test_options_that_make_no_sense_are_refused(options: Any, words: str) -> None:
+async def test_invalid_postmessage_options_are_rejected(options: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         PostMessageTransport("http://127.0.0.1:8000/", **options)
 
 
-async def test_sandbox_and_allow_are_attributes_of_the_iframe(embedded: Embedded) -> None:
+async def test_sandbox_and_allow_are_set_on_iframe(embedded: Embedded) -> None:
     async with embedded(sandbox=None, allow="fullscreen") as app:
         page = page_of(app)
         frame = page.locator("iframe")

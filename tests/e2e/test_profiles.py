@@ -54,7 +54,7 @@ async def test_a_signed_in_profile_survives_two_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @whole
-async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture: Fixture, tmp_path: Path) -> None:
+async def test_sessions_sharing_a_profile_get_separate_files(fixture: Fixture, tmp_path: Path) -> None:
     """They share what is stored in the browser, yet not the folder that it writes large content to."""
     async with Browser(profile=tmp_path / "profile") as browser:
 
@@ -73,7 +73,7 @@ async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture:
 
 @pytest.mark.slow
 @whole
-async def test_a_profile_in_use_raises_with_what_to_do(tmp_path: Path) -> None:
+async def test_profile_in_use_error_says_what_to_do(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     script = (
         "import asyncio, sys\n"
@@ -111,7 +111,7 @@ async def test_a_profile_in_use_raises_with_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @whole
-async def test_a_profile_left_by_a_dead_process_can_be_used(tmp_path: Path) -> None:
+async def test_profile_left_by_dead_process_is_usable(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     profile.mkdir()
     (profile / "SingletonLock").symlink_to("elsewhere-1")
@@ -125,7 +125,7 @@ async def test_a_profile_left_by_a_dead_process_can_be_used(tmp_path: Path) -> N
             await note(app)
 
 
-async def test_a_profile_that_is_a_file_is_refused(tmp_path: Path) -> None:
+async def test_profile_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be a folder"):
         async with connect("http://127.0.0.1:1/", profile=tmp_path / "file", store=tmp_path / "out"):
@@ -150,7 +150,7 @@ async def test_a_storage_state_signs_in_from_a_value_or_a_file(browser: Browser,
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"secret": 1}'])
-async def test_an_unreadable_storage_state_is_refused(browser: Browser, tmp_path: Path, text: str | None) -> None:
+async def test_unreadable_storage_state_is_rejected(browser: Browser, tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "state.json"
     if text is not None:
         file.write_text(text)
@@ -163,7 +163,7 @@ async def test_an_unreadable_storage_state_is_refused(browser: Browser, tmp_path
 # --- many at once -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_lent_browser_with_a_context_of_its_own_takes_no_storage_state(tmp_path: Path) -> None:
+async def test_lent_browser_rejects_storage_state(tmp_path: Path) -> None:
     """The source of a lent browser learns only then that its sessions share a context."""
     async with notebook() as url, Browser(profile=tmp_path / "profile") as browser:
 
@@ -207,7 +207,7 @@ async def test_parallel_sessions_in_one_browser_stay_separate(browser: Browser, 
     assert browser.playwright.contexts == []
 
 
-async def test_sessions_leave_no_listener_on_a_shared_browser(browser: Browser, tmp_path: Path) -> None:
+async def test_sessions_leave_no_listeners_on_shared_browser(browser: Browser, tmp_path: Path) -> None:
     shared = browser.playwright._impl_obj
     before = len(shared.listeners("disconnected"))
     async with notebook() as url:
@@ -218,7 +218,7 @@ async def test_sessions_leave_no_listener_on_a_shared_browser(browser: Browser, 
 
 
 @pytest.mark.parametrize("profile", [pytest.param(False, marks=pytest.mark.slow), True])
-async def test_what_a_caller_records_in_a_browser_of_ours_is_whole_at_its_end(tmp_path: Path, profile: bool) -> None:
+async def test_callers_har_is_complete_when_session_ends(tmp_path: Path, profile: bool) -> None:
     """Playwright writes a HAR when its context is closed, and not when the browser is."""
     ours, theirs = tmp_path / "ours.har", tmp_path / "theirs.har"
     own_profile = tmp_path / "profile" if profile else None

@@ -41,7 +41,7 @@ def asyncio_is_set_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 @pytest.mark.requirement("R5-5b")
-def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytest.Pytester) -> None:
+def test_plugin_opens_sessions_over_every_transport(pytester: pytest.Pytester) -> None:
     choice = find_browser()
     assert choice is not None
     pytester.makepyfile(
@@ -86,7 +86,7 @@ def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytes
 
 
 @pytest.mark.slow
-def test_the_target_comes_from_a_marker_an_option_or_a_fixture(pytester: pytest.Pytester) -> None:
+def test_plugin_target_comes_from_marker_option_or_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
 
@@ -135,7 +135,7 @@ def test_the_target_comes_from_a_marker_an_option_or_a_fixture(pytester: pytest.
     over_both.stdout.fnmatch_lines(["*test_option[[]websocket[]] PASSED*", "*test_option[[]auto[]] PASSED*"])
 
 
-def test_without_a_target_it_says_how_to_name_one(pytester: pytest.Pytester) -> None:
+def test_missing_target_error_says_how_to_name_one(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(abp_app): ...")
     result = ran(pytester)
     result.assert_outcomes(errors=1)
@@ -191,7 +191,7 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
 
 
 @pytest.mark.slow
-def test_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
+def test_plugin_supports_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
     pytester.makefile(
         ".html",
         tools="""<!doctype html><title>Tools</title><script>
@@ -232,7 +232,7 @@ def test_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pytester: pytest.Pytester) -> None:
+def test_pytest_playwright_pages_and_async_tests_run_together(pytester: pytest.Pytester) -> None:
     """pytest-playwright leaves an event loop in this thread that asyncio takes for running."""
     pytester.makepyfile("""
         import asyncio, time
@@ -297,9 +297,7 @@ def no_browser_of_playwright(pytester: pytest.Pytester, monkeypatch: pytest.Monk
     "plugins", [WITH_PLAYWRIGHT, ("-p", "pytest_playwright.pytest_playwright", *ARGS)], ids=["before", "after"]
 )
 @pytest.mark.usefixtures("no_browser_of_playwright")
-def test_pytest_playwright_starts_the_browser_that_doctor_finds(
-    pytester: pytest.Pytester, plugins: tuple[str, ...]
-) -> None:
+def test_pytest_playwright_starts_browser_found_by_doctor(pytester: pytest.Pytester, plugins: tuple[str, ...]) -> None:
     """In whatever order the two plugins are loaded."""
     pytester.makepyfile(PAGE)
     ran(pytester, plugins=plugins).assert_outcomes(passed=1)
@@ -326,7 +324,7 @@ LAUNCH_ARGS = """
     ids=["executable_path", "channel", "--browser-channel", "--browser"],
 )
 @pytest.mark.usefixtures("no_browser_of_playwright")
-def test_pytest_playwright_starts_the_browser_that_the_user_names(
+def test_pytest_playwright_starts_browser_named_by_user(
     pytester: pytest.Pytester, conftest: str, args: tuple[str, ...], message: str
 ) -> None:
     """None of them is installed, so that Playwright's error shows which it is."""
@@ -338,7 +336,7 @@ def test_pytest_playwright_starts_the_browser_that_the_user_names(
 
 
 @pytest.mark.slow
-def test_pytest_playwright_starts_its_own_headless_shell_where_it_is_installed(
+def test_pytest_playwright_starts_own_headless_shell_if_installed(
     pytester: pytest.Pytester, no_browser_of_playwright: Path
 ) -> None:
     with sync_playwright() as playwright:
@@ -351,7 +349,7 @@ def test_pytest_playwright_starts_its_own_headless_shell_where_it_is_installed(
 
 
 @pytest.mark.slow
-def test_a_page_that_is_opened_again_under_abp_app_says_what_to_leave_out(pytester: pytest.Pytester) -> None:
+def test_reopening_page_under_abp_app_says_to_drop_page_goto(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         def test_it(abp_fixture_app, page, abp_app):
             page.goto(abp_fixture_app.url)
@@ -363,7 +361,7 @@ def test_a_page_that_is_opened_again_under_abp_app_says_what_to_leave_out(pytest
     result.stdout.no_fnmatch_line("*transports*instance method*")
 
 
-def test_the_test_on_the_first_page_of_the_documentation_passes(
+def test_documentation_front_page_test_passes(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
@@ -377,7 +375,7 @@ def test_the_test_on_the_first_page_of_the_documentation_passes(
     assert [path for path in (tmp_path / "out").iterdir() if path.suffix == ".pdf"]
 
 
-def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> None:
+def test_unused_pytest_plugin_imports_nothing_heavy(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import sys
 
@@ -401,7 +399,7 @@ def test_an_example_passes_its_tests(name: str, passed: int) -> None:
     assert done.returncode == 0 and f"{passed} passed" in done.stdout, done.stdout
 
 
-async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> None:
+async def test_plugin_log_is_short_and_without_secrets(tmp_path: Path) -> None:
     answered = {
         "url": "https://user:pw@example.org/a?token=abc",
         "note": "Authorization: Bearer abcdef",
@@ -433,7 +431,7 @@ async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_each_session_of_a_test_is_recorded_and_an_own_recording_is_left_alone(pytester: pytest.Pytester) -> None:
+def test_plugin_records_each_session_and_keeps_explicit_recording(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
 

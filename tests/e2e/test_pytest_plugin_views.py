@@ -32,7 +32,7 @@ def kept(pytester: pytest.Pytester, test: str) -> Path:
 
 
 @pytest.mark.slow
-def test_views_of_a_server_beside_the_test_and_of_its_recording(pytester: pytest.Pytester) -> None:
+def test_plugin_opens_views_of_server_and_recording(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_a="""
         import pytest
@@ -84,7 +84,7 @@ def test_views_of_a_server_beside_the_test_and_of_its_recording(pytester: pytest
 
 
 @pytest.mark.slow
-def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.Pytester) -> None:
+def test_failure_keeps_view_requests_and_screenshot(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
 
@@ -134,7 +134,7 @@ def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.P
 
 
 @pytest.mark.slow
-def test_a_view_that_stays_blank_fails_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
+def test_blank_view_fails_at_line_of_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_lines="""
         import pytest

@@ -35,7 +35,7 @@ class Holding(PageApp):
 
 @pytest.mark.browser
 @pytest.mark.slow
-async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_killed_actor_ends_its_browser_and_run_continues(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         missing("Ray", "pip install ray")
     app, home = Holding({0, 1}), Path.home() / ".ray"

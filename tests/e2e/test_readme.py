@@ -29,12 +29,12 @@ def shell_commands() -> list[str]:
     return [*lines, *calls]
 
 
-def test_the_first_page_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len(README.split()) <= 600
     assert README.count("](") <= 12
 
 
-def test_the_documentation_begins_with_the_same_table() -> None:
+def test_docs_index_has_same_table_as_readme() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     (here,), (there,) = _TABLE.findall(README), _TABLE.findall(index)
     assert here.replace("](docs/", "](") == there
@@ -43,7 +43,7 @@ def test_the_documentation_begins_with_the_same_table() -> None:
 
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_commands_work_as_they_stand(fixture: Fixture, tmp_path: Path) -> None:
+async def test_readme_commands_work_as_printed(fixture: Fixture, tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "ABP_OUTPUT_DIR": str(tmp_path / "out"), "PYTHONPATH": str(ROOT)}
     script = "\n".join(["set -e", *shell_commands()]).replace("127.0.0.1:8000/", fixture.url.partition("//")[2])

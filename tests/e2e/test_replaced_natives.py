@@ -266,7 +266,7 @@ async def fault_of(app: Session, call: str, expected: int) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_calls_work_in_a_page_that_replaces_all_natives(
+async def test_calls_work_in_page_replacing_all_builtins(
     browser: Browser, server: BaseTestServer, tmp_path: Path, way: str
 ) -> None:
     """Prints and downloads, which take long, are made in the first form only."""

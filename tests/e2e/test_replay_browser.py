@@ -47,7 +47,7 @@ async def see_reconnection(app: Session) -> object:
 
 
 @pytest.mark.parametrize("see", [see_effects, see_page_tools, see_manifest, see_reconnection])
-async def test_what_a_page_does_is_replayed(
+async def test_page_calls_are_replayed(
     fixture: Fixture, browser: Browser, tmp_path: Path, see: Callable[[Session], Awaitable[object]]
 ) -> None:
     file, page = tmp_path / "page.jsonl", PlaywrightTransport(fixture.url, browser=browser)

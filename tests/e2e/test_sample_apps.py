@@ -89,7 +89,7 @@ def opened(site: TestServer, app: str, browser: Browser, **options: Any) -> Sess
 
 
 @pytest.mark.requirement("R6-12a")
-async def test_minimal_app_converts_and_refuses(site: TestServer, browser: Browser) -> None:
+async def test_minimal_app_converts_and_rejects_unknown_capability(site: TestServer, browser: Browser) -> None:
     async with opened(site, "minimal", browser) as app:
         assert app.capabilities["convert.markdownToHtml"].input_schema["required"] == ["markdown"]
         result = await app.call("convert.markdownToHtml", {"markdown": "# Hello\n**bold**"})
@@ -99,7 +99,7 @@ async def test_minimal_app_converts_and_refuses(site: TestServer, browser: Brows
 
 
 @pytest.mark.requirement("R6-12b")
-async def test_app_with_several_capabilities_answers_text_and_a_file(site: TestServer, browser: Browser) -> None:
+async def test_app_with_several_capabilities_returns_text_and_file(site: TestServer, browser: Browser) -> None:
     async with opened(site, "multi", browser) as app:
         assert len(app.capabilities) == 3
         assert (await app.call("text.uppercase", {"text": "abc"})).data == {"result": "ABC", "originalLength": 3}
@@ -110,7 +110,7 @@ async def test_app_with_several_capabilities_answers_text_and_a_file(site: TestS
 
 
 @pytest.mark.requirement("R6-12c")
-async def test_printing_app_answers_a_pdf_of_its_container(site: TestServer, browser: Browser, tmp_path: Path) -> None:
+async def test_printing_app_returns_pdf_of_its_container(site: TestServer, browser: Browser, tmp_path: Path) -> None:
     stages: list[str | None] = []
     url = str(site.make_url("/print/"))
     async with connect(url, browser=browser, store=tmp_path, on_progress=lambda step: stages.append(step.stage)) as app:
@@ -122,7 +122,7 @@ async def test_printing_app_answers_a_pdf_of_its_container(site: TestServer, bro
 
 
 @pytest.mark.requirement("R6-12d")
-async def test_chart_is_a_png_of_the_asked_size(site: TestServer, browser: Browser) -> None:
+async def test_chart_is_png_of_requested_size(site: TestServer, browser: Browser) -> None:
     async with opened(site, "chart", browser) as app:
         params = {"type": "bar", "data": {"labels": ["a", "b"], "values": [30, 60]}, "options": {"width": 320}}
         result = await app.call("render.chart", params)
@@ -143,7 +143,7 @@ async def test_progress_arrives_chunk_by_chunk(site: TestServer, browser: Browse
 
 
 @pytest.mark.requirement("R6-5j")
-async def test_progress_by_the_name_of_the_extension_guide_arrives(site: TestServer, browser: Browser) -> None:
+async def test_progress_under_extension_guide_name_arrives(site: TestServer, browser: Browser) -> None:
     steps: list[str | None] = []
     async with opened(site, "progress", browser) as app:
         await app.call("crawl.pages", {"urls": ["a", "b"]}, on_progress=lambda step: steps.append(step.status))
@@ -151,7 +151,7 @@ async def test_progress_by_the_name_of_the_extension_guide_arrives(site: TestSer
 
 
 @pytest.mark.requirement("R6-12f")
-async def test_question_about_the_page_size_is_answered(site: TestServer, browser: Browser) -> None:
+async def test_page_size_question_is_answered(site: TestServer, browser: Browser) -> None:
     async def answer(request: ElicitationRequest) -> dict[str, object]:
         assert request.params["prompt"] == "What page size for the PDF?"
         return {"success": True, "data": {"value": "a4"}}
@@ -166,7 +166,7 @@ async def test_question_about_the_page_size_is_answered(site: TestServer, browse
 
 
 @pytest.mark.requirement("R6-5j", "R6-12g")
-async def test_capability_that_becomes_available_later_is_learned(site: TestServer, browser: Browser) -> None:
+async def test_late_capability_is_learned(site: TestServer, browser: Browser) -> None:
     async with opened(site, "dynamic", browser) as app:
         assert [*app.capabilities] == ["convert.markdownToHtml"]
         assert app.features["dynamicCapabilities"] is True
@@ -183,7 +183,7 @@ async def test_capability_that_becomes_available_later_is_learned(site: TestServ
 
 @pytest.mark.requirement("R6-12h")
 @pytest.mark.parametrize("app", [*_DECLARED])
-async def test_conformance_judges_a_sample_as_its_guide_does(site: TestServer, browser: Browser, app: str) -> None:
+async def test_sample_apps_pass_conformance(site: TestServer, browser: Browser, app: str) -> None:
     report = await check_app(str(site.make_url(f"/{app}/")), Plan(timeout=2), browser=browser)
     failures = {outcome.check.id: outcome.findings for outcome in report.outcomes if outcome.status == "failed"}
     assert failures == {} and report.conformant

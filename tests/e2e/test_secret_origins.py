@@ -118,7 +118,7 @@ def settings(site: Site, *origins: str) -> str:
     return "team.toml"
 
 
-async def test_a_page_that_navigates_while_a_secret_is_read_does_not_get_it(site: Site, browser: Browser) -> None:
+async def test_page_navigating_while_secret_is_read_does_not_get_it(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?tools"
     transport = WebMcpTransport(url, browser=browser)
 
@@ -137,9 +137,7 @@ async def test_a_page_that_navigates_while_a_secret_is_read_does_not_get_it(site
     assert site.told_elsewhere == [{"password": "none"}] and CANARY not in str(refused.value.as_dict())
 
 
-async def test_a_tool_of_a_frame_of_another_origin_does_not_get_a_secret_of_the_page(
-    site: Site, browser: Browser
-) -> None:
+async def test_cross_origin_frame_tool_does_not_get_page_secret(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
     transport = WebMcpTransport(url, browser=browser)
     for origins, code in (([site.own], "PERMISSION_DENIED"), ([site.own, site.other], None), ([site.other], None)):
@@ -158,7 +156,7 @@ async def test_a_tool_of_a_frame_of_another_origin_does_not_get_a_secret_of_the_
         transport = WebMcpTransport(url, browser=browser)
 
 
-async def test_the_document_in_a_frame_compares_its_own_origin_not_the_pages(site: Site, browser: Browser) -> None:
+async def test_frame_secret_check_uses_frame_origin(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?tools&frame={site.other}/?tools%26name=_far"
     transport = WebMcpTransport(url, browser=browser)
     async with connect(url, transport=transport, store="memory:") as app:
@@ -183,7 +181,7 @@ async def _tool_of_the_frame(app: Any) -> str:
     return str(found[0])
 
 
-async def test_secrets_of_different_origins_in_one_call_all_have_to_allow_it(site: Site, browser: Browser) -> None:
+async def test_all_secrets_of_call_must_allow_the_origin(site: Site, browser: Browser) -> None:
     url = f"{site.own}/?tools"
     asked: list[bool] = []
 
@@ -208,9 +206,7 @@ def _transport(kind: str, site: Site, browser: Browser) -> tuple[str, Transport]
 
 
 @pytest.mark.parametrize("kind", ["playwright", "webmcp", "postmessage"])
-async def test_the_document_that_receives_a_message_compares_its_own_origin(
-    kind: str, site: Site, browser: Browser
-) -> None:
+async def test_secret_check_uses_receiving_documents_origin(kind: str, site: Site, browser: Browser) -> None:
     _, transport = _transport(kind, site, browser)
     async with transport:
         await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
@@ -226,7 +222,7 @@ async def test_the_document_that_receives_a_message_compares_its_own_origin(
     assert site.heard == {site.own: [{"password": CANARY}]}
 
 
-async def test_a_page_without_an_origin_of_its_own_gets_no_secret_of_its_address(site: Site, browser: Browser) -> None:
+async def test_sandboxed_page_gets_no_secret_of_its_url_origin(site: Site, browser: Browser) -> None:
     """A policy of the server takes a page its origin (``sandbox``), and with it what that origin may have."""
     url = f"{site.own}/?abp"
     async with AsyncExitStack() as stack:
@@ -245,9 +241,7 @@ async def test_a_page_without_an_origin_of_its_own_gets_no_secret_of_its_address
     assert refused.value.code == "PERMISSION_DENIED" and site.heard == {}
 
 
-async def test_an_answer_with_a_secret_is_declined_where_its_question_does_not_come_from_its_origin(
-    site: Site, browser: Browser
-) -> None:
+async def test_secret_answer_is_declined_if_question_has_other_origin(site: Site, browser: Browser) -> None:
     _, transport = _transport("playwright", site, browser)
     async with transport:
         await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
@@ -261,7 +255,7 @@ async def test_an_answer_with_a_secret_is_declined_where_its_question_does_not_c
     assert site.heard[site.own][:2] == [{"success": False, "cancelled": True}, answer]
 
 
-async def test_errors_of_the_page_are_what_they_were(site: Site, browser: Browser) -> None:
+async def test_page_permission_denied_is_reported_as_app_error(site: Site, browser: Browser) -> None:
     """A page that says that it is denied is an app that refuses, and not the kit."""
     url, transport = _transport("playwright", site, browser)
     async with connect(url, transport=transport, store="memory:") as app:

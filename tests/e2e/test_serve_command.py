@@ -83,7 +83,7 @@ async def client(url: str, token: str) -> AsyncIterator[Remote]:
         yield Remote(url, token, http)
 
 
-async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) -> None:
+async def test_serve_runs_app_and_accepts_calls_from_other_process(tmp_path: Path) -> None:
     out = tmp_path / "out"
     async with serve_fixture() as fixture, abp(out, "serve", "--app", fixture.ws_url, "--json") as server:
         first = json.loads(await server.line())
@@ -112,7 +112,7 @@ def two_hours_ago(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("command", [("mcp",), ("proxy", "--", "cat")], ids=lambda command: command[0])
-async def test_files_in_the_default_folder_stay(
+async def test_bridge_and_proxy_keep_old_files_in_default_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     store = LocalStore(tmp_path / "abp-mcp-bridge")
@@ -140,7 +140,7 @@ async def test_a_server_removes_expired_artifacts(
 
 
 @pytest.mark.requirement("R6-10i")
-async def test_logs_of_the_bridge_go_to_stderr(tmp_path: Path) -> None:
+async def test_bridge_logs_go_to_stderr(tmp_path: Path) -> None:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     async with abp(tmp_path / "out", "mcp", ABP_LOG_LEVEL="debug") as program:
@@ -162,7 +162,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Ca
     return CommandLine(places(tmp_path), monkeypatch, capfdbinary)
 
 
-def test_links_of_a_store_that_is_served(here: CommandLine, tmp_path: Path) -> None:
+def test_artifacts_link_command_links_to_running_server(here: CommandLine, tmp_path: Path) -> None:
     artifact = asyncio.run(LocalStore(tmp_path / "out").put_bytes(b"a file"))
     env = {**os.environ, **places(tmp_path), "ABP_SERVE_TOKEN": TOKEN}
     with subprocess.Popen(
@@ -195,7 +195,7 @@ def test_links_of_a_store_that_is_served(here: CommandLine, tmp_path: Path) -> N
         (("serve", "--app", "ws://127.0.0.1:9/abp"), 1, "TRANSPORT_ERROR"),
     ],
 )
-def test_errors_at_the_start(here: CommandLine, args: tuple[str, ...], status: int, complaint: str) -> None:
+def test_serve_startup_error_is_one_line(here: CommandLine, args: tuple[str, ...], status: int, complaint: str) -> None:
     ran = here(*args)
     assert (ran.status, ran.err.count("\n")) == (status, 1) and complaint in ran.err
 
@@ -203,7 +203,7 @@ def test_errors_at_the_start(here: CommandLine, args: tuple[str, ...], status: i
 # --- beside the bridge ------------------------------------------------------------------------------------------------
 
 
-async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
+async def test_gallery_works_beside_bridge(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -236,7 +236,7 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
         errors.close()
 
 
-async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_path: Path) -> None:
+async def test_bridge_users_see_own_artifacts_in_gallery(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
     from transports.surfaces.mcp._options import Options
@@ -266,7 +266,7 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
 
 
 @pytest.mark.slow
-async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path) -> None:
+async def test_bridge_token_opens_its_gallery(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     out = tmp_path / "out"
     store = LocalStore(out)

@@ -45,7 +45,7 @@ async def site() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_a_page_that_asks_to_sign_in_says_how(browser: Browser, site: str) -> None:
+async def test_login_page_error_says_how_to_sign_in(browser: Browser, site: str) -> None:
     async def said(path: str, *, embedded: bool = False) -> NotAbpApp:
         url = site + path
         framed = PostMessageTransport(url, browser=browser)

@@ -156,7 +156,7 @@ MOMENTS = {
 @pytest.mark.fault(8)
 @pytest.mark.parametrize("ways", [WAYS, pytest.param(OTHER_WAYS, marks=pytest.mark.slow)], ids=["usual", "other"])
 @pytest.mark.parametrize("name", slow_but([*MOMENTS], "the call is under way"))
-def test_while(start: Callable[..., Run], name: str, ways: Ways) -> None:
+def test_signal_ends_program_at_any_moment(start: Callable[..., Run], name: str, ways: Ways) -> None:
     moment = MOMENTS[name]
     with serving() as first, serving() as second:
         sites = [first, second]
@@ -167,16 +167,14 @@ def test_while(start: Callable[..., Run], name: str, ways: Ways) -> None:
 @pytest.mark.slow
 @pytest.mark.fault(8)
 @pytest.mark.parametrize("way", slow_but(["buffer", "url"], "buffer"))
-def test_while_a_large_file_moves(start: Callable[..., Run], workbench: str, way: str) -> None:
+def test_signal_ends_program_during_large_transfer(start: Callable[..., Run], workbench: str, way: str) -> None:
     args = (workbench, "file.generate", "-p", "megabytes=256", "-p", f"as={way}")
     runs = [start(*args) for _ in WAYS]
     check_all(runs, Run.large, WAYS)
 
 
 @pytest.mark.fault(6)
-def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
-    start: Callable[..., Run], site: Site
-) -> None:
+def test_killed_command_ends_its_browser_and_next_one_cleans_up(start: Callable[..., Run], site: Site) -> None:
     run = start(site.url, "wait")
     eventually_blocking(lambda: "/called" in site.seen, within=PATIENCE, what="the call")
     assert len(run.look()) > 3
@@ -191,7 +189,7 @@ def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
 
 
 @pytest.mark.fault(8)
-def test_more_signals_change_nothing(start: Callable[..., Run], site: Site) -> None:
+def test_repeated_signals_do_not_change_shutdown(start: Callable[..., Run], site: Site) -> None:
     run = start(site.url, "wait")
 
     def again(run: Run) -> bool:

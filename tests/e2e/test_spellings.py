@@ -24,7 +24,7 @@ def values() -> list[str]:
     return [ALL_ASCII, 'O\'Hara (7*~!)+"pass/word" ü😀&9', *(one for one in map(str.strip, drawn) if len(one) >= 8)]
 
 
-async def test_what_each_encoder_of_javascript_writes_is_masked(browser: Browser) -> None:
+async def test_secrets_escaped_by_any_javascript_encoder_are_masked(browser: Browser) -> None:
     given = values()
     page = await browser.playwright.new_page()
     try:

@@ -41,7 +41,7 @@ def test_one_call_over_each_transport(workbench: str, tmp_path: Path, transport:
 
 
 @pytest.mark.slow
-def test_an_infinite_timeout_is_no_limit_for_a_page_and_its_tools(workbench: str, tmp_path: Path) -> None:
+def test_infinite_timeout_means_no_limit_for_page_and_tools(workbench: str, tmp_path: Path) -> None:
     with connect(workbench, timeout=math.inf, store=tmp_path) as app:
         assert app.call("fault.slow", {"ms": 100}, timeout=math.inf).artifacts
         assert app.screenshot(timeout=math.inf).artifacts["image"].size_bytes
@@ -53,7 +53,7 @@ def test_an_infinite_timeout_is_no_limit_for_a_page_and_its_tools(workbench: str
         app.close()
 
 
-def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
+def test_sync_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
     assert (found := discover(workbench).manifest) and found.capabilities
     with Browser() as browser:
         assert browser.responds() and browser.version and browser.folder.is_dir()
@@ -78,9 +78,7 @@ _OPEN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(_OPEN, "blocking"))
-def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
-    workbench: str, way: str, tmp_path: Path
-) -> None:
+def test_program_without_close_exits_quietly_and_cleans_up(workbench: str, way: str, tmp_path: Path) -> None:
     code = _OPEN[way].format(workbench, str(tmp_path)) + "print(app, flush=True)"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True) as run:
@@ -92,7 +90,7 @@ def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
-def test_a_forked_process_does_not_disturb_the_browser_of_its_parent(workbench: str, tmp_path: Path) -> None:
+def test_forked_process_does_not_disturb_parents_browser(workbench: str, tmp_path: Path) -> None:
     code = f"""
 import os, sys
 from transports import UsageError
@@ -120,7 +118,7 @@ with Browser() as browser, connect({workbench!r}, browser=browser, store={str(tm
 
 
 @pytest.mark.parametrize("end", slow_but(["interrupted", "forgotten"], "interrupted"))
-def test_no_browser_survives_the_program(workbench: str, end: str) -> None:
+def test_no_browser_survives_program_exit(workbench: str, end: str) -> None:
     code = f"""
 from transports.sync import connect
 app = connect({workbench!r}, store="none:").open()
@@ -142,7 +140,7 @@ print("open", flush=True)
     assert not [process for process in psutil.wait_procs(family, timeout=5)[1] if process.status() != "zombie"]
 
 
-def test_after_playwright_has_stopped() -> None:
+def test_runner_raises_disconnected_after_playwright_stopped() -> None:
     playwright = sync_api.sync_playwright().start()
     choice = find_browser()
     assert choice

@@ -34,7 +34,7 @@ def page() -> Iterator[sync_api.Page]:
         browser.close()
 
 
-def test_assertions_about_a_page_of_playwright(page: sync_api.Page) -> None:
+def test_playwright_expect_works_on_sync_page(page: sync_api.Page) -> None:
     page.set_content("<title>Note</title><h1>Hello</h1>")
     expect(page).to_have_title("Note")
     expect(page.get_by_role("heading")).to_have_text("Hello")
@@ -42,7 +42,7 @@ def test_assertions_about_a_page_of_playwright(page: sync_api.Page) -> None:
         expect(page.get_by_role("heading")).not_to_have_text("Hello", timeout=100)
 
 
-def test_who_may_run_where(page: sync_api.Page) -> None:
+def test_page_runner_rejects_other_threads(page: sync_api.Page) -> None:
     runner = PageRunner(page)
     refused: list[BaseException] = []
 
@@ -65,7 +65,7 @@ async def _failing() -> None:
     raise ZeroDivisionError
 
 
-def test_ctrl_c_in_a_blocking_page_cancels(page: sync_api.Page) -> None:
+def test_ctrl_c_cancels_work_in_blocking_page(page: sync_api.Page) -> None:
     ended: list[str] = []
 
     async def work() -> None:
@@ -87,7 +87,7 @@ def test_ctrl_c_in_a_blocking_page_cancels(page: sync_api.Page) -> None:
     assert ended == ["told the app"] and page.evaluate("1 + 1") == 2
 
 
-def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_playwright_page_is_rejected_clearly(page: sync_api.Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("playwright._impl._sync_base.SyncBase._sync")
     with pytest.raises(UsageError, match=r"transports\.connect"):
         to_async(page)
@@ -97,7 +97,7 @@ def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: py
         syncpage.to_async(anything)
 
 
-def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
+def test_session_drives_sync_playwright_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
     statuses: list[int] = []
     page.on("response", lambda response: statuses.append(response.status))
     page.goto(workbench)

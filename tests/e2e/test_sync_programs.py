@@ -45,7 +45,7 @@ def ended(code: str, *flags: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("warn", [True, False])
-def test_what_a_program_forgets_to_close_is_closed_while_threads_can_still_be_used(warn: bool) -> None:
+def test_forgotten_session_is_closed_before_threads_shut_down(warn: bool) -> None:
     code = """
 class Threads(App):
     async def aclose(self):
@@ -60,7 +60,7 @@ print(app.call("quick").data, flush=True)
     assert ("ResourceWarning" in err and "was not closed" in err) is warn
 
 
-def test_a_thread_of_the_program_uses_a_session_after_the_main_thread_has_ended() -> None:
+def test_thread_uses_session_after_main_thread_ended() -> None:
     code = """
 app = session.open()
 def work():
@@ -88,7 +88,7 @@ except KeyboardInterrupt:
     assert run.returncode == 0 and time.monotonic() - started < 5
 
 
-def test_ctrl_c_while_nothing_is_caught_ends_the_program() -> None:
+def test_uncaught_ctrl_c_ends_program_and_cancels_call() -> None:
     with program("session.open().call('forever')") as run:
         assert run.stdout and run.stdout.readline() == "running\n"
         run.send_signal(signal.SIGINT)
@@ -97,7 +97,7 @@ def test_ctrl_c_while_nothing_is_caught_ends_the_program() -> None:
     assert run.returncode in (130, -signal.SIGINT)
 
 
-def test_a_second_ctrl_c_ends_the_wait_and_not_the_closing() -> None:
+def test_second_ctrl_c_ends_wait_but_not_closing() -> None:
     code = """
 class Slow(App):
     async def aclose(self):
@@ -118,7 +118,7 @@ with connect("memory:", transport=Slow({"forever": forever}), store="none:") as 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
-def test_a_forked_process_has_a_loop_of_its_own_and_is_refused_the_session_of_its_parent() -> None:
+def test_forked_process_gets_new_loop_and_cannot_use_parent_session() -> None:
     code = """
 import multiprocessing
 app = session.open()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 ASK = "([method, params]) => rpc(method, params)"
 
 
-def test_a_view_as_a_blocking_context_manager(tmp_path: Path) -> None:
+def test_view_works_as_sync_context_manager(tmp_path: Path) -> None:
     asked: list[object] = []
     with connect(target("views"), store=tmp_path) as app:
 
@@ -38,7 +38,7 @@ def test_a_view_as_a_blocking_context_manager(tmp_path: Path) -> None:
             assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"
 
 
-def test_assertions_of_playwright_about_a_blocking_view(tmp_path: Path) -> None:
+def test_playwright_expect_works_on_sync_view(tmp_path: Path) -> None:
     with connect(target("views"), store=tmp_path) as app, app.open_view("board") as view:
         heading = view.frame.get_by_role("heading")
         expect(heading).to_have_text("A view")

@@ -40,7 +40,7 @@ async def signed_in(config: Path, name: str, done: Callable[[], Awaitable[object
 
 
 @pytest.mark.slow
-async def test_two_users_two_logins_one_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bridge_keeps_logins_of_two_users_separate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[Page] = []
     new_page = BrowserContext.new_page
 

@@ -44,7 +44,7 @@ def site(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_it_passes_the_contract_suite_where_it_is_installed(package: Path, site: Path) -> None:
+def test_installed_third_party_transport_passes_contract_suite(package: Path, site: Path) -> None:
     path = os.pathsep.join((str(site), str(ROOT)))
     printed = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=package, PYTHONPATH=path)
     passed, declared = (int(n) for n in re.findall(r"(\d+) passed, (\d+) xfailed", printed)[0])
@@ -52,14 +52,14 @@ def test_it_passes_the_contract_suite_where_it_is_installed(package: Path, site:
 
 
 @pytest.mark.slow
-def test_the_command_finds_it(site: Path, tmp_path: Path) -> None:
+def test_doctor_finds_third_party_transport(site: Path, tmp_path: Path) -> None:
     path = os.pathsep.join((str(site), str(ROOT)))
     printed = run(sys.executable, "-m", "transports.surfaces.cli", "doctor", "--json", cwd=tmp_path, PYTHONPATH=path)
     assert '"name":"abp+unix","distribution":"abp-unix-socket","version":"1.0.0"' in printed
 
 
 @pytest.mark.slow
-def test_a_deviation_that_does_not_show_fails(package: Path, site: Path) -> None:
+def test_stale_deviation_fails_contract_suite(package: Path, site: Path) -> None:
     """The list of deviations cannot go stale, nor name what does not exist."""
     tests = package / "tests" / "test_contract.py"
     text = tests.read_text(encoding="utf-8")

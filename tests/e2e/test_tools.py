@@ -48,7 +48,7 @@ async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempP
 
 
 @pytest.mark.requirement("R6-10d")
-async def test_html_becomes_a_pdf(app: Session) -> None:
+async def test_html_is_rendered_to_pdf(app: Session) -> None:
     result = await app.render_to_pdf("<h1>Grüße</h1><script>document.write('from a script')</script>")
     ref = result.artifacts["document"]
     assert (ref.mime_type, result.capability, result.transport) == (
@@ -75,14 +75,12 @@ async def test_html_becomes_a_pdf(app: Session) -> None:
         ("<p>custom</p>", {"width": "100mm", "height": "50mm"}, (283, 142)),
     ],
 )
-async def test_the_paper_is_a4_unless_styles_or_options_say_otherwise(
-    app: Session, html: str, options: PdfOptions, size: tuple[int, int]
-) -> None:
+async def test_pdf_paper_defaults_to_a4(app: Session, html: str, options: PdfOptions, size: tuple[int, int]) -> None:
     ref = (await app.render_to_pdf(html, **options)).artifacts["document"]
     assert pages_of(ref.path)[0] == pytest.approx(size, abs=2)
 
 
-async def test_options_in_camel_case_come_from_json(app: Session) -> None:
+async def test_camel_case_pdf_options_are_accepted(app: Session) -> None:
     options = json.loads('{"format": "A4", "pageRanges": "2"}')
     pages = await app.render_to_pdf("<p>one</p>" * 200, **options)
     assert len(pages_of(pages.artifacts["document"].path)) == 1
@@ -92,7 +90,7 @@ async def test_options_in_camel_case_come_from_json(app: Session) -> None:
     ("options", "method", "left_out"),
     [(PdfOptions, Page.pdf, set()), (ScreenshotOptions, Page.screenshot, {"timeout", "mask", "mask_color"})],
 )
-async def test_the_options_are_those_of_playwright(
+async def test_pdf_and_screenshot_options_match_playwright(
     options: type, method: Callable[..., object], left_out: set[str]
 ) -> None:
     known = set(inspect.signature(method).parameters) - {"self", "path"}
@@ -141,7 +139,7 @@ _NETWORK_HTML = """
 </script>"""
 
 
-async def test_the_html_sees_neither_the_app_nor_the_network(connected: Connect) -> None:
+async def test_rendered_html_sees_neither_app_nor_network(connected: Connect) -> None:
     async with connected() as app, listening() as listener:
         ref = (await app.render_to_pdf(_NETWORK_HTML.replace("PORT", str(listener.port)))).artifacts["document"]
         shown = text_of(ref.path).split()
@@ -152,9 +150,7 @@ async def test_the_html_sees_neither_the_app_nor_the_network(connected: Connect)
         assert len(context.pages) == 1
 
 
-async def test_with_public_hosts_the_html_reads_from_those_and_from_no_others(
-    connected: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rendered_html_reads_only_from_public_hosts(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     async with connected() as app, listening() as listener:
         html = _NETWORK_HTML.replace("PORT", str(listener.port))
         shown = text_of((await app.render_to_pdf(html, public_hosts=True)).artifacts["document"].path).split()
@@ -170,7 +166,7 @@ async def test_with_public_hosts_the_html_reads_from_those_and_from_no_others(
 
 
 @pytest.mark.requirement("R3-7a")
-async def test_screenshots_of_the_page(app: Session) -> None:
+async def test_screenshots_of_page_in_each_format(app: Session) -> None:
     seen = {}
     ways: dict[str, ScreenshotOptions] = {
         "png": {},
@@ -187,7 +183,7 @@ async def test_screenshots_of_the_page(app: Session) -> None:
 
 
 @pytest.mark.requirement("R3-7a", "R3-7b", "R3-7g", "R3-7h")
-async def test_screenshots_of_any_address_and_in_any_size(app: Session, slow_page: SlowPage) -> None:
+async def test_screenshots_of_any_url_and_size(app: Session, slow_page: SlowPage) -> None:
 
     async def shot(**options: Unpack[ScreenshotOptions]) -> Image.Image:
         ref = (await app.screenshot(timeout=30, **options)).artifacts["image"]
@@ -221,7 +217,7 @@ async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser
 
 
 @pytest.mark.requirement("R3-7e")
-async def test_wrong_options_and_slow_pages_raise(app: Session) -> None:
+async def test_invalid_pdf_options_and_slow_pages_raise(app: Session) -> None:
     # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.
     with pytest.raises(UsageError, match=r"render_to_pdf: unknown option colour; use .*landscape"):
         await app.render_to_pdf("x", colour=True)  # type: ignore[call-arg]
@@ -243,7 +239,7 @@ async def test_an_app_without_a_page_has_no_page_tools(fixture: Fixture, tmp_pat
                 await work
 
 
-async def test_the_page_of_a_picture_of_any_address_sends_no_datagrams() -> None:
+async def test_picture_page_sends_no_datagrams() -> None:
     async with listening() as outside, listening() as control, PictureBrowser() as browser:
         frame = f"<script>({PEER})(window, {outside.port})</script>"
         html = f'<p>x<iframe sandbox="allow-scripts" srcdoc="{escape(frame)}"></iframe>' * 5

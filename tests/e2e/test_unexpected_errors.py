@@ -42,7 +42,7 @@ async def fail(message: Mapping[str, object]) -> bool:
     pytest.fail("the handler fails")  # no Exception
 
 
-async def test_a_view_gets_an_error_whatever_is_raised(
+async def test_view_gets_error_for_any_exception(
     browser: Browser, views_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -57,7 +57,7 @@ async def test_a_view_gets_an_error_whatever_is_raised(
         assert view.files == ()
 
 
-async def test_a_sign_in_ends_with_the_error_of_what_waits_for_its_end(fixture: Fixture, tmp_path: Path) -> None:
+async def test_sign_in_raises_error_of_its_waiter(fixture: Fixture, tmp_path: Path) -> None:
     async def failing() -> None:
         raise KeyError("no person")
 
@@ -71,9 +71,7 @@ async def test_a_sign_in_ends_with_the_error_of_what_waits_for_its_end(fixture: 
     assert not (tmp_path / "state.json").exists()
 
 
-async def test_a_call_keeps_its_result_if_its_view_cannot_be_shown(
-    views_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_call_keeps_result_when_its_view_fails(views_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(size: int) -> str:
         raise KeyError("no name")
 

@@ -51,7 +51,7 @@ async def work_in_a_view(app: Session, *, own_context: bool = True) -> Page:
         return view.frame.page
 
 
-async def test_in_a_context_of_the_callers(browser: Browser, tmp_path: Path, views_address: str) -> None:
+async def test_view_works_in_callers_context(browser: Browser, tmp_path: Path, views_address: str) -> None:
     context = await browser.playwright.new_context()
     try:
         async with connect(views_address, context=context, store=tmp_path) as app:
@@ -62,7 +62,7 @@ async def test_in_a_context_of_the_callers(browser: Browser, tmp_path: Path, vie
 
 
 @pytest.mark.slow
-async def test_in_a_browser_that_a_pool_lends(tmp_path: Path, views_address: str) -> None:
+async def test_view_works_in_pool_browser(tmp_path: Path, views_address: str) -> None:
     async with (
         Pool(browsers=1, sessions=2, store=tmp_path) as pool,
         connect(views_address, browser=pool, store=tmp_path) as app,
@@ -76,7 +76,7 @@ async def test_in_a_browser_that_a_pool_lends(tmp_path: Path, views_address: str
 
 
 @pytest.mark.slow
-async def test_in_a_browser_that_is_attached(tmp_path: Path, views_address: str) -> None:
+async def test_view_works_in_attached_browser(tmp_path: Path, views_address: str) -> None:
     async with started_by_hand(tmp_path / "profile") as (cdp_url, process):
         async with connect(views_address, cdp_url=cdp_url, store=tmp_path / "out") as app:
             await work_in_a_view(app, own_context=False)
@@ -84,7 +84,7 @@ async def test_in_a_browser_that_is_attached(tmp_path: Path, views_address: str)
 
 
 @pytest.mark.slow
-async def test_in_a_browser_of_a_playwright_server(tmp_path: Path, views_address: str) -> None:
+async def test_view_works_in_playwright_server_browser(tmp_path: Path, views_address: str) -> None:
     async with server_endpoint() as far:
         assert far.headers is not None  # which would go to the MCP server; the address takes them, too
         address = f"{far.browser_server}?launch-options={quote(far.headers['x-playwright-launch-options'])}"
@@ -93,14 +93,14 @@ async def test_in_a_browser_of_a_playwright_server(tmp_path: Path, views_address
 
 
 @pytest.mark.slow
-async def test_in_a_browser_with_a_window(tmp_path: Path, views_address: str, whole_chromium: None) -> None:
+async def test_view_works_in_headed_browser(tmp_path: Path, views_address: str, whole_chromium: None) -> None:
     if not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
         missing("a display", "a window is drawn on one")
     async with connect(views_address, headless=False, store=tmp_path) as app:
         await work_in_a_view(app)
 
 
-async def test_in_a_page_that_is_reached_without_cdp(
+async def test_view_works_without_cdp(
     browser: Browser, tmp_path: Path, views_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reach_without_cdp(monkeypatch)
@@ -108,13 +108,13 @@ async def test_in_a_page_that_is_reached_without_cdp(
         assert (await work_in_a_view(app)).is_closed()
 
 
-async def test_in_firefox(firefox: Browser, tmp_path: Path, views_address: str) -> None:
+async def test_view_works_in_firefox(firefox: Browser, tmp_path: Path, views_address: str) -> None:
     async with connect(views_address, browser=firefox, store=tmp_path) as app:
         assert (await work_in_a_view(app)).is_closed()
 
 
 @pytest.mark.parametrize("wrong", [{"timezone": "Nowhere/Else"}, {"locale": "no language!"}])
-async def test_surroundings_that_no_browser_knows_are_refused_by_name(
+async def test_unknown_timezone_or_locale_is_rejected_by_name(
     browser: Browser, tmp_path: Path, views_address: str, wrong: dict[str, Any]
 ) -> None:
     async with connect(views_address, browser=browser, store=tmp_path) as app:
@@ -126,7 +126,7 @@ async def test_surroundings_that_no_browser_knows_are_refused_by_name(
         assert len(browser.playwright.contexts) == before
 
 
-async def test_a_document_that_turns_its_spinner_is_waited_for(browser: Browser) -> None:
+async def test_document_with_spinner_is_waited_for(browser: Browser) -> None:
     page = await browser.playwright.new_page()
     try:
         await page.set_content("""<style>i { display: block; animation: turn 1s infinite }

@@ -52,7 +52,7 @@ async def ask(view: View, method: str, params: object) -> Any:
         ("basic-host", True, False, ["inline", "fullscreen"]),
     ],
 )
-async def test_a_view_meets_the_host_that_is_named(
+async def test_view_sees_named_host_profile(
     app: Session, host: str, downloads: bool, tools: bool, modes: list[str]
 ) -> None:
     profile = read_profile(host)
@@ -91,7 +91,7 @@ async def test_window_openai_needs_no_handshake(app: Session) -> None:
         assert heard[:2] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
 
 
-async def test_a_profile_of_ones_own(app: Session, tmp_path: Path) -> None:
+async def test_custom_host_profile_is_applied_to_view(app: Session, tmp_path: Path) -> None:
     (tmp_path / "house.toml").write_text(OWN)
     async with app.open_view("board", host=tmp_path / "house.toml") as view:
         init = (await view.frame.evaluate("init"))["result"]
@@ -116,14 +116,14 @@ async def test_a_profile_of_ones_own(app: Session, tmp_path: Path) -> None:
         ("#" * ((1 << 20) + 1), "larger than 1,048,576 bytes"),
     ],
 )
-async def test_a_file_that_is_not_a_profile_is_refused(app: Session, tmp_path: Path, content: str, why: str) -> None:
+async def test_non_profile_file_is_rejected(app: Session, tmp_path: Path, content: str, why: str) -> None:
     path = tmp_path / "odd.toml"
     path.write_text(content)
     with pytest.raises(UsageError, match=why):
         app.open_view("board", host=path)
 
 
-async def test_a_host_that_there_is_not_is_named(app: Session) -> None:
+async def test_unknown_view_host_is_named_in_error(app: Session) -> None:
     with pytest.raises(
         UsageError, match="unknown host 'netscape'; use one of spec, basic-host, chatgpt, claude, goose, or"
     ):

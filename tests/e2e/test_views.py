@@ -30,13 +30,13 @@ async def app(browser: Browser, folder: Path, views_address: str) -> AsyncIterat
         yield app
 
 
-async def test_a_tool_says_that_it_has_a_view(app: Session) -> None:
+async def test_tool_description_mentions_its_view(app: Session) -> None:
     assert app.capabilities["board"].view == "ui://views/board.html"
     assert app.capabilities["legacy"].view == "ui://views/plain.html"  # the key of earlier hosts
     assert app.capabilities["model_only"].view is None
 
 
-async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session) -> None:
+async def test_view_is_a_session_with_its_registered_tools(app: Session) -> None:
     async with app.open_view("plain") as other, app.open_view("board", {"n": 4}) as view:
         assert dict(other.capabilities) == {}
         assert (view.info.name, view.info.version) == ("Board", "3.1")
@@ -57,14 +57,14 @@ async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session
         app.open_view("model_only")
 
 
-async def test_structured_content_of_a_view_is_checked_as_it_came(app: Session) -> None:
+async def test_view_structured_content_is_validated_unmodified(app: Session) -> None:
     async with app.open_view("board") as view:
         assert (await view.call("strict", {"n": 1})).warnings == ("content.1: an image without mimeType",)
         (_, warning) = (await view.call("strict", {"n": "one"})).warnings
     assert warning == 'outputSchema: data.n: "one" is not of type "integer"'
 
 
-async def test_messages_come_in_the_order_of_the_specification(app: Session) -> None:
+async def test_view_messages_follow_specification_order(app: Session) -> None:
     context = {"theme": "dark", "locale": "de-DE", "timezone": "Europe/Berlin", "size": (400, 800)}
     async with app.open_view("board", {"n": 2}, **context) as view:  # type: ignore[arg-type]
         init = (await view.frame.evaluate("init"))["result"]
@@ -87,7 +87,7 @@ async def test_messages_come_in_the_order_of_the_specification(app: Session) -> 
                             "params": {"arguments": {"n": 3}}}  # fmt: skip
 
 
-async def test_tools_of_a_view_come_and_go(app: Session) -> None:
+async def test_view_tools_are_updated(app: Session) -> None:
     async with app.open_view("board") as view:
         await view.frame.evaluate("delete tools.echo; tell('notifications/tools/list_changed', {})")
         async with asyncio.timeout(10):
@@ -96,7 +96,7 @@ async def test_tools_of_a_view_come_and_go(app: Session) -> None:
         assert "picture" in view.capabilities
 
 
-async def test_files_of_a_view_are_artifacts(app: Session) -> None:
+async def test_view_files_become_artifacts(app: Session) -> None:
     async with app.open_view("board") as view:
         (picture,) = (await view.call("picture")).artifacts.values()
         assert (picture.mime_type, picture.size_bytes) == ("image/png", 70)
@@ -111,7 +111,7 @@ async def test_files_of_a_view_are_artifacts(app: Session) -> None:
         assert report.path is not None and report.path.read_text() == "a,b\n1,2\n"
 
 
-async def test_the_border_of_a_view(app: Session) -> None:
+async def test_view_isolation_is_enforced_both_ways(app: Session) -> None:
     assert "secret" not in app.capabilities
     with pytest.raises(CapabilityError) as caught:
         await app.call("secret", {"key": "x"})
@@ -145,7 +145,7 @@ async def test_the_border_of_a_view(app: Session) -> None:
         assert "Failed to fetch" in fetched and any("connect-src" in text for text in view.violations)
 
 
-async def test_what_a_person_decides(app: Session) -> None:
+async def test_view_requests_follow_users_decisions(app: Session) -> None:
     async def refuse(_: object) -> bool:
         return False
 
@@ -167,7 +167,7 @@ async def test_what_a_person_decides(app: Session) -> None:
         assert [one.kind for one in view.requests] == ["open-link", "message", "display-mode", "model-context", "size"]
 
 
-async def test_messages_of_others_late_and_double_answers_cost_nothing(app: Session) -> None:
+async def test_foreign_late_and_duplicate_view_messages_are_ignored(app: Session) -> None:
     async with app.open_view("board") as view:
         await view.frame.evaluate("""() => {
           const inner = document.createElement('iframe');
@@ -186,7 +186,7 @@ async def test_messages_of_others_late_and_double_answers_cost_nothing(app: Sess
         assert view.requests == ()
 
 
-async def test_an_app_that_is_no_mcp_server(fixture: Any, browser: Browser, tmp_path: Path) -> None:
+async def test_open_view_rejects_app_without_mcp_server(fixture: Any, browser: Browser, tmp_path: Path) -> None:
     async with connect(fixture.url, browser=browser, store=tmp_path) as app:
         with pytest.raises(UsageError, match="MCP servers"):
             app.open_view("echo")

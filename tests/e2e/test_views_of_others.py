@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
         ("await WebAssembly.compile(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]))", "WebAssembly"),
     ],
 )
-async def test_what_the_policy_refuses_is_told_although_the_view_catches_it(
+async def test_csp_violation_is_reported_even_if_view_catches_it(
     tmp_path: Path, browser: Browser, code: str, refused: str
 ) -> None:
     body = f"start().then(async () => {{ try {{ {code}; }} catch (error) {{ show('out', error.name); }} }});"
@@ -46,9 +46,7 @@ start().then(() => {
 
 
 @pytest.mark.parametrize("moment", ["while it loads", "once it has loaded"])
-async def test_view_that_reloads_itself_gets_its_handshake_and_result_again(
-    tmp_path: Path, browser: Browser, moment: str
-) -> None:
+async def test_reloading_view_gets_handshake_and_result_again(tmp_path: Path, browser: Browser, moment: str) -> None:
     body = _RELOADING.replace("TIMES", "2")
     if "once" in moment:
         body = body.replace(
@@ -61,7 +59,7 @@ async def test_view_that_reloads_itself_gets_its_handshake_and_result_again(
         assert view.warnings.count("the view reloaded itself; its handshake was answered again") == 2
 
 
-async def test_call_that_a_reload_interrupts_fails_with_the_reason(tmp_path: Path, browser: Browser) -> None:
+async def test_call_interrupted_by_reload_fails_with_reason(tmp_path: Path, browser: Browser) -> None:
     body = "window.called = () => location.reload(); start();"
     async with connect(viewing(tmp_path, body), store="memory:", browser=browser) as app, app.open_view("go") as view:
         with pytest.raises(ABPError, match="reloaded or navigated"):
@@ -71,7 +69,7 @@ async def test_call_that_a_reload_interrupts_fails_with_the_reason(tmp_path: Pat
 @pytest.mark.parametrize(
     "away", ["location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()"]
 )
-async def test_view_that_leaves_for_good_is_an_error_of_the_kit(tmp_path: Path, browser: Browser, away: str) -> None:
+async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser, away: str) -> None:
     leave = f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}"
     body = "if (!window.name) start();"
     async with (
@@ -97,9 +95,7 @@ async def _is_refused(view: View) -> bool:
     return False
 
 
-async def test_host_that_is_not_reached_is_named_and_not_the_fault_of_the_view(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_unreachable_host_is_named_and_not_blamed_on_view(tmp_path: Path, browser: Browser) -> None:
     body = """
       const script = document.createElement("script");
       script.src = "https://cdn.invalid/app.js?key=secret";
@@ -199,7 +195,7 @@ _FRAMES = "start().then(() => { document.body.innerHTML = '<iframe src=https://m
         "no picture",
     ],
 )
-async def test_blank_view_names_its_cause_and_the_next_step(
+async def test_blank_view_error_names_cause_and_next_step(
     tmp_path: Path, browser: Browser, head: str, body: str, reason: str, remedy: str
 ) -> None:
     target = viewing(tmp_path, body, {"resourceDomains": ["https://declared.invalid"]}, head=head)
@@ -219,17 +215,13 @@ async def test_blank_view_names_its_cause_and_the_next_step(
     assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
 
 
-async def test_view_that_begins_and_shows_a_forbidden_frame_alone_names_the_domain(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_view_showing_only_forbidden_frame_names_the_domain(tmp_path: Path, browser: Browser) -> None:
     report = await check_app(viewing(tmp_path, _FRAMES), Plan(timeout=1.5), browser=browser)
     (policy,) = [outcome for outcome in report.outcomes if outcome.check.id == "view.policy"]
     assert policy.fixes == ("declare https://maps.example in _meta.ui.csp.frameDomains of the resource",)
 
 
-async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_forbidden(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_error_names_spec_csp_when_declared_domain_is_blocked(tmp_path: Path, browser: Browser) -> None:
     head = '<script src="https://cdn.example/lib.js"></script>'
     target = viewing(tmp_path, "", {"resourceDomains": ["https://cdn.example"]}, head=head)
     async with connect(target, store="memory:", browser=browser) as app:
@@ -239,7 +231,7 @@ async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_f
 
 
 @pytest.mark.parametrize(("status", "answered"), [(404, "404"), (200, "a page of HTML")])
-async def test_script_that_is_answered_with_something_else_is_named(
+async def test_script_answered_with_wrong_content_is_named(
     tmp_path: Path, browser: Browser, status: int, answered: str
 ) -> None:
     async def absent(route: Route) -> None:
@@ -259,7 +251,7 @@ async def test_script_that_is_answered_with_something_else_is_named(
         await context.close()
 
 
-async def test_flood_of_one_kind_of_requests_keeps_the_others(tmp_path: Path, browser: Browser) -> None:
+async def test_request_flood_does_not_evict_other_kinds(tmp_path: Path, browser: Browser) -> None:
     body = """
       start().then(async () => {
         await request("ui/message", { role: "user", content: [{ type: "text", text: "first" }] });

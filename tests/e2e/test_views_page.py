@@ -31,7 +31,7 @@ def ran(script: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_view_from_nothing_to_its_tests(tmp_path: Path) -> None:
+def test_views_page_steps_produce_tested_view(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
     blocks = _BLOCK.findall(page)
     assert page.count("\n```") == 2 * len(blocks) and {language for _, language, _ in blocks} == {"sh", "python"}

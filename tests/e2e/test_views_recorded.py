@@ -33,7 +33,7 @@ def is_recorded(text: str, file: Path) -> bool:
     return any(text.encode() in content for content in [file.read_bytes(), *contents])
 
 
-async def test_a_view_is_opened_from_a_recording_without_its_server(browser: Browser, tmp_path: Path) -> None:
+async def test_view_opens_from_recording_without_server(browser: Browser, tmp_path: Path) -> None:
     file, store = tmp_path / "views.jsonl", tmp_path / "store"
     seen = []
     for where in (target("views"), f"replay:{file}"):
@@ -56,7 +56,7 @@ async def test_a_view_is_opened_from_a_recording_without_its_server(browser: Bro
     assert seen[0] == seen[1] and seen[0][0][1]["params"]["content"][1]["data"].startswith("AAAA")
 
 
-async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(
+async def test_replayed_view_rejects_extra_or_different_calls(
     browser: Browser, tmp_path: Path, views_address: str
 ) -> None:
     file = tmp_path / "views.jsonl"
@@ -83,7 +83,7 @@ async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(
                 pass
 
 
-async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_path: Path, views_address: str) -> None:
+async def test_view_secrets_do_not_reach_recording(browser: Browser, tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "views.jsonl"
     recording = Recording(file, fields=["key"], patterns=[r"for views: (?P<secret>\w+)"])
     async with (
@@ -101,7 +101,7 @@ async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_p
         assert answer["result"]["content"][0]["text"] == "for views: <redacted>"
 
 
-async def test_neither_a_view_nor_its_recording_is_shown_the_value_of_a_secret(
+async def test_secret_value_reaches_neither_view_nor_recording(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary = "canary-7f3a-value"
@@ -125,7 +125,7 @@ async def test_neither_a_view_nor_its_recording_is_shown_the_value_of_a_secret(
     assert not is_recorded(canary, file)
 
 
-async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path, views_address: str) -> None:
+async def test_server_resources_are_recorded_and_replayed(tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "resources.jsonl"
     seen: list[Any] = []
     for where in (views_address, f"replay:{file}"):
@@ -144,7 +144,7 @@ async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path, vie
             await app.resources.read("data://other")
 
 
-async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Path, views_address: str) -> None:
+async def test_replay_accepts_only_view_options(tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "server.jsonl"
     async with connect(views_address, store=tmp_path / "store", record=file):
         pass
@@ -164,7 +164,7 @@ _MINIFIED = (
 
 
 @pytest.mark.parametrize("size", [1, 1 << 20])
-async def test_minified_code_of_a_view_is_recorded_byte_for_byte(browser: Browser, tmp_path: Path, size: int) -> None:
+async def test_minified_view_code_is_recorded_byte_for_byte(browser: Browser, tmp_path: Path, size: int) -> None:
     code = _MINIFIED * -(-size // len(_MINIFIED))
     file = tmp_path / "recorded.jsonl"
     where = viewing(tmp_path, "start();", head=f"<script>{code}</script>")
@@ -179,7 +179,7 @@ async def test_minified_code_of_a_view_is_recorded_byte_for_byte(browser: Browse
     assert seen[0] == seen[1] and code in seen[1].replace("&amp;", "&")
 
 
-async def test_a_document_that_is_not_recorded_word_for_word_is_named(
+async def test_redacted_view_document_is_named_in_warning(
     browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture, views_address: str
 ) -> None:
     file = tmp_path / "views.jsonl"

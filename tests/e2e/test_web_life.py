@@ -49,7 +49,7 @@ async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, 
 
 
 @pytest.mark.slow
-async def test_browsers_of_the_bridge_and_of_its_gallery_end_with_it(fixture: Fixture, tmp_path: Path) -> None:
+async def test_bridge_exit_ends_its_and_gallery_browsers(fixture: Fixture, tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     async with abp(tmp_path / "out", "mcp", "--gallery", "--app", fixture.url, ABP_SERVE_TOKEN=TOKEN) as bridge:
         url = (await bridge.line(error=True)).split()[2].partition("#")[0]

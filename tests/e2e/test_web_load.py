@@ -67,7 +67,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
 
 @pytest.mark.fault(49)
 @pytest.mark.slow
-async def test_500_listeners_that_never_read_and_200_that_do(tmp_path: Path) -> None:
+async def test_500_stalled_listeners_do_not_affect_200_active_ones(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     rounds, each, stuck, readers = 4, 100, 500, 200
     async with serving(tmp_path / "out") as server, AsyncExitStack() as stack:
@@ -114,7 +114,7 @@ async def _ids(reader: asyncio.StreamReader, count: int) -> list[str]:
 
 @pytest.mark.requirement("R2-6.3m", "R2-6.5c", "R4-15f")
 @pytest.mark.slow
-async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path) -> None:
+async def test_200_clients_read_ranges_of_a_200_mb_artifact(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     tail = bytes((1 << 20) - 4)
 

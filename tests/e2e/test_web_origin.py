@@ -38,7 +38,7 @@ async def page(browser: Browser, web: Web) -> AsyncIterator[Page]:
     await context.close()
 
 
-async def test_a_page_elsewhere_gets_nothing_with_a_user_s_cookie(page: Page, web: Web, fixture: Fixture) -> None:
+async def test_foreign_page_cannot_use_user_cookie(page: Page, web: Web, fixture: Fixture) -> None:
     ref = await put_artifact(web.store, PNG, mime_type="image/png")
     path = f"/artifacts/{ref.id}"
     assert await page.evaluate(STATUS, path) == 200 and await page.evaluate("document.cookie") == ""
@@ -82,7 +82,7 @@ SVG = """<svg xmlns="http://www.w3.org/2000/svg" onload="fetch('/healthz?canary'
 @pytest.mark.parametrize(
     ("kind", "text"), [("text/html", HTML), ("image/svg+xml", SVG), ("application/xhtml+xml", SVG)]
 )
-async def test_nothing_in_an_artifact_runs(web: Web, browser: Browser, kind: str, text: str) -> None:
+async def test_artifact_content_is_not_executed(web: Web, browser: Browser, kind: str, text: str) -> None:
     ref = await put_artifact(web.store, text.encode(), mime_type=kind, filename="page")
     made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
     context = await browser.playwright.new_context()

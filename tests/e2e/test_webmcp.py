@@ -63,7 +63,7 @@ def content(ref: Any) -> bytes:
     return bytes(ref.path.read_bytes())
 
 
-async def test_files_arrive_whole_in_every_form(shared: Session) -> None:
+async def test_webmcp_files_arrive_complete_in_every_form(shared: Session) -> None:
     buffer = (await shared.call("bytes")).artifacts["document"]
     assert (buffer.size_bytes, buffer.filename, buffer.mime_type) == (300_000, "report.bin", "application/pdf")
     for form in ("blobUrl", "dataUrl", "stream", "view", "file"):
@@ -106,7 +106,7 @@ async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
             await app.call("file", {"as": "blobUrl", "size": 12 * MB, "declared": 12 * MB + 1}, timeout=60)
 
 
-async def test_playwrights_own_way_loses_what_the_documentation_says(
+async def test_playwright_webmcp_api_loses_documented_features(
     cases: Open, fixture: Fixture, context: BrowserContext
 ) -> None:
     """docs/webmcp.md, "Comparison with Playwright's": the same tools by ``page.webmcp``."""
@@ -136,7 +136,7 @@ async def test_playwrights_own_way_loses_what_the_documentation_says(
     assert await call("search", {"q": "bread"}) is None
 
 
-async def test_failures_are_errors_with_the_words_of_the_tool(shared: Session) -> None:
+async def test_tool_failures_raise_with_tool_message(shared: Session) -> None:
     words = {
         "throw": ("OPERATION_FAILED", "out of range"),
         "isError": ("OPERATION_FAILED", "the words of the tool"),
@@ -154,7 +154,7 @@ async def test_failures_are_errors_with_the_words_of_the_tool(shared: Session) -
         await shared.call("nothing")
 
 
-async def test_a_timeout_and_a_cancellation_reach_the_signal(shared: Session) -> None:
+async def test_timeout_and_cancellation_reach_abort_signal(shared: Session) -> None:
     with pytest.raises(CallTimeout):
         await shared.call("wait", timeout=0.3)
     waiting = asyncio.ensure_future(shared.call("wait"))
@@ -172,7 +172,7 @@ async def test_a_timeout_and_a_cancellation_reach_the_signal(shared: Session) ->
     assert aborted == ["timeout", "cancelled by the client"]
 
 
-async def test_tools_have_hints_and_come_and_go(cases: Open) -> None:
+async def test_webmcp_tools_have_hints_and_are_updated(cases: Open) -> None:
     async with cases() as app:
         hints = app.capabilities["echo"].annotations
         assert hints["readOnlyHint"] is True and hints["untrustedContentHint"] is True
@@ -189,7 +189,7 @@ async def test_tools_have_hints_and_come_and_go(cases: Open) -> None:
         assert (await app.call("echo", {"text": "a"})).data == {"text": "a", "by": "top"}
 
 
-async def test_each_frame_answers_for_its_own_tools(cases: Open, fixture: Fixture) -> None:
+async def test_each_frame_serves_only_its_own_tools(cases: Open, fixture: Fixture) -> None:
     async with cases() as app:
         for _ in range(300):
             if sum(name.startswith("file_") for name in app.capabilities) == 2:
@@ -213,7 +213,7 @@ async def test_each_frame_answers_for_its_own_tools(cases: Open, fixture: Fixtur
             await app.call("echo@side", {"text": "x"})
 
 
-async def test_forms_answer_wait_for_a_person_or_navigate(cases: Open) -> None:
+async def test_webmcp_forms_answer_wait_or_navigate(cases: Open) -> None:
     async with cases() as app:
         assert app.capabilities["subscribe"].annotations["autosubmit"] is True
         answered = await app.call("subscribe", {"address": "a@b.example"})
@@ -229,9 +229,7 @@ async def test_forms_answer_wait_for_a_person_or_navigate(cases: Open) -> None:
         assert "echo" not in app.capabilities
 
 
-async def test_the_tools_of_the_next_page_are_known_when_a_call_that_navigates_returns(
-    cases: Open, shared: Session
-) -> None:
+async def test_navigating_call_returns_with_next_pages_tools_known(cases: Open, shared: Session) -> None:
     async with cases() as app:
         assert "echo" in app.capabilities
         await app.call("search", {"q": "bread"})
@@ -247,13 +245,13 @@ async def test_the_tools_of_the_next_page_are_known_when_a_call_that_navigates_r
     assert shared.capabilities is known  # nothing came later
 
 
-async def test_a_navigation_in_mid_call_is_an_unknown_outcome(shared: Session) -> None:
+async def test_navigation_during_call_raises_outcome_unknown(shared: Session) -> None:
     with pytest.raises(OutcomeUnknown):
         await shared.call("reload", idempotent=True)
     assert (await shared.call("echo", {"text": "again"})).data == {"text": "again", "by": "top"}
 
 
-async def test_files_go_in_as_the_schema_asks(shared: Session, tmp_path: Path) -> None:
+async def test_webmcp_files_are_sent_as_schema_requires(shared: Session, tmp_path: Path) -> None:
     path = tmp_path / "note.txt"
     path.write_bytes(b"hello")
     picture = BinaryData.from_bytes(b"hello", mime_type="image/png", filename="a.png")
@@ -263,7 +261,7 @@ async def test_files_go_in_as_the_schema_asks(shared: Session, tmp_path: Path) -
     assert data["object"] == {"name": "note.txt", "type": "application/octet-stream", "data": "aGVsbG8=", "size": 5}
 
 
-async def test_auto_takes_what_the_page_has(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_auto_chooses_protocol_offered_by_page(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     async with connect(fixture.url + "webmcp/cases", browser=browser, store=tmp_path) as app:
         result = await app.call("echo", {"text": "hi"})
         assert result.data == {"text": "hi", "by": "top"} and result.transport == "webmcp"
@@ -278,7 +276,7 @@ async def test_auto_takes_what_the_page_has(fixture: Fixture, browser: Browser, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("polyfill", ["document", "navigator"])
-async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
+async def test_webmcp_polyfill_is_detected_at_install_and_late(
     polyfill: str, fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
     folder = packages(ROOT / "tests" / "support" / "polyfills.json")
@@ -303,7 +301,7 @@ async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
             await app.call("fail", {"how": "throw"})
 
 
-async def test_a_second_tool_of_a_name_leaves_the_first_one_as_it_is(
+async def test_duplicate_tool_name_does_not_affect_first_tool(
     fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
     # Chromium refuses the second one a moment later, and may leave the first one waiting for as long as it likes.
@@ -325,7 +323,7 @@ async def _says(app: Session, expected: str) -> bool:
     return dict((await app.call("twice")).data)["said"] == expected  # type: ignore[arg-type]
 
 
-async def test_a_page_that_was_open_answers_what_the_platform_gives(
+async def test_attached_page_returns_webmcp_platform_answers(
     fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
     page = await context.new_page()

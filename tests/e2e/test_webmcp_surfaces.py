@@ -45,7 +45,7 @@ async def with_polyfill(route: Route) -> None:
     await route.fulfill(response=response, body=POLYFILL + await response.text())
 
 
-async def test_side_effects_of_a_tool_belong_to_its_call(
+async def test_tool_side_effects_belong_to_its_call(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A download that begins later comes with a later call, as it should: on a busy machine it was missing here.
@@ -70,7 +70,7 @@ async def test_side_effects_of_a_tool_belong_to_its_call(
             assert f"copied in {name}".encode() in contents(framed).values()
 
 
-async def test_a_recording_plays_tools_files_failures_and_changes(
+async def test_recording_replays_tools_files_failures_and_changes(
     fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
     calls: list[tuple[str, Mapping[str, object]]] = [
@@ -115,7 +115,7 @@ async def test_a_recording_plays_tools_files_failures_and_changes(
         assert await outcomes(app) == recorded
 
 
-async def test_the_gallery_has_forms_for_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_gallery_has_forms_for_webmcp_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     page_with_tools = replace(fixture, url=fixture.url + "webmcp/cases")
     async with (
         open_gallery(tmp_path, browser, page_with_tools) as gallery,
@@ -168,7 +168,7 @@ def without_cdp(request: pytest.FixtureRequest, browser: Browser, monkeypatch: p
     return browser
 
 
-async def test_the_tools_of_a_polyfill_need_no_cdp(
+async def test_polyfill_tools_need_no_cdp(
     without_cdp: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in Firefox and WebKit, which have no WebMCP of their own."""
@@ -202,7 +202,7 @@ async def test_the_tools_of_a_polyfill_need_no_cdp(
         await context.close()
 
 
-async def test_the_bridge_drives_such_pages(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_bridge_drives_webmcp_pages(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     from mcp import Client
 
@@ -222,9 +222,7 @@ async def test_the_bridge_drives_such_pages(fixture: Fixture, browser: Browser, 
         assert any(block.type == "resource_link" for block in answer.content)
 
 
-async def test_an_app_that_offers_its_capabilities_as_tools_is_driven_as_an_app(
-    fixture: Fixture, browser: Browser, tmp_path: Path
-) -> None:
+async def test_app_with_webmcp_tools_is_driven_as_app(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     """Its script begins a session of its own, before ours or after it."""
     for _ in range(3):
         async with connect(fixture.webmcp_url, browser=browser, store=tmp_path) as app:
@@ -234,7 +232,7 @@ async def test_an_app_that_offers_its_capabilities_as_tools_is_driven_as_an_app(
 
 
 @pytest.mark.slow
-async def test_conformance_judges_a_page_by_its_tools(
+async def test_conformance_checks_webmcp_page_by_its_tools(
     fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Plan(timeout=1.0, only=("echo", "numbers", "wait"))

@@ -36,7 +36,7 @@ def address(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_it_conforms_without_a_finding(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guide_app_passes_conformance_without_findings(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["conformance", address, "--json"])
     document = json.loads(capsys.readouterr().out)
     found = {one["id"]: one["findings"] for one in document["checks"] if one["status"] in ("failed", "warning")}
@@ -47,7 +47,7 @@ def test_it_conforms_without_a_finding(address: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
-def test_its_own_tests_pass(folder: Path) -> None:
+def test_guide_app_tests_pass(folder: Path) -> None:
     options = ("-p", "no:playwright", "-p", "no:cacheprovider", "-p", "no:asyncio", "-q")
     plugin = ("-p", "no:abp_transports", "-p", "transports.testing.plugin")
     done = subprocess.run(
@@ -63,7 +63,7 @@ def test_its_own_tests_pass(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_tests_of_an_app_run_as_they_are_written(tmp_path: Path) -> None:
+def test_generated_app_tests_pass(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     with serving() as app:
         assert main(["init", "tests", str(folder), "--target", app.ws_url]) == 0

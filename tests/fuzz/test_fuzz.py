@@ -33,7 +33,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_target_raises_our_own_errors_within_its_time(name: str) -> None:
+def test_fuzz_target_raises_only_own_errors_in_time(name: str) -> None:
     seeds, rng = read_corpus(name), random.Random(name)
     run_all(name, seeds)
     with untraced():  # what they reach, the corpus or another test reaches too
@@ -55,7 +55,7 @@ def run_all(name: str, inputs: Iterable[bytes]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_target_takes_little_memory(name: str) -> None:
+def test_fuzz_target_uses_little_memory(name: str) -> None:
     allowed = MAX_SECONDS * slowness() * measuring()
     for data in read_corpus(name):
         run_case(TARGETS[name], data, allowed)  # what is made once is not the case's
@@ -67,7 +67,7 @@ def test_a_target_takes_little_memory(name: str) -> None:
         assert peak < _MAX_MEMORY, data
 
 
-def test_a_foreign_error_and_a_slow_case_are_noticed() -> None:
+def test_fuzz_runner_reports_foreign_errors_and_slow_cases() -> None:
     def foreign(_: bytes) -> None:
         raise KeyError("name")
 

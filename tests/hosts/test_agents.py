@@ -56,7 +56,7 @@ def figures(row: str) -> list[int]:
 
 
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, *APIS])
-async def test_an_agent_exports_a_pdf_reads_a_page_and_hands_the_file_on(
+async def test_agent_exports_pdf_reads_page_and_passes_file_on(
     python: HostPython, tmp_path: Path, framework: str
 ) -> None:
     facts = await ran(python, framework, "report", tmp_path)
@@ -81,7 +81,7 @@ async def test_an_agent_exports_a_pdf_reads_a_page_and_hands_the_file_on(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_errors_of_an_app_are_read_by_the_model(python: HostPython, tmp_path: Path, framework: str) -> None:
+async def test_app_errors_reach_model(python: HostPython, tmp_path: Path, framework: str) -> None:
     facts = await ran(python, framework, "failing", tmp_path)
     assert facts["answer"] == "It did not work." and facts["alive"] is True
     *_, last = facts["seen"]
@@ -105,7 +105,9 @@ async def test_a_cancelled_run_cancels_the_call_in_the_app(python: HostPython, t
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_annotations_progress_and_names_of_parameters(python: HostPython, tmp_path: Path, framework: str) -> None:
+async def test_frameworks_keep_annotations_progress_and_parameter_names(
+    python: HostPython, tmp_path: Path, framework: str
+) -> None:
     """A destructive tool can be asked about before it runs; no name of a parameter is lost to the framework."""
     facts = await ran(python, framework, "annotated", tmp_path)
     assert facts["called"]["echo"] == dict.fromkeys(NAMES, 1)
@@ -122,7 +124,7 @@ async def test_annotations_progress_and_names_of_parameters(python: HostPython, 
         assert tools["abp_wipe"]["metadata"] == {"annotations": {"destructiveHint": True}, "capability": "wipe"}
 
 
-def test_the_programs_of_the_page_are_in_the_examples() -> None:
+def test_documented_agent_programs_are_in_examples() -> None:
     page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
     programs = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     examples = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "examples" / "agents").glob("*.py"))
@@ -131,6 +133,6 @@ def test_the_programs_of_the_page_are_in_the_examples() -> None:
         assert program in examples or textwrap.indent(program, "    ") in examples, program
 
 
-def test_every_example_runs() -> None:
+def test_every_agent_example_is_covered() -> None:
     examples = {path.stem.removeprefix("with_") for path in (ROOT / "examples" / "agents").glob("*.py")}
     assert examples == {*FRAMEWORKS, *APIS}

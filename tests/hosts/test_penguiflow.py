@@ -22,7 +22,7 @@ def host() -> HostPython:
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])
-def test_our_stores_work_behind_its_facade(host: HostPython, tmp_path: Path, kind: str) -> None:
+def test_stores_work_behind_penguiflow_facade(host: HostPython, tmp_path: Path, kind: str) -> None:
     facts = host.run("behind_its_facade", {"local": str(tmp_path / "out"), "memory": "memory:"}[kind], cwd=tmp_path)
     ref, text = facts.pop("ref"), facts.pop("text")
     assert facts.pop("deleted") == [True, False, None]
@@ -40,7 +40,7 @@ def test_our_stores_work_behind_its_facade(host: HostPython, tmp_path: Path, kin
     assert text["mime_type"] == "text/plain" and text["namespace"] is None
 
 
-def test_our_stores_work_behind_its_tools(host: HostPython, tmp_path: Path) -> None:
+def test_stores_work_behind_penguiflow_tools(host: HostPython, tmp_path: Path) -> None:
     """The incident of a PDF as base64 in the answer of a tool: it ends in our store."""
     facts = host.run("behind_its_tools", "memory:", cwd=tmp_path)
     assert facts["content"] is True and facts["name"] == "Sales Dashboard"
@@ -48,7 +48,7 @@ def test_our_stores_work_behind_its_tools(host: HostPython, tmp_path: Path) -> N
     assert facts["artifact"]["scope"]["session_id"] == "one" and facts["artifact"]["namespace"] == "tableau"
 
 
-def test_its_stores_work_in_our_place(host: HostPython, tmp_path: Path) -> None:
+def test_penguiflow_stores_work_as_artifact_stores(host: HostPython, tmp_path: Path) -> None:
     facts = host.run("with_its_stores", cwd=tmp_path)
     assert facts.pop("routed") == {"kept": True}
     scopes = facts.pop("scopes")
@@ -69,7 +69,7 @@ def test_its_stores_work_in_our_place(host: HostPython, tmp_path: Path) -> None:
         assert (theirs["scope"] or {}).get("session_id") == sessions[name]
 
 
-async def test_the_program_of_the_page_runs(host: HostPython, tmp_path: Path) -> None:
+async def test_documented_penguiflow_program_runs(host: HostPython, tmp_path: Path) -> None:
     async with serve() as app:
         facts = await asyncio.to_thread(host.run, "by_the_book", str(PAGE), app.ws_url, cwd=tmp_path)
     printed = facts["printed"]

@@ -19,7 +19,9 @@ def node() -> Node:
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
-async def test_small_answers_are_equal_and_large_ones_whole(node: Node, tmp_path: Path, server: Server) -> None:
+async def test_proxied_small_answers_are_equal_and_large_ones_complete(
+    node: Node, tmp_path: Path, server: Server
+) -> None:
     (tmp_path / "files").mkdir()
     files(tmp_path / "files")
     bare = await measured(server, node, tmp_path, proxied=False)
@@ -27,7 +29,7 @@ async def test_small_answers_are_equal_and_large_ones_whole(node: Node, tmp_path
     compare(server, bare, proxied)
 
 
-async def test_no_official_check_fails_that_passes_bare(node: Node, tmp_path: Path) -> None:
+async def test_proxy_breaks_no_official_check(node: Node, tmp_path: Path) -> None:
     bare, behind = [await checks(node, tmp_path, behind=behind) for behind in (False, True)]
     assert sum(passed for passed, _ in bare.values()) > 10
     assert [name for name, (passed, _) in bare.items() if behind.get(name, (0, 0))[0] < passed] == []

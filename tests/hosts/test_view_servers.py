@@ -75,7 +75,7 @@ async def test_a_view_without_tools_opens(folder: Path, tmp_path: Path, name: st
             assert view.violations == () and view.warnings == ()
 
 
-async def test_a_view_of_basic_vanillajs_asks_its_host(folder: Path, tmp_path: Path) -> None:
+async def test_basic_vanillajs_view_sends_host_requests(folder: Path, tmp_path: Path) -> None:
     async with served(folder, "basic-vanillajs", tmp_path) as app, app.open_view("get-time") as view:
         before = await view.frame.locator("#server-time").inner_text()
         await view.frame.locator("#get-time-btn").click()
@@ -90,7 +90,7 @@ async def is_changed(view: View, before: str) -> bool:
     return await view.frame.locator("#server-time").inner_text() != before
 
 
-async def test_the_download_of_pdf_is_what_the_view_sent(folder: Path, tmp_path: Path) -> None:
+async def test_pdf_view_download_matches_what_view_sent(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(BLANK)
     path = str(tmp_path / "a.pdf")
     async with (
@@ -110,7 +110,7 @@ async def test_the_download_of_pdf_is_what_the_view_sent(folder: Path, tmp_path:
         assert [one.answer for one in view.requests if one.kind == "download-file"] == [{}]
 
 
-async def test_pdf_stays_blank_under_the_policy_of_the_specification(folder: Path, tmp_path: Path) -> None:
+async def test_pdf_view_stays_blank_under_specification_policy(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(BLANK)
     path = str(tmp_path / "a.pdf")
     async with (
@@ -179,7 +179,7 @@ def text_of(result: Any) -> str:
     return " ".join(block["text"] for block in result["content"] if block["type"] == "text")
 
 
-async def test_every_tool_of_basic_vanillajs(folder: Path, tmp_path: Path) -> None:
+async def test_every_basic_vanillajs_tool_works(folder: Path, tmp_path: Path) -> None:
     async with served(folder, "basic-vanillajs", tmp_path) as app, app.open_view("get-time") as view:
         tried = Tried(app, view)
         first = datetime.fromisoformat((await tried.model("get-time"))["time"])
@@ -188,7 +188,7 @@ async def test_every_tool_of_basic_vanillajs(folder: Path, tmp_path: Path) -> No
         assert tried.missing == set()
 
 
-async def test_every_tool_of_budget_allocator(folder: Path, tmp_path: Path) -> None:
+async def test_every_budget_allocator_tool_works(folder: Path, tmp_path: Path) -> None:
     async with served(folder, "budget-allocator", tmp_path) as app, app.open_view("get-budget-data") as view:
         tried = Tried(app, view)
         config = (await tried.model("get-budget-data"))["config"]
@@ -213,7 +213,7 @@ async def test_every_tool_of_budget_allocator(folder: Path, tmp_path: Path) -> N
         assert tried.missing == set()
 
 
-async def test_every_tool_of_debug(folder: Path, tmp_path: Path) -> None:
+async def test_every_debug_tool_works(folder: Path, tmp_path: Path) -> None:
     log = tmp_path / "debug.log"
     async with (
         served(folder, "debug", tmp_path / "out", f"--log-file={log}") as app,
@@ -237,7 +237,7 @@ async def test_every_tool_of_debug(folder: Path, tmp_path: Path) -> None:
         assert tried.missing == set()
 
 
-async def test_every_tool_of_pdf(folder: Path, tmp_path: Path) -> None:
+async def test_every_pdf_tool_works(folder: Path, tmp_path: Path) -> None:
     """The view answers the model; then the test does, in the place of a second view, with the tools of views."""
     path, other = tmp_path / "a.pdf", tmp_path / "b.pdf"
     path.write_bytes(HELLO)
@@ -284,7 +284,7 @@ async def test_every_tool_of_pdf(folder: Path, tmp_path: Path) -> None:
         assert tried.missing == set()
 
 
-async def test_what_stops_pdf_in_claude_is_said(folder: Path, tmp_path: Path) -> None:
+async def test_csp_violation_stopping_pdf_in_claude_is_reported(folder: Path, tmp_path: Path) -> None:
     """Its worker may start there. The script that the worker imports may not, and meanwhile a spinner turns."""
     (tmp_path / "a.pdf").write_bytes(BLANK)
     path = str(tmp_path / "a.pdf")

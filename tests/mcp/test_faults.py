@@ -46,7 +46,7 @@ def descendants() -> set[int]:
         ("killed", Disconnected, "was ended by SIGKILL"),
     ],
 )
-async def test_a_bad_answer_is_a_typed_error_and_the_next_call_works(
+async def test_bad_answer_raises_typed_error_and_next_call_works(
     tmp_path: Path, tool: str, error: type[ABPError], says: str
 ) -> None:
     async with connect(target("rude"), store=tmp_path) as app:
@@ -67,7 +67,7 @@ async def test_a_message_over_a_lowered_limit_fails_its_call(tmp_path: Path, mon
         assert words(await app.call("fine")) == "fine"
 
 
-async def test_a_failing_reader_or_writer_costs_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_reader_or_writer_fails_only_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         monkeypatch.undo()
         raise RuntimeError("a fault of ours")
@@ -83,7 +83,7 @@ async def test_a_failing_reader_or_writer_costs_one_call(tmp_path: Path, monkeyp
         assert words(await app.call("fine")) == "fine"
 
 
-async def test_garbage_between_messages_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_between_messages_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with connect(target("rude"), store=tmp_path) as app:
         with caplog.at_level(logging.WARNING, "transports.mcp"):
             assert words(await app.call("garbage")) == "after the garbage"
@@ -93,7 +93,7 @@ async def test_garbage_between_messages_is_left_out(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.load
-async def test_a_flood_of_notifications_delays_no_answer(tmp_path: Path) -> None:
+async def test_notification_flood_does_not_delay_answers(tmp_path: Path) -> None:
     told: list[Notification] = []
     async with connect(target("rude"), store=tmp_path, on_notification=told.append) as app:
         assert words(await app.call("floods", timeout=30)) == "done"
@@ -105,7 +105,7 @@ async def test_a_flood_of_notifications_delays_no_answer(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tool", ["deep_schema", "doubling_schema", "regex_schema", "remote_schema"])
-async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
+async def test_hostile_schema_does_not_break_or_stall_call(tmp_path: Path, tool: str) -> None:
     """It is checked within bounds or not at all, and never fetched from anywhere."""
     async with connect(target("rude"), store=tmp_path) as app:
         result = await app.call(tool, {} if tool != "regex_schema" else {"x": "a" * 30}, timeout=10)
@@ -132,7 +132,7 @@ async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
         ("mcp+http://127.0.0.1:9/mcp", "cannot be connected: .*; start the server or correct the address"),
     ],
 )
-async def test_a_server_that_cannot_be_connected(
+async def test_failed_server_connect_raises_and_leaves_no_process(
     tmp_path: Path, command: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio, "GRACE", 0.3)
@@ -144,7 +144,7 @@ async def test_a_server_that_cannot_be_connected(
     assert descendants() <= before
 
 
-async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
+async def test_server_failing_to_list_tools_is_still_connected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with connect(f"{target('rude')} unlisted", store=tmp_path) as app:
@@ -168,7 +168,7 @@ async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
     assert descendants() <= before
 
 
-async def test_closing_ends_a_server_that_is_being_ended_after_a_failed_restart(
+async def test_close_ends_server_still_terminating_after_failed_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio, "GRACE", 2.0)
@@ -182,7 +182,7 @@ async def test_closing_ends_a_server_that_is_being_ended_after_a_failed_restart(
     assert descendants() <= before
 
 
-async def test_no_error_shows_the_servers_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_do_not_show_server_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUDE_KEY", "sk-abcdef123456")
     script = str(FOLDER / "rude.py")
     entry = {"command": "python3", "args": [script], "env": {"RUDE_API_KEY": "${RUDE_KEY}"}}

@@ -25,7 +25,7 @@ from transports.sync import connect as connect_blocking
         ("mcp+https://mcp.example/mcp?x=1", HttpServer("https://mcp.example/mcp?x=1")),
     ],
 )
-def test_commands_are_split_as_a_shell_does_and_addresses_are_kept(target: str, server: object) -> None:
+def test_commands_are_shell_split_and_urls_are_kept(target: str, server: object) -> None:
     assert parse_server(target) == server
 
 
@@ -34,7 +34,7 @@ def entries(tmp_path: Path, servers: object, key: str = "mcpServers") -> str:
     return f"mcp:{tmp_path / 'mcp.json'}"
 
 
-def test_entries_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k1")
     monkeypatch.delenv("UNSET", raising=False)
     where = entries(
@@ -75,7 +75,7 @@ def test_entries_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ({"a": {"command": "${NOT_SET_HERE}"}}, "", "NOT_SET_HERE, which is not set"),
     ],
 )
-def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, says: str) -> None:
+def test_invalid_mcp_config_entries_are_rejected(tmp_path: Path, servers: Any, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_server(entries(tmp_path, servers) + name)
     (tmp_path / "mcp.json").write_text("{")
@@ -94,12 +94,12 @@ def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, sa
         ("mcp+ftp://x", "is not a target"),
     ],
 )
-def test_invalid_targets_are_refused(where: str, says: str) -> None:
+def test_invalid_mcp_targets_are_rejected(where: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         connect(where, store="none:")
 
 
-def test_options_that_do_not_fit_a_target_are_refused() -> None:
+def test_options_not_matching_mcp_target_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"headers= are for servers behind an address"):
         connect("mcp+stdio:x", headers={"a": "b"}, store="none:")
     with pytest.raises(UsageError, match=r"profile= cannot be combined with an MCP server"):
@@ -113,7 +113,7 @@ def test_options_that_do_not_fit_a_target_are_refused() -> None:
 
 
 @pytest.mark.load
-def test_the_blocking_api_connects_to_a_server(tmp_path: Path) -> None:
+def test_sync_api_connects_to_mcp_server(tmp_path: Path) -> None:
     with connect_blocking(target("tableau"), store=tmp_path) as session:
         assert session.resources.available
         assert len(session.resources.list()) == 26

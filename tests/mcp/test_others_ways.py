@@ -89,7 +89,7 @@ async def content(app: Session, result: Result) -> list[bytes]:
     ],
     ids=json.dumps,
 )
-async def test_tool_with_a_bad_schema_does_not_hide_the_others(tmp_path: Path, schema: object) -> None:
+async def test_tool_with_bad_schema_does_not_hide_others(tmp_path: Path, schema: object) -> None:
     results = {"go": {"content": [WORDS]}}
     tools = [{"name": "go", "inputSchema": schema, "outputSchema": schema}, {"name": "good", "inputSchema": {}}]
     async with connect(canned(tmp_path, tools=tools, results=results), store=tmp_path / "out") as app:
@@ -99,7 +99,7 @@ async def test_tool_with_a_bad_schema_does_not_hide_the_others(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("cursors", [[1, 2], [1.0, 2.0], ["1", "2"], ["1", "2", ""]], ids=json.dumps)
-async def test_pages_of_a_list_may_be_counted_by_numbers(
+async def test_list_cursors_may_be_numbers(
     tmp_path: Path, cursors: list[object], caplog: pytest.LogCaptureFixture
 ) -> None:
     pages = [[{"name": name, "inputSchema": {"type": "object"}}] for name in "abc"]
@@ -108,7 +108,7 @@ async def test_pages_of_a_list_may_be_counted_by_numbers(
     assert caplog.messages == []  # no list without an end
 
 
-async def test_tool_that_is_left_out_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_omitted_invalid_tool_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tools = ["words", {"name": "bad", "inputSchema": {}, "annotations": 5}, {"name": "good", "inputSchema": {}}]
     async with connect(canned(tmp_path, tools=tools), store="memory:") as app:
         assert [*app.capabilities] == ["good"]
@@ -119,7 +119,7 @@ async def test_tool_that_is_left_out_is_named(tmp_path: Path, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("uri", ["https://evil.example/view.html", "file:///etc/passwd", 7, "ui://" + "x" * 3000])
-async def test_view_has_an_address_of_the_scheme_ui(tmp_path: Path, uri: object) -> None:
+async def test_view_uri_must_use_ui_scheme(tmp_path: Path, uri: object) -> None:
     tools = [{"name": "go", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}}]
     async with connect(canned(tmp_path, tools=tools), store="memory:") as app:
         assert app.capabilities["go"].view is None
@@ -127,7 +127,7 @@ async def test_view_has_an_address_of_the_scheme_ui(tmp_path: Path, uri: object)
             app.open_view("go")
 
 
-async def test_bad_entry_of_a_list_of_resources_does_not_hide_the_others(tmp_path: Path) -> None:
+async def test_bad_resource_entry_does_not_hide_others(tmp_path: Path) -> None:
     initialize = {**INITIALIZE, "capabilities": {"resources": {}}}
     listed = [{"uri": 5}, {"name": "no address"}, {"uri": "x://a", "name": "A", "size": "big"}, {"uri": "x://b"}]
     async with connect(canned(tmp_path, initialize=initialize, resources=listed), store="memory:") as app:
@@ -138,7 +138,7 @@ async def test_bad_entry_of_a_list_of_resources_does_not_hide_the_others(tmp_pat
 
 
 @pytest.mark.parametrize("able", [{"tools": []}, {"tools": {}, "logging": [], "prompts": []}], ids=json.dumps)
-async def test_capabilities_of_php_are_objects(tmp_path: Path, able: object) -> None:
+async def test_php_array_capabilities_are_parsed_as_objects(tmp_path: Path, able: object) -> None:
     target = canned(tmp_path, initialize={**INITIALIZE, "capabilities": able}, results={"go": {"content": [WORDS]}})
     async with connect(target, store="memory:") as app:
         assert [*app.capabilities] == ["go"]
@@ -152,19 +152,19 @@ async def test_capabilities_of_php_are_objects(tmp_path: Path, able: object) -> 
         ({"capabilities": {"tools": 5}}, "capabilities.tools"),
     ],
 )
-async def test_bad_handshake_says_where(tmp_path: Path, change: dict[str, object], place: str) -> None:
+async def test_invalid_handshake_error_names_field(tmp_path: Path, change: dict[str, object], place: str) -> None:
     target = canned(tmp_path, initialize={**INITIALIZE, **change}, results={})
     with pytest.raises(ConnectFailed, match=place):
         async with connect(target, store="memory:", timeout=20):
             pass
 
 
-async def test_byte_order_mark_before_each_line_is_dropped(tmp_path: Path) -> None:
+async def test_byte_order_mark_before_lines_is_dropped(tmp_path: Path) -> None:
     async with connect(canned(tmp_path, prefix="\ufeff", results={"go": 0}), store="memory:", timeout=20) as app:
         assert [*app.capabilities] == ["go"]
 
 
-async def test_server_of_the_old_transport_is_named_as_that() -> None:
+async def test_legacy_sse_server_is_named_in_error() -> None:
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -179,7 +179,7 @@ async def test_server_of_the_old_transport_is_named_as_that() -> None:
                 pass
 
 
-async def test_events_in_pieces_and_a_forgotten_session() -> None:
+async def test_split_sse_events_and_forgotten_session_are_handled() -> None:
     """Each event follows a byte order mark, ends in two pieces, and leaves its stream open."""
     ended = asyncio.Event()
     forgets = [True]
@@ -280,7 +280,7 @@ async def test_structured_content_of_any_type_is_data(tmp_path: Path, value: obj
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-async def test_json_in_a_wrapped_text_is_read_like_that_of_a_text_block(tmp_path: Path, blocks: bool) -> None:
+async def test_json_in_wrapped_text_is_read_like_text_block(tmp_path: Path, blocks: bool) -> None:
     text = json.dumps({"ok": True, "shot": base64.b64encode(PNG * 20).decode()})
     said = {"content": [{"type": "text", "text": text}] if blocks else [], "structuredContent": {"result": text}}
     async with connect(canned(tmp_path, results={"go": said}), store="memory:") as app:
@@ -311,13 +311,13 @@ SCHEMA = {
     ],
     ids=["repeated", "more text", "wrong type", "missing"],
 )
-async def test_structured_content_is_checked_as_it_came(
+async def test_structured_content_is_validated_unmodified(
     tmp_path: Path, said: dict[str, object], warnings: tuple[str, ...]
 ) -> None:
     assert (await call(tmp_path, said, outputSchema=SCHEMA)).warnings == warnings
 
 
-async def test_half_of_a_pair_is_replaced_with_a_warning(tmp_path: Path) -> None:
+async def test_lone_surrogate_is_replaced_with_warning(tmp_path: Path) -> None:
     said = (
         r'{"content": [{"type": "text", "text": "first"}, {"type": "text", "text": "cut \ud83d, whole \ud83d\ude00"}]}'
     )
@@ -328,7 +328,7 @@ async def test_half_of_a_pair_is_replaced_with_a_warning(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("data", [bytes(300_000) + b"\xfb\xff\xfe" * 50, b"\xfb\xff\xfe" * 100_000, bytes(300_000)])
-async def test_long_content_in_the_url_safe_alphabet_is_kept(tmp_path: Path, data: bytes) -> None:
+async def test_long_url_safe_base64_is_decoded(tmp_path: Path, data: bytes) -> None:
     block = {"type": "image", "data": base64.urlsafe_b64encode(data).decode(), "mimeType": "image/png"}
     async with connect(canned(tmp_path, results={"go": {"content": [block]}}), store="memory:") as app:
         assert await content(app, await app.call("go")) == [data]
@@ -349,14 +349,12 @@ async def test_long_content_in_the_url_safe_alphabet_is_kept(tmp_path: Path, dat
     ],
     ids=json.dumps,
 )
-async def test_error_that_only_structured_content_tells_is_shown(
-    tmp_path: Path, structured: object, words: str
-) -> None:
+async def test_error_in_structured_content_only_is_shown(tmp_path: Path, structured: object, words: str) -> None:
     with pytest.raises(CapabilityError, match=words):
         await call(tmp_path, {"isError": True, "content": [], "structuredContent": structured})
 
 
-async def test_picture_of_a_failed_tool_is_stored_beside_its_error(tmp_path: Path) -> None:
+async def test_failed_tool_image_is_stored_with_its_error(tmp_path: Path) -> None:
     blocks = [{"type": "text", "text": "no button"}, {"type": "image", "data": PICTURE, "mimeType": "image/png"}]
     target = canned(tmp_path, results={"go": {"isError": True, "content": blocks}})
     async with connect(target, store=tmp_path / "out") as app:
@@ -367,7 +365,7 @@ async def test_picture_of_a_failed_tool_is_stored_beside_its_error(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("flag", "fails"), [("false", False), ("true", True), (0, False), (1, True), (None, False)])
-async def test_flag_of_an_error_may_be_a_text(tmp_path: Path, flag: object, fails: bool) -> None:
+async def test_is_error_flag_may_be_a_string(tmp_path: Path, flag: object, fails: bool) -> None:
     said = {"isError": flag, "content": [WORDS]}
     if not fails:
         assert (await call(tmp_path, said)).data == {"content": [WORDS]}
@@ -376,7 +374,7 @@ async def test_flag_of_an_error_may_be_a_text(tmp_path: Path, flag: object, fail
         await call(tmp_path, said)
 
 
-async def test_server_that_ends_while_its_child_holds_stdout_is_lost(tmp_path: Path) -> None:
+async def test_server_exit_is_detected_although_child_holds_stdout(tmp_path: Path) -> None:
     server = tmp_path / "server.py"
     server.write_text(_FORKING)
     async with connect(f"mcp+stdio:{sys.executable} {server}", store="memory:", timeout=30) as app:
@@ -387,7 +385,7 @@ async def test_server_that_ends_while_its_child_holds_stdout_is_lost(tmp_path: P
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-async def test_required_parameter_with_a_default_may_be_left_out(tmp_path: Path) -> None:
+async def test_required_parameter_with_default_may_be_omitted(tmp_path: Path) -> None:
     inner = {"type": "object", "properties": {"b": {"default": 1}, "c": {}}, "required": ["b"]}
     schema = {
         "type": "object",

@@ -16,7 +16,7 @@ RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '
 
 
 @pytest.mark.fault(21)
-async def test_a_long_run_beside_deep_nesting_is_read_or_fails_its_request() -> None:
+async def test_long_base64_with_deep_nesting_is_parsed_or_fails_request() -> None:
     line = f'{{"jsonrpc": "2.0", "id": 7, "result": {{"content": [{RUN}], "more": {DEEP}}}}}'.encode()
     read = await MessageReader(1_000_000).parse(line)
     assert read is not None and isinstance(read.message, JSONRPCError | JSONRPCResponse)
@@ -27,7 +27,7 @@ def run_of(data: bytes) -> wire.Base64Run:
     return wire.Base64Run.of(memoryview(data))
 
 
-def test_a_run_inside_deep_nesting_becomes_content() -> None:
+def test_deeply_nested_base64_run_becomes_content() -> None:
     block: dict[str, Any] = {"type": "image", "data": run_of(b"A" * 8)}
     tree: object = block
     for _ in range(5000):
@@ -36,7 +36,7 @@ def test_a_run_inside_deep_nesting_becomes_content() -> None:
     assert isinstance(block["data"], BinaryData)
 
 
-async def test_any_failure_of_a_line_is_the_error_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_line_parse_failure_becomes_error_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: bytes) -> None:
         raise RecursionError("too deep")
 

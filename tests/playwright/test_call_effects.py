@@ -28,7 +28,7 @@ def waiting(effects: list[ExpectedEffect | None]) -> int:
 
 
 @pytest.mark.parametrize("place", ["", "window", "a frame"])
-async def test_a_call_waits_for_a_hundred_announced_effects_and_no_more(place: str) -> None:
+async def test_call_waits_for_at_most_100_announced_effects(place: str) -> None:
     effects = tracker()
     greedy, modest = effects.begin_call("greedy"), effects.begin_call("modest")
     announced = [effects.expect(greedy, place, {}) for _ in range(30_000)]
@@ -49,7 +49,7 @@ async def test_a_call_waits_for_a_hundred_announced_effects_and_no_more(place: s
     assert waiting(announced) == 0
 
 
-async def test_an_effect_that_has_begun_leaves_room_for_another() -> None:
+async def test_started_effect_frees_slot_for_another() -> None:
     effects = tracker()
     call = effects.begin_call("one")
     for number in range(1000):
@@ -65,7 +65,7 @@ async def _failing() -> BinaryData:
     raise KeyError("no content")
 
 
-async def test_content_that_fails_unexpectedly_is_a_warning_unless_the_call_needs_it(
+async def test_failing_output_is_a_warning_unless_required(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     effects = tracker()

@@ -110,7 +110,7 @@ def _downloads(browser: _Browser) -> CdpDownloads:
 
 # What the browser knows of the size, and the bytes that it may write: a few events pass until it is cancelled.
 @pytest.mark.parametrize(("total", "written"), [(0, 4_000), (5_000, 2_000)], ids=["unknown", "known"])
-async def test_the_browser_is_stopped_at_the_limit(tmp_path: Path, total: int, written: int) -> None:
+async def test_browser_download_is_stopped_at_limit(tmp_path: Path, total: int, written: int) -> None:
     browser = _Browser(tmp_path, total=total)
     agent: Any = browser
     with pytest.raises(TooLarge) as caught:
@@ -122,7 +122,7 @@ async def test_the_browser_is_stopped_at_the_limit(tmp_path: Path, total: int, w
 
 
 @pytest.mark.parametrize(("limits", "error"), [((_LIMIT,), TooLarge), ((1 << 30, _LIMIT), StoreFull)], ids=str)
-async def test_the_app_is_stopped_at_the_limit(tmp_path: Path, limits: Any, error: type[ABPError]) -> None:
+async def test_app_download_is_stopped_at_limit(tmp_path: Path, limits: Any, error: type[ABPError]) -> None:
     browser = _Browser(tmp_path, total=0)
     target = {"browserContextId": "context", "targetId": "frame"}
     found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, ByteLimits(*limits))  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ class _Page:
 
 @pytest.mark.fault(30)
 @pytest.mark.parametrize("cdp", [True, False], ids=["stream", "slices"])
-async def test_a_page_gives_no_more_than_it_declared(tmp_path: Path, cdp: bool) -> None:
+async def test_page_sending_more_than_declared_size_is_rejected(tmp_path: Path, cdp: bool) -> None:
     page = _Page(cdp=cdp)
     with pytest.raises(SizeMismatch, match="more than the 100 bytes that it declared"):
         ladder = Ladder(page, None, max_bytes=_LIMIT, used=Counter())  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ async def test_a_page_gives_no_more_than_it_declared(tmp_path: Path, cdp: bool) 
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: Path) -> None:
+async def test_print_blob_and_answer_over_limit_are_rejected(tmp_path: Path) -> None:
     page = _Page(cdp=True)
     ladder = Ladder(page, None, max_bytes=_LIMIT, used=Counter())  # type: ignore[arg-type]
     with pytest.raises(TooLarge):
@@ -187,7 +187,7 @@ async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["cdp", "playwright"])
-async def test_content_is_not_taken_from_an_address(tmp_path: Path, way: str) -> None:
+async def test_content_is_not_fetched_from_non_blob_url(tmp_path: Path, way: str) -> None:
     browser = _Browser(tmp_path)
     browser.url = "http://127.0.0.1/endless"
     downloads = _downloads(browser) if way == "cdp" else PlaywrightDownloads(asyncio.Semaphore(1))
@@ -196,7 +196,7 @@ async def test_content_is_not_taken_from_an_address(tmp_path: Path, way: str) ->
         await ladder.save(Handle("1", 8 << 20), tmp_path / "saved", timeout=3600)
 
 
-async def test_a_download_takes_the_page_one_call_and_garbage_is_collected_beside_the_answer(
+async def test_download_needs_one_page_call_and_collects_garbage_after(
     tmp_path: Path,
 ) -> None:
     limits = replace(LIMITS, download_from=400, collect_every=400)
@@ -242,7 +242,7 @@ class _Busy(_Emitter):
 
 
 @pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])
-async def test_a_download_that_is_cancelled_late_leaves_no_file(tmp_path: Path, end: str) -> None:
+async def test_download_cancelled_late_leaves_no_file(tmp_path: Path, end: str) -> None:
     browser: Any = _Busy()
     limits = replace(LIMITS, cancel=0.01)
     downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path, limits=limits)
@@ -293,7 +293,7 @@ def places(tmp_path: Path) -> _Places:
     return _Places(tmp_path)
 
 
-async def test_a_download_is_read_at_its_last_name_from_its_first_bytes_on(places: _Places) -> None:
+async def test_download_is_linked_into_store_from_its_first_bytes(places: _Places) -> None:
     places.growing.begin()
     with places.hidden.open("wb", buffering=0) as file:
         file.write(b"first")
@@ -307,7 +307,7 @@ async def test_a_download_is_read_at_its_last_name_from_its_first_bytes_on(place
 
 
 @pytest.mark.parametrize("moved", ["renamed", "copied"])
-async def test_a_file_that_was_taken_for_the_download_gives_way_to_it(
+async def test_wrongly_linked_file_is_replaced_by_download(
     places: _Places, monkeypatch: pytest.MonkeyPatch, moved: str
 ) -> None:
     def another_file_system(*_: object) -> None:
@@ -324,7 +324,7 @@ async def test_a_file_that_was_taken_for_the_download_gives_way_to_it(
     assert places.path.read_bytes() == b"the download" and places.hidden.read_bytes() == b"another one"
 
 
-async def test_no_file_is_taken_where_several_are_new_or_there_is_no_folder(
+async def test_growing_file_is_not_read_if_ambiguous_or_folder_is_missing(
     places: _Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
@@ -351,7 +351,7 @@ async def test_no_file_is_taken_where_several_are_new_or_there_is_no_folder(
         places.path.unlink()
 
 
-async def test_a_download_that_is_given_up_loses_the_name(places: _Places) -> None:
+async def test_abandoned_download_drops_its_link(places: _Places) -> None:
     places.hidden.write_bytes(b"half of")
     places.growing.begin()
     await places.linked()
@@ -360,7 +360,7 @@ async def test_a_download_that_is_given_up_loses_the_name(places: _Places) -> No
     await GrowingFile(places.path, places.temporary).drop()
 
 
-async def test_a_download_is_read_at_its_end_where_open_files_cannot_be_renamed(
+async def test_download_is_read_at_end_if_open_files_cannot_be_renamed(
     places: _Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transports.playwright._downloads.OPEN_FILES_MOVE", False)
@@ -398,7 +398,7 @@ class FarPage:
 
 
 @pytest.mark.parametrize("shares", [True, False])
-async def test_a_file_of_the_same_path_and_size_elsewhere_is_not_taken_for_ours(tmp_path: Path, shares: bool) -> None:
+async def test_remote_file_of_same_path_and_size_is_not_uploaded(tmp_path: Path, shares: bool) -> None:
     file, data = tmp_path / "in.bin", b"ours" * 50_000
     file.write_bytes(data)
     page = FarPage(None if shares else {str(file): b"else" * 50_000})
@@ -415,7 +415,7 @@ async def test_a_file_of_the_same_path_and_size_elsewhere_is_not_taken_for_ours(
     assert list(tmp_path.iterdir()) == [file]
 
 
-async def test_a_browser_that_was_started_here_gets_the_path_at_once(tmp_path: Path) -> None:
+async def test_local_browser_receives_upload_path_directly(tmp_path: Path) -> None:
     file = tmp_path / "in.bin"
     file.write_bytes(bytes(100_000))
     page = FarPage(None)

@@ -40,7 +40,7 @@ from transports.playwright._source import PageSource
 
 
 @pytest.mark.load
-async def test_the_end_of_a_driver_is_no_error_that_nobody_retrieved() -> None:
+async def test_driver_exit_leaves_no_unretrieved_error() -> None:
     """Its calls fail, and that is all: Playwright has a future of its own for the end, which nobody awaits."""
     logged: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
@@ -59,7 +59,7 @@ async def test_the_end_of_a_driver_is_no_error_that_nobody_retrieved() -> None:
 
 @pytest.mark.requirement("R6-3l")
 @pytest.mark.parametrize(("user", "on"), [(0, False), (1000, True)])
-async def test_the_sandbox_is_off_for_root_alone(monkeypatch: pytest.MonkeyPatch, user: int, on: bool) -> None:
+async def test_chromium_sandbox_is_off_only_for_root(monkeypatch: pytest.MonkeyPatch, user: int, on: bool) -> None:
     """Playwright switches it off unless it is asked for."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(sys, "platform", "linux")
@@ -95,7 +95,7 @@ _NO_SANDBOX = "has no sandbox here; allow user namespaces"
         ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "status 1 and printed: x{200}\\)"),
     ],
 )
-async def test_a_program_that_ends_at_once_is_explained(script: str, words: str, tmp_path: Path) -> None:
+async def test_browser_exiting_at_once_is_explained(script: str, words: str, tmp_path: Path) -> None:
     fake = tmp_path / "chrome"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
@@ -105,7 +105,7 @@ async def test_a_program_that_ends_at_once_is_explained(script: str, words: str,
     assert "Target page" not in failed.value.message
 
 
-async def test_a_driver_that_cannot_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_driver_failure_names_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Node.js lacks a library on a slim system, and ends before it says a word to us."""
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
     with pytest.raises(BrowserNotFound, match=r"driver did not start .*playwright --version"):
@@ -139,7 +139,7 @@ asyncio.run(main())
 
 @pytest.mark.browser
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="starts as root to become somebody else")
-def test_the_renderer_of_an_ordinary_user_is_in_the_sandbox() -> None:
+def test_renderer_of_ordinary_user_is_sandboxed() -> None:
     with tempfile.TemporaryDirectory(prefix="sb", dir="/tmp") as folder:
         os.chown(folder, 65534, 65534)
         env = {**os.environ, "HOME": folder, "TMPDIR": folder, "XDG_CONFIG_HOME": folder, "XDG_CACHE_HOME": folder}
@@ -173,9 +173,7 @@ async def playwright(monkeypatch: pytest.MonkeyPatch) -> Playwright:
     return made
 
 
-async def test_the_first_browser_of_a_block_takes_the_driver_that_was_started(
-    playwright: Playwright, tmp_path: Path
-) -> None:
+async def test_first_browser_uses_driver_started_ahead(playwright: Playwright, tmp_path: Path) -> None:
     async with driver_ahead():
         first, second = next_process(), next_process()
         waiting = asyncio.ensure_future(first.start_driver(tmp_path))
@@ -193,7 +191,7 @@ async def test_the_first_browser_of_a_block_takes_the_driver_that_was_started(
 
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "starting"])
-async def test_a_driver_that_no_browser_takes_ends_with_its_block(playwright: Playwright, running: bool) -> None:
+async def test_unused_driver_stops_with_its_block(playwright: Playwright, running: bool) -> None:
     with pytest.raises(RuntimeError, match="no browser"):
         async with driver_ahead():
             asyncio.get_running_loop().call_later(0 if running else 0.1, playwright.may_start.set)
@@ -201,9 +199,7 @@ async def test_a_driver_that_no_browser_takes_ends_with_its_block(playwright: Pl
     assert (playwright.started, playwright.stopped) == (1, 1)
 
 
-async def test_a_driver_that_cannot_run_is_an_error_of_its_browser(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_driver_failure_is_raised_by_its_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def fail() -> None:
         raise BrowserNotFound("no library")
 
@@ -224,9 +220,7 @@ def _variables() -> tuple[str | None, ...]:
     return tuple(map(os.environ.get, NAMES))
 
 
-def test_the_driver_gets_a_folder_for_compiled_scripts_that_only_its_user_may_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_compile_cache_is_writable_only_by_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
     before, cache = _variables(), tmp_path / "cache/abp-transports/node"
@@ -245,7 +239,7 @@ def test_the_driver_gets_a_folder_for_compiled_scripts_that_only_its_user_may_wr
 
 
 @pytest.mark.parametrize("cache_home", ["/dev/null/cache", "~nobody-by-this-name/cache"])
-def test_a_place_that_cannot_be_had_is_done_without(
+def test_unavailable_compile_cache_folder_is_skipped(
     cache_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
@@ -257,9 +251,7 @@ def test_a_place_that_cannot_be_had_is_done_without(
         assert _variables() == (str(tmp_path), "mine")
 
 
-async def test_the_folder_for_compiled_scripts_is_looked_for_in_a_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_compile_cache_folder_is_looked_up_in_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
     mkdir, given = Path.mkdir, list[str | None]()
@@ -308,7 +300,7 @@ class Recorded:
         self.asked.append("stop")
 
 
-async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> None:
+async def test_installation_steps_are_sent_at_once_in_order() -> None:
     cdp: Any = Recorded()
     agent_script = AgentScript("script", "late", "binding", on_emit=print, on_document=print)
     installing = asyncio.ensure_future(CdpChannel(cdp).install(agent_script))
@@ -328,7 +320,7 @@ async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> N
         *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads")),
     ],
 )
-async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: str, steps: list[str]) -> None:
+async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps: list[str]) -> None:
     process, playwright = BrowserProcess(), Recorded()
     recorded: Any = playwright
     process.browser = process.cdp = process._playwright = recorded
@@ -351,7 +343,7 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: 
     assert playwright.asked == steps
 
 
-async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
+async def test_driver_is_found_when_script_starts_browser() -> None:
     class Session:
         async def send(self, method: str) -> dict[str, object]:
             return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
@@ -374,7 +366,7 @@ async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
     assert process.pids == [4711, os.getpid()]
 
 
-def test_why_a_page_did_not_load_is_told_with_what_to_do() -> None:
+def test_page_load_failure_explains_what_to_do() -> None:
     failed = "Page.goto: net::{} at https://127.0.0.1:8000/"
     for code, said in {
         "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",

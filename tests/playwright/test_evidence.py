@@ -37,7 +37,7 @@ async def recorded(page: Any, limits: Limits = LIMITS) -> tuple[Any, list[str]]:
     return files, call.notes
 
 
-async def test_what_the_browser_wrote_is_redacted_and_what_cannot_be_read_is_left_out() -> None:
+async def test_browser_evidence_is_redacted_and_unreadable_parts_dropped() -> None:
     files, notes = await recorded(FakePage())
     assert [*files] == [*KINDS] and not notes
     assert SECRET not in files["har"].read_text() and "said=<redacted>" in files["har"].read_text()
@@ -47,7 +47,7 @@ async def test_what_the_browser_wrote_is_redacted_and_what_cannot_be_read_is_lef
         assert archive.read("resources/one.bin") == b""
 
 
-async def test_a_file_that_cannot_be_redacted_is_not_kept() -> None:
+async def test_unredactable_file_is_not_kept() -> None:
     files, notes = await recorded(FakePage(file="broken"))
     assert "har" not in files and "trace" in files and notes[0].startswith("har: it was not kept: ")
 
@@ -62,7 +62,7 @@ async def test_a_file_that_cannot_be_redacted_is_not_kept() -> None:
         ("text/plain", f'[1]\n[{{"password":"{SECRET}"}}]'),
     ],
 )
-def test_a_secret_in_json_is_removed_however_the_json_is_sent(mime_type: str, body: str) -> None:
+def test_secret_in_json_is_redacted_in_any_encoding(mime_type: str, body: str) -> None:
     secrets = SecretValues()
     learn_body(body, mime_type, secrets)
     assert secrets.by_value(f"later {SECRET}") == "later <redacted>"
@@ -70,14 +70,14 @@ def test_a_secret_in_json_is_removed_however_the_json_is_sent(mime_type: str, bo
     assert SECRET not in cleaned and "1234" not in cleaned and cleaned.count("\n") in (0, body.count("\n"))
 
 
-def test_json_that_is_too_deep_for_the_rules_is_left_out() -> None:
+def test_overly_deep_json_body_is_left_out_of_evidence() -> None:
     # the parser takes deeper JSON than the rules, which call themselves several times for a level
     body = "said:\n" + "[" * 600 + f'"{SECRET}"' + "]" * 600 + f'\n{{"password":"{SECRET}"}}'
     learn_body(body, "text/plain", secrets := SecretValues())
     assert secrets.by_value(SECRET) == "<redacted>" and SECRET not in clean_body(body, "text/plain", secrets)
 
 
-def test_a_secret_in_a_frame_of_a_websocket_or_in_a_body_as_base64_is_removed() -> None:
+def test_secret_in_websocket_frame_or_base64_body_is_redacted() -> None:
     text = json.dumps({"password": SECRET, "pin": "1234"})
     encoded = base64.b64encode(text.encode()).decode()
     content = {"mimeType": "application/octet-stream", "text": encoded, "encoding": "base64"}
@@ -106,12 +106,12 @@ def test_a_secret_in_a_frame_of_a_websocket_or_in_a_body_as_base64_is_removed() 
         ({"stop": "hang"}, "trace", "trace: the browser did not answer in time"),
     ],
 )
-async def test_a_kind_that_fails_costs_itself_and_no_other(does: Any, lost: str, note: str) -> None:
+async def test_failed_evidence_kind_does_not_affect_others(does: Any, lost: str, note: str) -> None:
     files, notes = await recorded(FakePage(**does), Limits(step=0.05, picture=0.05))
     assert {*KINDS} - {*files} == {lost} and len(notes) == 1 and note in notes[0]
 
 
-async def test_calls_at_once_share_no_trace_and_a_page_that_is_gone_has_none() -> None:
+async def test_concurrent_calls_do_not_share_trace_and_closed_page_has_none() -> None:
     page: Any = FakePage()
     evidence = PageEvidence(SimpleNamespace(page=page))
     first = await evidence.begin(KINDS, "one", {})
@@ -130,7 +130,7 @@ async def test_calls_at_once_share_no_trace_and_a_page_that_is_gone_has_none() -
     assert await gone.end(KINDS) == [] and gone.notes == ["the page was not open when the call began"]
 
 
-async def test_a_folder_that_is_gone_costs_the_evidence_and_not_the_call() -> None:
+async def test_missing_evidence_folder_does_not_fail_call() -> None:
     page: Any = FakePage()
     evidence = PageEvidence(SimpleNamespace(page=page))
     shutil.rmtree(evidence._folder)
@@ -192,7 +192,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_secret_with_a_name_is_masked_whatever_form_its_body_has(kind: str) -> None:
+def test_named_secret_is_masked_in_any_body_format(kind: str) -> None:
     mime_type, body = BODIES[kind]
     secrets = SecretValues()  # it has learned nothing: the value stands here alone
     assert SECRET not in clean_body(body, mime_type, secrets)
@@ -208,13 +208,13 @@ def test_a_secret_with_a_name_is_masked_whatever_form_its_body_has(kind: str) ->
     assert base64.b64encode(SECRET.encode())[:-4].decode() not in cleaned
 
 
-def test_a_part_that_is_encoded_is_masked_whole() -> None:
+def test_encoded_multipart_part_is_masked_entirely() -> None:
     hidden = base64.b64encode(json.dumps({"password": SECRET}).encode()).decode()
     body = _MULTI.format('name="a"', "Content-Transfer-Encoding: base64\r\n", hidden)
     assert clean_body(body, _PARTS, SecretValues()) == body.replace(hidden, REDACTED)
 
 
-def test_the_type_of_a_part_decides_how_it_is_read() -> None:
+def test_multipart_part_type_decides_how_it_is_redacted() -> None:
     xml = "<login><password>{}</password></login>"
     body = _MULTI.format('name="a"', "Content-Type: application/xml\r\n", xml)
     assert clean_body(body.format(SECRET), _PARTS, SecretValues()) == body.format(REDACTED)
@@ -222,7 +222,7 @@ def test_the_type_of_a_part_decides_how_it_is_read() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-7", "gzip", "deflate"])
 @pytest.mark.parametrize("mime_type", ["application/json", "application/json; charset=utf-16", _FORM])
-def test_a_body_that_cannot_be_read_as_its_text_is_left_out(encoding: str, mime_type: str, tmp_path: Path) -> None:
+def test_undecodable_text_body_is_left_out_of_evidence(encoding: str, mime_type: str, tmp_path: Path) -> None:
     text = f'{{"password":"{SECRET}"}}' if "json" in mime_type else f"password={SECRET}"
     data = text.encode("utf-8" if encoding in ("gzip", "deflate") else encoding)
     data = gzip.compress(data) if encoding == "gzip" else zlib.compress(data) if encoding == "deflate" else data
@@ -257,14 +257,14 @@ def test_a_body_that_cannot_be_read_as_its_text_is_left_out(encoding: str, mime_
         ("text/javascript", '{ let a = [1]; f("b") }'),
     ],
 )
-def test_a_body_without_secrets_stays_as_it_is(mime_type: str, body: str) -> None:
+def test_body_without_secrets_is_unchanged(mime_type: str, body: str) -> None:
     assert clean_body(body, mime_type, SecretValues()) == body
     data = base64.b64encode(body.encode()).decode()
     entry = {"request": {}, "response": {"content": {"mimeType": mime_type, "text": data, "encoding": "base64"}}}
     assert clean_entry(entry, SecretValues()) == entry
 
 
-def test_a_name_that_is_escaped_in_an_address_is_known_too() -> None:
+def test_percent_encoded_secret_name_is_redacted() -> None:
     for name in ("p%61ssword", "p%2561ssword", "user%5Bpassword%5D", "\\u0070assword"):
         entry: Any = {"request": {"url": f"http://a.test/?user=bob&{name}={SECRET}#{name}={SECRET}"}}
         cleaned = json.dumps(clean_entry(entry, SecretValues()))

@@ -96,7 +96,7 @@ def asking(opening: Open) -> Ask:
     return asked
 
 
-async def test_what_may_be_connected_is_and_the_rest_is_refused_by_name(asking: Ask) -> None:
+async def test_allowed_hosts_are_connected_and_others_rejected_by_name(asking: Ask) -> None:
     judge = Judges()
     async with echo() as port, JudgedNetwork(judge) as network:
         answer, reader, writer = await asking(network, "GOOD", port)
@@ -111,7 +111,7 @@ async def test_what_may_be_connected_is_and_the_rest_is_refused_by_name(asking: 
         assert judge.asked == [("good", port), ("bad", port), ("bad", port), ("worse", port)]
 
 
-async def test_what_the_browser_itself_asks_for_is_refused_and_not_reported(opening: Open) -> None:
+async def test_browser_own_requests_are_rejected_but_not_reported(opening: Open) -> None:
     judge = Judges()
     async with JudgedNetwork(judge) as network:
         reader, writer = await opening(network)
@@ -120,7 +120,7 @@ async def test_what_the_browser_itself_asks_for_is_refused_and_not_reported(open
         assert (network.refused, network.failed) == ([], "")
 
 
-async def test_addresses_are_tried_one_after_another_and_no_other_is(asking: Ask) -> None:
+async def test_only_judged_addresses_are_tried_in_order(asking: Ask) -> None:
     async with echo() as port, JudgedNetwork(Judges("127.0.0.77", "127.0.0.1")) as network:
         assert (await asking(network, "good", port))[0] == _CONNECTED
     async with JudgedNetwork(Judges("127.0.0.77")) as network:
@@ -141,7 +141,7 @@ async def test_addresses_are_tried_one_after_another_and_no_other_is(asking: Ask
         b"\5\1\0\5\1\0\3",
     ],
 )
-async def test_what_is_no_request_is_hung_up_on(sent: bytes, opening: Open) -> None:
+async def test_invalid_socks_request_closes_connection(sent: bytes, opening: Open) -> None:
     judge = Judges()
     async with JudgedNetwork(judge) as network:
         reader, writer = await opening(network)
@@ -153,7 +153,7 @@ async def test_what_is_no_request_is_hung_up_on(sent: bytes, opening: Open) -> N
 
 
 @pytest.mark.parametrize("literal", [b"\1\x7f\0\0\1", b"\4" + bytes(15) + b"\1"])
-async def test_addresses_are_judged_in_their_text_form(literal: bytes, opening: Open) -> None:
+async def test_ip_literals_are_judged_as_text(literal: bytes, opening: Open) -> None:
     judge = Judges()
     async with JudgedNetwork(judge) as network:
         reader, writer = await opening(network)
@@ -164,7 +164,7 @@ async def test_addresses_are_judged_in_their_text_form(literal: bytes, opening: 
 
 
 @pytest.mark.load
-async def test_64_connections_at_a_time_and_no_more(asking: Ask) -> None:
+async def test_network_is_limited_to_64_concurrent_connections(asking: Ask) -> None:
     async with echo() as port, JudgedNetwork(Judges()) as network:
         made = [await asking(network, "good", port) for _ in range(64)]
         assert {answer for answer, *_ in made} == {_CONNECTED} and network.refused == []
@@ -177,7 +177,7 @@ async def test_64_connections_at_a_time_and_no_more(asking: Ask) -> None:
 
 
 @pytest.mark.load
-async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask) -> None:
+async def test_total_connection_limit_is_enforced(asking: Ask) -> None:
     judge = Judges()
     async with JudgedNetwork(judge, NetworkLimits(connections=100)) as network:
         for first in (0, 50):
@@ -191,7 +191,7 @@ async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask) -> None
         assert judge.most == 4  # names that are looked up at a time
 
 
-async def test_as_many_bytes_come_in_as_the_limit_says(asking: Ask) -> None:
+async def test_received_bytes_limit_closes_connection(asking: Ask) -> None:
     limits = NetworkLimits(received_bytes=300_000)
     async with echo(bytes(100_000)) as port, JudgedNetwork(Judges(), limits) as network:
         for _ in range(3):
@@ -205,7 +205,7 @@ async def test_as_many_bytes_come_in_as_the_limit_says(asking: Ask) -> None:
         assert network.refused == ["more than 300,000 bytes"]
 
 
-async def test_its_end_ends_every_connection(asking: Ask, opening: Open) -> None:
+async def test_closing_judged_network_closes_all_connections(asking: Ask, opening: Open) -> None:
     async with echo() as port:
         async with JudgedNetwork(Judges()) as network:
             _, reader, _ = await asking(network, "good", port)
@@ -221,7 +221,7 @@ async def test_its_end_ends_every_connection(asking: Ask, opening: Open) -> None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only that tells whose a connection is")
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-async def test_another_user_of_the_machine_is_hung_up_on(family: socket.AddressFamily) -> None:
+async def test_connection_of_other_local_user_is_dropped(family: socket.AddressFamily) -> None:
     if os.geteuid() != 0:
         missing("root", "to be another user")
     judge = Judges()

@@ -11,7 +11,7 @@ from transports.playwright._scripts import read_adapter
 from transports.protocol._plain_text import origin_of
 
 
-def test_a_transport_by_name_and_auto_for_pages_only() -> None:
+def test_webmcp_transport_is_chosen_by_name_for_pages_only() -> None:
     assert isinstance(connect("http://app.example/", transport="webmcp", store="none:").transport, WebMcpTransport)
     assert isinstance(connect("http://app.example/", store="none:").transport, PlaywrightTransport)
     with pytest.raises(UsageError, match="'webmcp' takes addresses that begin with http:// or https://; for ws://"):
@@ -28,7 +28,7 @@ def test_a_transport_by_name_and_auto_for_pages_only() -> None:
         ("https://bücher.example/", "https://xn--bcher-kva.example"),
     ],
 )
-def test_an_adapter_is_bound_to_the_origin_as_a_browser_writes_it(url: str, origin: str, tmp_path: Path) -> None:
+def test_adapter_is_bound_to_normalized_origin(url: str, origin: str, tmp_path: Path) -> None:
     script = tmp_path / "own.js"
     script.write_text("// a comment without an end of line", encoding="utf-8")
     adapter = read_adapter(script, url)
@@ -36,7 +36,7 @@ def test_an_adapter_is_bound_to_the_origin_as_a_browser_writes_it(url: str, orig
     assert f'"{origin}"' in adapter.source() and adapter.source().endswith("\n})")
 
 
-def test_adapters_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+def test_invalid_adapters_are_rejected(tmp_path: Path) -> None:
     binary = tmp_path / "binary.js"
     binary.write_bytes(b"\xff\xfe\x00")
     for target, path, reason in (

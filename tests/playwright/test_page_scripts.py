@@ -46,7 +46,7 @@ def members(seen: tuple[frozenset[str], set[str]]) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_a_page_script_uses_nothing_that_a_page_can_replace(path: Path, members: frozenset[str]) -> None:
+def test_page_script_uses_no_replaceable_builtins(path: Path, members: frozenset[str]) -> None:
     assert [str(problem) for problem in problems_of(path.name, path.read_text(encoding="utf-8"), members)] == []
 
 
@@ -73,13 +73,13 @@ def test_a_page_script_uses_nothing_that_a_page_can_replace(path: Path, members:
         ("{ let Inner = 1; } () => Inner", "the global Inner"),
     ],
 )
-def test_what_a_page_can_replace_is_found_in_a_script(planted: str, reason: str, members: frozenset[str]) -> None:
+def test_script_check_finds_page_replaceable_functions(planted: str, reason: str, members: frozenset[str]) -> None:
     script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; const a = {{}}; {planted} }}"
     if "; } ()" not in planted:
         script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; return {planted}; }}"
     assert reason in [problem.reason for problem in problems_of("codec.js", script, members)]
 
 
-def test_the_natives_that_are_saved_are_those_that_are_used(seen: tuple[frozenset[str], set[str]]) -> None:
+def test_saved_natives_match_used_natives(seen: tuple[frozenset[str], set[str]]) -> None:
     used = set().union(*(taken_from_natives(path.read_text(encoding="utf-8")) for path in SCRIPTS))
     assert seen[1] == used

@@ -55,7 +55,7 @@ _NESTED = "[" * 100_000 + "]" * 100_000
     ],
     ids=lambda text: text[:60],
 )
-def test_a_reply_that_the_agent_never_gives_is_a_protocol_error(text: str) -> None:
+def test_malformed_agent_reply_raises_protocol_error(text: str) -> None:
     with pytest.raises(ProtocolError):
         parse_reply(Message("capabilities/call", id="1"), text)
 
@@ -67,12 +67,12 @@ def test_a_reply_that_the_agent_never_gives_is_a_protocol_error(text: str) -> No
         ({"threw": "no", "name": "TypeError"}, "the app threw TypeError: no"),
     ],
 )
-def test_what_an_app_throws_is_said_with_its_kind_if_it_has_one(threw: dict[str, str], said: str) -> None:
+def test_thrown_error_message_includes_its_kind(threw: dict[str, str], said: str) -> None:
     payload: Any = parse_reply(Message("capabilities/call", id="1"), json.dumps(threw)).payload
     assert payload["error"]["message"] == said
 
 
-def test_a_secret_that_an_app_throws_as_a_string_is_known_as_one() -> None:
+def test_secret_in_thrown_string_is_masked() -> None:
     secrets = KnownSecrets()
     secret = "pa'ss\"word-1\xa023"
     secrets.add("pw", secret)
@@ -101,18 +101,18 @@ def test_a_secret_that_an_app_throws_as_a_string_is_known_as_one() -> None:
     ],
     ids=json.dumps,
 )
-def test_an_event_that_the_agent_never_emits_is_a_protocol_error(event: Any) -> None:
+def test_unknown_agent_event_raises_protocol_error(event: Any) -> None:
     with pytest.raises(ProtocolError):
         parse_event(json.dumps(event))
 
 
-def test_a_text_that_is_no_event_is_a_protocol_error() -> None:
+def test_malformed_event_text_raises_protocol_error() -> None:
     for text in (None, 5, "", "\ud800", f'["progress", {_DIGITS}]', f'["progress", {_NESTED}]', "[" + " " * (9 << 20)):
         with pytest.raises(ProtocolError):
             parse_event(text)
 
 
-def test_what_the_agent_emits_is_read() -> None:
+def test_agent_events_are_parsed() -> None:
     assert parse_event('["progress", {"a": [null]}]') == ("progress", {"a": [None]})
     assert parse_event('["unloaded", null]') == ("unloaded", None)
     assert parse_event('["print", {"call": "1", "id": 0, "title": "A"}]') == ("print", Print("1", 0, title="A"))

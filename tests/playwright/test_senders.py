@@ -38,7 +38,7 @@ def sender_in(made: Any, origin: str, *, page: str, domain: str) -> Sender:
         (["http://[::1]:1/", "http://[::1]:2/x"], "", False, ""),
     ],
 )
-def test_a_document_in_a_page_of_another_site_is_a_third_party(
+def test_embedded_document_of_another_site_is_third_party(
     urls: list[str], domain: str, third_party: bool, own_domain: str
 ) -> None:
     origin, page = urls[-1].removesuffix("/x"), urls[0].removesuffix("/x").removesuffix("/")
@@ -46,7 +46,7 @@ def test_a_document_in_a_page_of_another_site_is_a_third_party(
     assert (sender.url, sender.third_party, sender.domain) == (urls[-1], third_party, own_domain)
 
 
-def test_a_frame_that_has_gone_elsewhere_keeps_its_origin_and_no_address() -> None:
+def test_navigated_frame_sender_keeps_origin_but_not_url() -> None:
     sender = sender_in(
         frame("https://other.example/there"), "https://app.example", page="https://app.example", domain=""
     )
@@ -57,7 +57,7 @@ def test_a_frame_that_has_gone_elsewhere_keeps_its_origin_and_no_address() -> No
     assert (opaque.url, opaque.third_party) == ("https://app.example/x", True)
 
 
-def test_cookies_of_a_site_are_for_its_own_pages_and_partitioned_ones_for_one_page() -> None:
+def test_site_cookies_go_to_own_pages_and_partitioned_ones_to_one_page() -> None:
     own = sender_in(
         frame("https://a.app.example/x"), "https://a.app.example", page="https://a.app.example", domain="app.example"
     )

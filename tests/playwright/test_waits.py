@@ -36,7 +36,7 @@ async def _answered(answer: asyncio.Future[str]) -> str:
 
 
 @pytest.mark.parametrize("future", [False, True])
-async def test_a_wait_ends_with_its_page_and_at_its_deadline(future: bool) -> None:
+async def test_wait_ends_with_its_page_or_at_deadline(future: bool) -> None:
     agent, loop = _agent(), asyncio.get_running_loop()
 
     def work() -> Any:
@@ -56,7 +56,7 @@ async def test_a_wait_ends_with_its_page_and_at_its_deadline(future: bool) -> No
         await agent.with_deadline(work(), "waiting", timeout=60)
 
 
-async def test_nothing_is_said_of_work_that_was_given_up() -> None:
+async def test_failure_of_abandoned_work_is_not_reported() -> None:
     said: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: said.append(about))
     agent, failing = _agent(), asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ async def test_nothing_is_said_of_work_that_was_given_up() -> None:
     assert (said, warned) == ([], [])
 
 
-async def test_nothing_is_said_of_work_that_fails_right_after_its_page_was_lost() -> None:
+async def test_late_failure_after_page_loss_is_not_reported() -> None:
     said: list[object] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, about: said.append(about))
@@ -99,7 +99,7 @@ async def _fails_when_cancelled() -> None:
         raise LookupError from None
 
 
-async def test_a_wait_keeps_its_deadline_when_nobody_listens_to_the_page_any_more() -> None:
+async def test_wait_times_out_even_without_page_listeners() -> None:
     agent, endless = _agent(), asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(agent.with_deadline(_answered(endless), "waiting", timeout=0.05))
     await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_a_wait_keeps_its_deadline_when_nobody_listens_to_the_page_any_mor
         await asyncio.wait_for(waiting, 15)
 
 
-async def test_an_answer_that_comes_in_the_turn_of_its_deadline_counts() -> None:
+async def test_answer_arriving_at_its_deadline_counts() -> None:
     answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(_agent().with_deadline(_answered(answer), "waiting", timeout=0.01))
     await asyncio.sleep(0)

@@ -30,21 +30,21 @@ ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
         {"data": [ONE, "b"], "capabilities": ["c"]},
     ],
 )
-def test_a_list_may_be_wrapped(listed: object) -> None:
+def test_wrapped_capability_list_is_accepted(listed: object) -> None:
     known = Capabilities().merge(listed)
     assert [*known] == ["a", "b"] and known["a"].description == "old" and known["b"] == Capability(name="b")
 
 
 @pytest.mark.parametrize("listed", [None, 5, "a", {}, {"data": 5}, {"data": {"data": ["a"]}}])
-def test_what_is_no_list_has_none(listed: object) -> None:
+def test_non_list_capabilities_yield_none(listed: object) -> None:
     assert [*Capabilities().merge(listed)] == []
 
 
-def test_an_entry_whose_name_is_no_text_is_left_out() -> None:
+def test_entry_with_non_text_name_is_left_out() -> None:
     assert [*Capabilities().merge([{"name": 5}, {"title": "a"}, 7, "b"])] == ["b"]
 
 
-def test_the_error_for_an_unknown_name_has_those_that_are_alike() -> None:
+def test_unknown_name_error_lists_similar_names() -> None:
     known = Capabilities().merge(["export.pdf", "save"])
     assert find_capability("Editor", "save", known) is known["save"]
     with pytest.raises(CapabilityError) as raised:
@@ -58,7 +58,7 @@ def test_the_error_for_an_unknown_name_has_those_that_are_alike() -> None:
         assert raised.value.message == f"Editor has no 'x'; the app has {named}"
 
 
-def test_what_is_named_by_a_key_says_what_there_is() -> None:
+def test_lookup_error_lists_or_suggests_known_names() -> None:
     known = Capabilities().merge(["export.pdf", "save"])
     for name, end in (("export.pfd", "; did you mean export.pdf?"), ("x", "; the app has export.pdf, save")):
         with pytest.raises(KeyError) as raised:
@@ -67,19 +67,19 @@ def test_what_is_named_by_a_key_says_what_there_is() -> None:
     assert known.get("x") is None
 
 
-def test_a_capability_that_is_not_alike_is_no_alternative() -> None:
+def test_dissimilar_capability_is_not_suggested() -> None:
     with pytest.raises(CapabilityError) as raised:
         find_capability("Editor", "x", Capabilities().merge(["export.pdf", "delete.all"]))
     assert raised.value.alternatives == ()
 
 
-def test_fields_of_the_second_list_win_and_null_counts_as_missing() -> None:
+def test_later_capability_fields_win_and_null_is_missing() -> None:
     known = Capabilities().merge([ONE]).merge([{"name": "a", "description": "new", "inputSchema": None, "title": "A"}])
     assert (known["a"].description, known["a"].title, known["a"].input_schema) == ("new", "A", {"type": "object"})
 
 
 @pytest.mark.requirement("R6-5g")
-def test_a_change_adds_removes_and_changes() -> None:
+def test_capability_change_adds_removes_and_updates() -> None:
     before = Capabilities().merge([ONE, "b", "c"])
     change = {"added": ["d"], "removed": ["b", {"name": "x"}], "changed": [{"name": "a", "description": "new"}]}
     after = before.apply_change(change)
@@ -90,7 +90,7 @@ def test_a_change_adds_removes_and_changes() -> None:
     assert [*before.apply_change(None)] == ["a", "b", "c"]
 
 
-def test_a_manifest_adds_what_the_running_app_leaves_out() -> None:
+def test_manifest_adds_what_running_app_omits() -> None:
     running = Capabilities().merge([{"name": "a", "description": "says the app", "title": "A"}])
     declared = [
         Capability(name="a", description="says the manifest", input_schema={"x": 1}, output_schema={"y": 2}, title="M"),
@@ -102,14 +102,14 @@ def test_a_manifest_adds_what_the_running_app_leaves_out() -> None:
     assert running["a"].input_schema == {}
 
 
-def test_a_manifest_does_not_overrule_what_the_running_app_denies() -> None:
+def test_manifest_does_not_override_running_app() -> None:
     running = Capabilities().merge([{"name": "a", "experimental": False, "requirements": [], "available": False}])
     declared = Capability(name="a", experimental=True, deprecated=True, available=True, features={"x": True})
     both = running.with_manifest([declared])["a"]
     assert (both.experimental, both.deprecated, both.available, both.features) == (False, True, False, {"x": True})
 
 
-def test_what_a_caller_should_hear_once() -> None:
+def test_deprecated_and_experimental_capability_warnings_are_listed() -> None:
     plain = Capability(name="a", deprecated=True)
     full = Capability(name="a", deprecated=True, deprecation_message="old", alternatives=["b", "c"], experimental=True)
     assert deprecation_warnings(Capability(name="a")) == []
@@ -118,7 +118,7 @@ def test_what_a_caller_should_hear_once() -> None:
 
 
 @pytest.mark.load
-def test_an_app_has_so_many_capabilities_and_the_rest_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_capabilities_over_limit_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     names = [f"c{n}" for n in range(MAX_CAPABILITIES)]
     full = Capabilities().merge(names)
     assert len(full) == MAX_CAPABILITIES and not caplog.records
@@ -128,7 +128,7 @@ def test_an_app_has_so_many_capabilities_and_the_rest_is_left_out(caplog: pytest
     assert len(changed) == MAX_CAPABILITIES and changed["c0"].title == "known"
 
 
-def test_five_entries_without_a_name_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_5_unnamed_capabilities_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert not Capabilities().merge([1, 2, 3, 4, 5, 6])
     assert [record.getMessage() for record in caplog.records] == [
@@ -137,26 +137,26 @@ def test_five_entries_without_a_name_are_logged(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize(("others", "found"), [(4999, True), (5000, False)])
-def test_5000_names_are_searched_for_one_that_is_alike(others: int, found: bool) -> None:
+def test_suggestions_search_at_most_5000_names(others: int, found: bool) -> None:
     known = Capabilities().merge([*(f"{n:040}" for n in range(others)), "export.pdf"])
     error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "export.pfd", known)
     assert (error.alternatives == ("export.pdf",)) is found
     assert ("did you mean export.pdf?" in error.message) is found
 
 
-def test_a_list_of_more_than_3000_capabilities_is_long() -> None:
+def test_capability_list_is_long_above_3000_entries() -> None:
     assert not is_long(["a"] * 3000) and is_long(["a"] * 3001)
     assert not is_long({"data": {"capabilities": ["a"] * 3000}}) and is_long({"data": {"capabilities": ["a"] * 3001}})
 
 
 @pytest.mark.parametrize(("others", "first"), [(4999, "a"), (5000, "n00000")])
-def test_of_5000_names_the_first_in_the_alphabet_are_listed(others: int, first: str) -> None:
+def test_suggestions_consider_only_first_5000_names(others: int, first: str) -> None:
     known = Capabilities().merge([*(f"n{n:05}" for n in range(others)), "a"])
     error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzzzzzzz", known)
     assert f"the app has {first}, " in error.message and error.message.count(",") == 7
 
 
-def test_eight_alternatives_and_three_requirements_are_named() -> None:
+def test_error_names_up_to_8_alternatives_and_3_requirements() -> None:
     other = with_suggestions(CapabilityError("no", alternatives=[f"a{n}" for n in range(9)]), "x", {})
     assert other.message == "no; instead there is a0, a1, a2, a3, a4, a5, a6, a7"
     known = Capabilities().merge([f"n{n}" for n in range(9)])

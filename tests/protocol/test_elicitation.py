@@ -38,7 +38,7 @@ def form(inner: str) -> str:
         ("its/own", form("…")),
     ],
 )
-def test_an_answer_that_does_not_fit_is_told_the_form_of_its_method(method: str, example: str) -> None:
+def test_invalid_elicitation_answer_error_shows_expected_form(method: str, example: str) -> None:
     request = ElicitationRequest(method=method)
     assert answer_fault(request, 5) == f"it is of the type int, not {example}"
     assert answer_fault(request, {}) == f"it does not say whether it is a success; return {example}"
@@ -62,23 +62,23 @@ def test_an_answer_that_does_not_fit_is_told_the_form_of_its_method(method: str,
         {"error": {"code": "NO"}},
     ],
 )
-def test_a_refusal_fits_every_question(answer: object) -> None:
+def test_decline_is_valid_for_every_question(answer: object) -> None:
     assert fault("confirm", answer) == ""
 
 
 @pytest.mark.parametrize("answer", [{"cancelled": 1}, {"cancelled": False}, {"error": None}, {"success": "yes"}])
-def test_what_says_neither_yes_nor_no_does_not_fit(answer: object) -> None:
+def test_elicitation_answer_without_success_flag_is_invalid(answer: object) -> None:
     assert fault("confirm", answer).startswith("it does not say whether it is a success")
 
 
-def test_a_value_that_json_does_not_have_does_not_fit() -> None:
+def test_non_json_elicitation_value_is_rejected() -> None:
     nested: list[object] = []
     nested.append(nested)
     for value in (object(), {1j: 1}, nested):
         assert fault("input", {"success": True, "data": {"value": value}}).startswith("it is not JSON: ")
 
 
-def test_a_confirmation_is_true_or_false() -> None:
+def test_confirmation_must_be_boolean() -> None:
     assert [fault("confirm", {"success": True, "data": {"confirmed": value}}) for value in (True, False, 1)] == [
         "",
         "",
@@ -101,11 +101,11 @@ def test_a_confirmation_is_true_or_false() -> None:
         ({}, []),
     ],
 )
-def test_options_have_a_value_and_a_label(params: dict[str, object], options: list[tuple[str, str]]) -> None:
+def test_elicitation_options_have_value_and_label(params: dict[str, object], options: list[tuple[str, str]]) -> None:
     assert options_of(params) == options
 
 
-def test_ten_options_are_listed_and_80_characters_of_the_wrong_one() -> None:
+def test_elicitation_error_lists_10_options_and_80_characters() -> None:
     def wrong(value: object, options: int) -> str:
         return fault("select", {"success": True, "data": {"selected": value}}, options=[*range(options)])
 
@@ -139,16 +139,16 @@ def test_ten_options_are_listed_and_80_characters_of_the_wrong_one() -> None:
         ({"schema": {"maxLength": 2}, "label": "Token", "title": 5}, "123", 'value: "123" is longer than 2 characters'),
     ],
 )
-def test_a_value_fits_the_schema_of_its_question(params: dict[str, object], value: object, told: str) -> None:
+def test_elicitation_value_is_validated_by_its_schema(params: dict[str, object], value: object, told: str) -> None:
     assert fault("input", {"success": True, "data": {"value": value}}, **params) == told
 
 
-def test_a_schema_counts_for_values_only() -> None:
+def test_elicitation_schema_applies_only_to_values() -> None:
     answer = {"success": True, "data": {"content": "text"}}
     assert fault("resource", answer, schema={"type": "integer"}) == ""
 
 
-def test_the_app_is_told_of_an_answer_that_was_refused() -> None:
+def test_rejected_answer_is_reported_to_app() -> None:
     error = {"code": "INVALID_ANSWER", "message": "no", "retryable": False}
     assert refused_answer("no") == {"success": False, "error": error} and INVALID_ANSWER == "INVALID_ANSWER"
 
@@ -170,7 +170,7 @@ def test_the_app_is_told_of_an_answer_that_was_refused() -> None:
         ("file", {"default": "x"}, None),
     ],
 )
-def test_the_apps_own_default_answers(method: str, params: dict[str, object], data: object) -> None:
+def test_app_default_answers_elicitation(method: str, params: dict[str, object], data: object) -> None:
     answer = default_answer(ElicitationRequest(method=f"elicitation/{method}", params=params))
     assert answer == (DECLINED if data is None else {"success": True, "data": data})
     assert DECLINED == {"success": False, "cancelled": True}

@@ -25,7 +25,7 @@ def test_an_envelope_has_the_documented_fields() -> None:
 
 
 @pytest.mark.requirement("R1-2b", "R1-11a")
-def test_content_becomes_base64_with_its_description() -> None:
+def test_binary_params_are_sent_as_base64_with_descriptor() -> None:
     named = BinaryData(b"\x00\xff", "image/png", 2, "a.png", {"width": 1})
     bare = BinaryData(Encoded("AAE=", "base64"))
     params, content = prepare_params({"image": named, "list": [bare], "n": 1})
@@ -37,12 +37,12 @@ def test_content_becomes_base64_with_its_description() -> None:
     assert written["n"] == 1
 
 
-def test_values_that_json_does_not_have_are_a_usage_error() -> None:
+def test_encoding_non_json_values_raises_usage_error() -> None:
     with pytest.raises(UsageError, match="JSON"):
         encode_envelope(Message("initialize", {"a": object()}))
 
 
-def test_unknown_fields_are_ignored_and_numbers_are_ids() -> None:
+def test_envelope_ignores_unknown_fields_and_accepts_numeric_ids() -> None:
     message = decode_envelope(b'{"type":"progress","id":7,"timestamp":1.5,"payload":{"a":1},"new":true}')
     assert (message.type, message.id, message.timestamp, message.payload) == ("progress", "7", 1, {"a": 1})
     bare = decode_envelope(b'{"type":"x","id":null,"timestamp":"now"}')
@@ -52,7 +52,7 @@ def test_unknown_fields_are_ignored_and_numbers_are_ids() -> None:
 @pytest.mark.parametrize(
     "data", [b"junk", b"[]", b"{}", b'{"type":1}', b"null", b'{"type":"x","payload":NaN}', b"\xff\xfe"]
 )
-def test_json_that_is_no_envelope_is_a_protocol_error(data: bytes) -> None:
+def test_non_envelope_json_raises_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_envelope(data)
 
@@ -70,7 +70,7 @@ def large(content: str, **described: object) -> tuple[object, bytes]:
 @pytest.mark.requirement("R1-9b")
 @pytest.mark.parametrize("size", [128 * 1024, 1_000_000, 9_000_001])
 @pytest.mark.parametrize("described", [{"mimeType": "a/b"}, {"mimeType": "text/html", "encoding": "base64"}])
-def test_long_content_is_referred_to_and_not_copied(size: int, described: dict[str, object]) -> None:
+def test_long_content_is_referenced_not_copied(size: int, described: dict[str, object]) -> None:
     raw = random.Random(size).randbytes(size)
     content, data = large(base64.b64encode(raw).decode(), **described)
     assert isinstance(content, BinaryData) and isinstance(content.content, Encoded)
@@ -78,7 +78,7 @@ def test_long_content_is_referred_to_and_not_copied(size: int, described: dict[s
     assert content.read() == raw
 
 
-def test_escapes_before_and_after_long_content_do_not_concern_it() -> None:
+def test_escapes_around_long_content_do_not_affect_it() -> None:
     for size in (200_000, 5 << 20):  # what is searched at a time is between the two
         content = base64.b64encode(bytes(size)).decode()
         payload = {"before": 'say "hi"', "content": content, "mimeType": "image/png", "after": 'and "bye"'}
@@ -87,7 +87,7 @@ def test_escapes_before_and_after_long_content_do_not_concern_it() -> None:
         assert {**answer, "content": content} == payload
 
 
-def test_many_long_contents_in_one_message_keep_their_places() -> None:
+def test_many_long_contents_in_one_message_keep_positions() -> None:
     pages = [{"content": base64.b64encode(bytes([n]) * 300_000).decode(), "mimeType": "image/png"} for n in range(5)]
     data = json.dumps({"type": "x", "payload": {"pages": pages, "filler": ["a", 'b"c'] * 50_000}}).encode()
     answer: Any = decode_envelope(data).payload
@@ -113,14 +113,14 @@ def test_long_text_of_other_kinds_stays_text(content: str, described: dict[str, 
     assert large(content, **described)[0] == content
 
 
-def test_a_sender_that_escapes_slashes_is_parsed_in_full() -> None:
+def test_base64_with_escaped_slashes_is_parsed_completely() -> None:
     encoded = base64.b64encode(random.Random(1).randbytes(300_000)).decode()
     escaped = json.dumps({"type": "x", "payload": {"content": encoded, "mimeType": "a/b"}}).replace("/", "\\/")
     answer: Any = decode_envelope(escaped.encode()).payload
     assert answer["content"] == encoded
 
 
-def test_long_content_that_lies_is_an_error() -> None:
+def test_invalid_long_base64_raises_bad_encoding() -> None:
     content, _ = large("A" * 400_000 + "!!!!", mimeType="a/b")
     assert isinstance(content, BinaryData)
     with pytest.raises(BadEncoding):
@@ -131,7 +131,7 @@ def test_long_content_that_lies_is_an_error() -> None:
         content.read()
 
 
-def test_a_garbage_collector_is_left_as_it_was() -> None:
+def test_decoding_restores_gc_state() -> None:
     data = json.dumps({"type": "x", "payload": "x" * 100_000}).encode()
     assert gc.isenabled()
     for enabled in (True, False):
@@ -143,7 +143,7 @@ def test_a_garbage_collector_is_left_as_it_was() -> None:
             gc.enable()
 
 
-def test_long_invalid_utf8_is_a_protocol_error() -> None:
+def test_long_invalid_utf8_raises_protocol_error() -> None:
     data = b'{"type":"x","payload":{"content":"' + b"\xff" * 400_000 + b'","mimeType":"text/plain"}}'
     with pytest.raises(ProtocolError):
         decode_envelope(data)
@@ -151,7 +151,7 @@ def test_long_invalid_utf8_is_a_protocol_error() -> None:
 
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("extra", ["", ', "a": {"content": "' + "A" * 200_000 + '"}'])
-def test_a_message_has_128_levels_at_most(extra: str) -> None:
+def test_message_over_128_levels_is_rejected(extra: str) -> None:
     for levels in (127, 128, 600):
         data = f'{{"type": "x", "payload": {"[" * (levels - 1)}{"]" * (levels - 1)}{extra}}}'.encode()
         if levels <= 128:
@@ -164,7 +164,7 @@ def test_a_message_has_128_levels_at_most(extra: str) -> None:
 
 
 @pytest.mark.parametrize(("chars", "kind"), [(128 * 1024, memoryview), (128 * 1024 - 4, str)])
-def test_128_kib_of_base64_are_a_run(chars: int, kind: type) -> None:
+def test_long_base64_is_a_memoryview_from_128_kib(chars: int, kind: type) -> None:
     payload = {"content": "A" * chars, "mimeType": "image/png"}
     message = decode_envelope(json.dumps({"type": "x", "payload": {**payload, "beside": "x" * 100}}).encode())
     assert isinstance(message.payload, dict)
@@ -175,7 +175,7 @@ def test_128_kib_of_base64_are_a_run(chars: int, kind: type) -> None:
     assert isinstance(content, kind) and isinstance(content, str | memoryview) and len(content) == chars
 
 
-def test_signs_of_another_alphabet_count_in_the_first_128_kib_of_a_run() -> None:
+def test_foreign_alphabet_is_detected_in_first_128_kib() -> None:
     def content(sign_at: int) -> object:
         text = "A" * sign_at + "-" + "A" * (256 * 1024 - sign_at - 1)
         document = {"type": "x", "payload": {"content": text, "mimeType": "image/png"}}

@@ -148,7 +148,7 @@ FILES = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_an_entry_raises_nothing_but_errors_of_the_kit(tmp_path: Path, entry: str, fault: str) -> None:
+def test_entry_points_raise_only_abp_errors(tmp_path: Path, entry: str, fault: str) -> None:
     path = tmp_path / ("abp.toml" if entry == "settings" else "it.json")
     codes: dict[str, str] = {}
     for form, data in FAULTS[fault].items():
@@ -170,14 +170,14 @@ def test_an_entry_raises_nothing_but_errors_of_the_kit(tmp_path: Path, entry: st
     "html",
     ['<input type="password" value="&#%s;">', '<input name="&#%s;" value="x">', '{"password&#%s;": "x"}'],
 )
-def test_a_character_reference_of_thousands_of_digits_is_read(html: str) -> None:
+def test_character_reference_with_thousands_of_digits_is_parsed(html: str) -> None:
     secrets = SecretValues()
     for digits in ("9" * 5000, "0" * 5000 + "65"):
         learn_body(html % digits, "text/html", secrets)
         assert clean_body(html % digits, "text/html", secrets)
 
 
-def test_a_number_of_thousands_of_digits_and_a_broken_address_are_refused() -> None:
+def test_huge_number_and_broken_address_are_rejected() -> None:
     for read in (
         lambda: read_evidence(f"max_files={'9' * 5000}"),
         lambda: read_adapter("adapter.js", "http://["),

@@ -53,7 +53,7 @@ def refusal(payload: object) -> CapabilityError:
         "text",
     ],
 )
-def test_the_short_way_to_an_answers_data_says_what_the_model_says(payload: object) -> None:
+def test_answered_data_shortcut_matches_model(payload: object) -> None:
     def outcome(read: Callable[[], object]) -> object:
         try:
             return read()
@@ -69,7 +69,7 @@ def test_the_short_way_to_an_answers_data_says_what_the_model_says(payload: obje
 
 
 @pytest.mark.requirement("R6-4c")
-def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
+def test_valid_answer_does_not_raise_and_keeps_its_data() -> None:
     data = {"document": BinaryData(b"x")}
     good = answer({"success": True, "data": data, "metadata": {"duration": 3, "cached": True}, "unknown": [1]})
     good.raise_for_error("export.pdf")
@@ -92,12 +92,12 @@ def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
         ({"success": False, "data": 1}, False),
     ],
 )
-def test_a_missing_success_is_implied_by_the_other_fields(payload: object, success: bool) -> None:
+def test_missing_success_is_inferred_from_other_fields(payload: object, success: bool) -> None:
     assert answer(payload).success is success
 
 
 @pytest.mark.parametrize("payload", [None, "done", 7, [], [{"success": True}], {}, {"success": None}, {"error": ""}])
-def test_an_answer_that_implies_no_success_is_refused(payload: object) -> None:
+def test_answer_without_success_or_hint_is_rejected(payload: object) -> None:
     with pytest.raises(ProtocolError, match=r"^the answer is not valid ABP 0\.1: (success|the whole): "):
         answer(payload)
 
@@ -111,7 +111,7 @@ def test_an_answer_that_implies_no_success_is_refused(payload: object) -> None:
         ({"pdf": 1}, "success: it is missing"),
     ],
 )
-def test_an_answer_that_is_none_is_told_what_it_must_be(payload: object, said: str) -> None:
+def test_malformed_answer_error_shows_required_shape(payload: object, said: str) -> None:
     shape = "it must be {success: true, data} or {success: false, error: {code, message}}"
     with pytest.raises(ProtocolError) as caught:
         answered_data(payload, "make")
@@ -119,13 +119,13 @@ def test_an_answer_that_is_none_is_told_what_it_must_be(payload: object, said: s
 
 
 @pytest.mark.parametrize("success", ["perhaps", [], {}, 2])
-def test_success_is_not_guessed_at(success: object) -> None:
+def test_invalid_success_flag_raises_protocol_error(success: object) -> None:
     with pytest.raises(ProtocolError, match="success"):
         answer({"success": success})
 
 
 @pytest.mark.requirement("R6-4d")
-def test_every_field_of_an_error_is_kept() -> None:
+def test_all_error_fields_are_kept() -> None:
     error = refusal(
         {
             "success": False,
@@ -163,7 +163,7 @@ def test_every_field_of_an_error_is_kept() -> None:
         (42, "OPERATION_FAILED", "the app gave no reason", {"app": 42}),
     ],
 )
-def test_an_error_of_any_form_is_a_capability_error(
+def test_error_of_any_shape_becomes_capability_error(
     given_error: object, code: str, message: str, details: dict[str, object]
 ) -> None:
     error = refusal({"success": False, "error": given_error})
@@ -184,16 +184,16 @@ def test_an_error_of_any_form_is_a_capability_error(
         ("alternatives", [{}]),
     ],
 )
-def test_a_wrong_field_of_an_error_never_hides_the_error(field: str, value: object) -> None:
+def test_invalid_error_field_does_not_hide_error(field: str, value: object) -> None:
     error = refusal({"success": False, "error": {"code": "X", "message": "m", field: value}})
     assert (error.code, error.retryable, error.retry_after, error.alternatives) == ("X", False, None, ())
 
 
-def test_an_app_may_be_ready_again_at_once() -> None:
+def test_retry_after_zero_is_accepted() -> None:
     assert refusal({"success": False, "error": {"retryAfter": 0}}).retry_after == 0
 
 
-def test_content_in_an_errors_details_is_named_and_not_carried_along() -> None:
+def test_binary_in_error_details_is_described_not_embedded() -> None:
     """docs/protocol.md 12.3: errors are answered inline."""
     error = refusal(
         {
@@ -218,7 +218,7 @@ def test_content_in_an_errors_details_is_named_and_not_carried_along() -> None:
     json.dumps(error.as_dict())
 
 
-def test_details_that_are_content_or_too_deep_do_not_hide_the_error() -> None:
+def test_binary_or_deep_error_details_do_not_hide_error() -> None:
     assert refusal({"success": False, "error": {"details": b"abc"}}).details == {"mimeType": None, "size": None}
     deep: object = 1
     for _ in range(100_000):
@@ -236,7 +236,7 @@ def test_details_that_are_content_or_too_deep_do_not_hide_the_error() -> None:
         ({"success": False, "error": {"code": "CANCELLED"}}, "CANCELLED", "CANCELLED"),
     ],
 )
-def test_a_cancelled_call_differs_from_a_failed_one(payload: object, code: str, message: str) -> None:
+def test_cancelled_call_is_marked_cancelled_and_not_failed(payload: object, code: str, message: str) -> None:
     error = refusal(payload)
     assert error.cancelled is True and (error.code, error.message) == (code, f"export.pdf: {message}")
 
@@ -245,7 +245,7 @@ def test_a_cancelled_call_differs_from_a_failed_one(payload: object, code: str, 
 
 
 @pytest.mark.requirement("R6-3g")
-def test_a_capability_in_full() -> None:
+def test_full_capability_is_parsed() -> None:
     listed = parse(
         Capability,
         {
@@ -286,12 +286,12 @@ def test_a_capability_in_full() -> None:
         },
     ],
 )
-def test_a_capability_needs_a_name_only(payload: object) -> None:
+def test_capability_requires_only_a_name(payload: object) -> None:
     assert parse(Capability, payload, "a capability") == Capability(name="export.pdf")
     assert parse(Capability, payload, "a capability").available is True
 
 
-def test_initialized_takes_what_apps_answer() -> None:
+def test_initialized_parses_lenient_app_answers() -> None:
     got = parse(
         Initialized,
         {"sessionId": 17, "protocolVersion": 0.1, "app": {"id": 1, "name": "A", "version": 2}, "capabilities": ["a"]},
@@ -313,7 +313,7 @@ def test_initialized_takes_what_apps_answer() -> None:
         ({"app": 7}, "app"),
     ],
 )
-def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> None:
+def test_ambiguous_field_is_rejected_by_name(payload: object, where: str) -> None:
     with pytest.raises(ProtocolError, match=f"^initialize is not valid ABP 0.1: {re.escape(where)}: "):
         parse(Initialized, payload, "initialize")
 
@@ -336,7 +336,7 @@ def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> N
         ({}, None),
     ],
 )
-def test_any_field_of_progress_may_be_missing(payload: dict[str, object], fraction: float | None) -> None:
+def test_progress_fields_are_optional(payload: dict[str, object], fraction: float | None) -> None:
     """docs/protocol.md 4.4: progress often has only `percentage`."""
     progress = parse(Progress, {"operationId": None, "status": 3, "extra": 1, **payload}, "progress")
     assert progress.fraction == fraction
@@ -344,19 +344,19 @@ def test_any_field_of_progress_may_be_missing(payload: dict[str, object], fracti
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "half", [], 10**400])
-def test_progress_is_a_number(value: object) -> None:
+def test_non_numeric_progress_is_rejected(value: object) -> None:
     with pytest.raises(ProtocolError, match="percentage"):
         parse(Progress, {"percentage": value}, "progress")
 
 
-def test_events_and_questions() -> None:
+def test_events_and_elicitation_requests_are_parsed() -> None:
     event = parse(Notification, {"event": "notifications/state/changed", "data": [1]}, "event")
     assert (event.event, event.data) == ("notifications/state/changed", [1])
     asked = parse(ElicitationRequest, {"method": "elicitation/confirm", "params": None, "timeout": 5000}, "request")
     assert (asked.method, asked.params, asked.timeout) == ("elicitation/confirm", {}, 5000)
 
 
-def test_the_first_request_says_who_asks_and_what_is_wanted() -> None:
+def test_initialize_params_name_client_and_requested_capabilities() -> None:
     assert package_version() == importlib.metadata.version("abp-transports")
     assert initialize_params() == {
         "agent": {"name": "abp-transports", "version": package_version()},
@@ -366,7 +366,7 @@ def test_the_first_request_says_who_asks_and_what_is_wanted() -> None:
     assert initialize_params("me", capabilities=("a", "b"))["requestedCapabilities"] == ["a", "b"]
 
 
-def test_a_source_tree_that_is_not_installed_has_version_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninstalled_source_tree_has_version_0(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -374,11 +374,11 @@ def test_a_source_tree_that_is_not_installed_has_version_0(monkeypatch: pytest.M
     assert package_version() == "0"
 
 
-def test_a_message_carries_the_time_in_milliseconds() -> None:
+def test_message_timestamp_is_in_milliseconds() -> None:
     assert abs(Message("shutdown").timestamp - time.time() * 1000) < 5000
 
 
-def test_progress_as_steps_and_text() -> None:
+def test_progress_is_converted_to_steps_and_text() -> None:
     assert Progress(percentage=40).steps == (40.0, 100.0)
     assert Progress(progress=2, total=5, percentage=40).steps == (2, 5)
     assert Progress().steps == (None, None)

@@ -17,7 +17,7 @@ def reply(identity: str | None, kind: str = "capabilities/call-result", payload:
 
 
 @pytest.mark.fault(18)
-async def test_the_first_reply_wins_and_the_rest_is_counted() -> None:
+async def test_first_reply_wins_and_others_are_counted() -> None:
     pending = PendingReplies()
     future = pending.register(Message("capabilities/call", id="a"))
     assert pending.deliver(reply("a", payload=1)) == "delivered"
@@ -31,7 +31,7 @@ async def test_the_first_reply_wins_and_the_rest_is_counted() -> None:
 
 
 @pytest.mark.fault(18)
-async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
+async def test_reply_after_timeout_is_late_and_not_delivered() -> None:
     pending = PendingReplies()
     future = pending.register(Message("capabilities/call", id="a"))
     pending.forget("a")
@@ -39,7 +39,7 @@ async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
     assert not future.done()
 
 
-async def test_a_timeout_says_what_was_not_answered_and_what_gives_it_longer() -> None:
+async def test_timeout_error_names_unanswered_step_and_how_to_extend_it() -> None:
     async def send(message: Message) -> None:
         pass
 
@@ -61,7 +61,7 @@ async def test_a_timeout_says_what_was_not_answered_and_what_gives_it_longer() -
         assert caught.value.message == message
 
 
-async def test_a_reply_of_another_type_is_not_delivered() -> None:
+async def test_reply_of_wrong_type_is_not_delivered() -> None:
     pending = PendingReplies()
     future = pending.register(Message("initialize", id="a"))
     assert pending.deliver(reply("a")) == "unknown"
@@ -69,7 +69,7 @@ async def test_a_reply_of_another_type_is_not_delivered() -> None:
     assert future.done()
 
 
-async def test_ids_are_used_once() -> None:
+async def test_reused_ids_are_rejected() -> None:
     pending = PendingReplies()
     pending.register(Message("capabilities/call", id="a"))
     with pytest.raises(ValueError, match="needs a new id"):
@@ -81,7 +81,7 @@ async def test_ids_are_used_once() -> None:
         pending.register(Message("capabilities/call"))
 
 
-async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None:
+async def test_lost_connection_raises_separate_error_for_each_caller() -> None:
     pending = PendingReplies()
     futures = [pending.register(Message("capabilities/call", id=str(n))) for n in range(3)]
     pending.fail("1", ProtocolError("unreadable"))
@@ -94,7 +94,7 @@ async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None
 
 @pytest.mark.fault(19)
 @given(st.permutations(list(range(30))))
-def test_replies_in_any_order_reach_their_requests(order: list[int]) -> None:
+def test_out_of_order_replies_reach_their_requests(order: list[int]) -> None:
     async def run() -> None:
         pending = PendingReplies()
         futures = [pending.register(Message("capabilities/call", id=str(n))) for n in range(30)]

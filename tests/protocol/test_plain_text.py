@@ -37,24 +37,24 @@ from transports.protocol._times import format_duration, iso_utc, parse_duration
         ("می\u200cخواهم", "می\u200cخواهم"),
     ],
 )
-def test_nothing_in_a_text_is_obeyed_hidden_or_turned_around(text: str, plain: str) -> None:
+def test_plain_text_neutralizes_control_and_bidi_characters(text: str, plain: str) -> None:
     assert plain_text(text) == plain
     assert plain_text(plain) == plain
     assert plain_line(text) == " ".join(plain.replace("\ufffdover", " over").split())
 
 
-def test_a_line_is_one_line_and_no_longer_than_its_limit() -> None:
+def test_plain_line_joins_lines_and_cuts_to_limit() -> None:
     assert plain_line(" a\r\n\tb\x85c\rd\u2029e ") == "a b c d e"
     assert plain_line("x" * 9, 9) == "x" * 9 and plain_line("x" * 10, 9) == "x" * 8 + "…"
     assert len(plain_line("x\n" * 10**6, 50)) == 50
 
 
-def test_every_text_of_a_tree_is_plain() -> None:
+def test_plain_tree_cleans_every_text() -> None:
     tree = {"a\x1b": ["b\u200b", ("c\r\nd", 5)], 7: {"e": None, "f": "\u202e"}}
     assert plain_tree(tree) == {"a\ufffd": ["b", ["c\nd", 5]], 7: {"e": None, "f": "\ufffd"}}
 
 
-def test_a_schema_keeps_its_words_only_if_they_are_plain() -> None:
+def test_schema_texts_are_sanitized_or_schema_is_dropped() -> None:
     schema = {"type": "object", "properties": {"title": {"type": "string", "title": "T\x1b", "description": "a\nb"}}}
     one = {"type": "string", "title": "T\ufffd", "description": "a b"}
     assert plain_schema(schema) == {"type": "object", "properties": {"title": one}}
@@ -67,13 +67,13 @@ def test_a_schema_keeps_its_words_only_if_they_are_plain() -> None:
         assert plain_schema({"type": "object", **value}) is None
 
 
-def test_three_names_are_alike_unless_another_number_is_asked_for() -> None:
+def test_similar_names_returns_three_by_default() -> None:
     known = ["export.pdg", "export.pdf2", "EXPORT.PDF", "export.pd"]
     assert similar_names("Export.pdf", known) == ["EXPORT.PDF", "export.pdf2", "export.pd"]
     assert similar_names("Export.pdf", known, most=1) == ["EXPORT.PDF"]
 
 
-def test_200_characters_of_a_name_are_compared_and_three_fifths_must_be_alike() -> None:
+def test_similar_names_compares_200_characters_and_needs_60_percent() -> None:
     name = "".join(chr(0x4E00 + n) for n in range(300))
     alike, less = name[:87] + "-", name[:86] + "-"  # 2 * 87 of 88 + 200 characters, and 2 * 86 of 87 + 200
     assert similar_names(name, [alike]) == [alike] and similar_names(name, [less]) == []
@@ -114,30 +114,30 @@ _PART = st.text(st.characters(exclude_characters="/\\?#", exclude_categories=["C
 
 
 @given(_PART, st.text(max_size=20), st.text(max_size=20))
-def test_no_part_of_a_secret_is_shown(user: str, query: str, fragment: str) -> None:
+def test_redact_url_shows_no_part_of_secret(user: str, query: str, fragment: str) -> None:
     assert redact_url(f"https://{user}@app.example/x?{query}#{fragment}") == "https://app.example/x?…"
 
 
-def test_hosts_that_are_this_machine() -> None:
+def test_is_loopback_accepts_only_loopback_hosts() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]")))
     others = ("", None, "localhost.example", "0.0.0.0", "10.0.0.1", "::", "app.example", "::1%")
     assert not any(map(is_loopback, others))
 
 
-def test_a_long_url_takes_time_in_proportion_to_its_length() -> None:
+def test_long_url_is_redacted_in_linear_time() -> None:
     began = time.thread_time()
     assert redact_url("a:" * 60_000) == "a:" * 60_000
     assert redact_url("a:" * 60_000 + "u:p@x") == "a:" * 60_000 + "u:x"
     assert time.thread_time() - began < 1.0  # quadratic time would be half a minute
 
 
-def test_a_point_in_time_is_utc_with_milliseconds_unless_asked_otherwise() -> None:
+def test_timestamp_defaults_to_utc_with_milliseconds() -> None:
     assert iso_utc(0) == "1970-01-01T00:00:00.000Z"
     assert iso_utc(1_785_240_000.2509) == "2026-07-28T12:00:00.250Z"
     assert iso_utc(1_785_240_000.9, timespec="seconds") == "2026-07-28T12:00:00Z"
 
 
-def test_a_duration_has_nine_digits_at_most() -> None:
+def test_duration_over_nine_digits_is_rejected() -> None:
     assert parse_duration("999999999d") == 999_999_999 * 86400
     assert parse_duration("1000000000d") is None
 
@@ -156,5 +156,5 @@ def test_a_duration_has_nine_digits_at_most() -> None:
         (172800, "2 days"),
     ],
 )
-def test_a_duration_in_the_largest_unit_that_divides_it(seconds: float, text: str) -> None:
+def test_duration_is_printed_in_largest_exact_unit(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

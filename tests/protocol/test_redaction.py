@@ -42,7 +42,7 @@ JSON = st.recursive(
         ("https://a.test/f?pin=1234&x=1&sessionId=ab", "https://a.test/f?pin=<redacted>&x=1&sessionId=<redacted>"),
     ],
 )
-def test_secrets_in_texts(text: str, left: str) -> None:
+def test_secrets_in_text_are_redacted(text: str, left: str) -> None:
     assert Redactor().text(text) == left
 
 
@@ -65,7 +65,7 @@ def test_text_without_secrets_is_unchanged(text: str) -> None:
     assert Redactor().text(text) == text
 
 
-def test_secret_fields_lose_their_values_and_keep_their_shape() -> None:
+def test_secret_fields_are_redacted_and_keep_shape() -> None:
     given_ = {
         "clientSecret": "x",
         "api-key": 7,
@@ -95,13 +95,13 @@ def test_secret_fields_lose_their_values_and_keep_their_shape() -> None:
 
 
 @given(JSON)
-def test_redacting_twice_changes_nothing(tree: object) -> None:
+def test_redaction_is_idempotent(tree: object) -> None:
     once = Redactor().tree(tree)
     assert Redactor().tree(once) == once
 
 
 @given(st.text(alphabet="abcdefgh0123-_.", min_size=8))
-def test_no_password_is_left(secret: str) -> None:
+def test_nested_passwords_are_redacted(secret: str) -> None:
     tree = {"password": secret, "deep": [{"url": f"http://a/?token={secret}"}, {"auth": {"token": secret}}]}
     assert f"={secret}" not in str(Redactor().tree(tree)) and f"'{secret}'" not in str(Redactor().tree(tree))
 
@@ -117,7 +117,7 @@ def test_no_password_is_left(secret: str) -> None:
         *("pwd", "userPwd", "pin", "PIN", "card_pin", "cardPin", "otp", "sessionId", "Mcp-Session-Id", "cvv"),
     ],
 )
-async def test_recordings_and_artifacts_agree_on_the_names_of_secrets(name: str) -> None:
+async def test_recordings_and_artifacts_redact_same_names(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: REDACTED}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == REDACTED
@@ -127,7 +127,7 @@ async def test_recordings_and_artifacts_agree_on_the_names_of_secrets(name: str)
     "name",
     ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication", "spin", "shipping", "session"],
 )
-async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
+async def test_secret_like_names_are_not_redacted(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: "hunter2"}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == "hunter2"
@@ -155,7 +155,7 @@ _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
         ),
     ],
 )
-def test_secret_fields_of_forms_in_texts(text: str, left: str) -> None:
+def test_secret_form_fields_in_text_are_redacted(text: str, left: str) -> None:
     assert Redactor().tree({"body": [text]}) == {"body": [left]}
     assert Redactor().tree(left) == left
 
@@ -170,12 +170,12 @@ def test_secret_fields_of_forms_in_texts(text: str, left: str) -> None:
         "if (a < input.length) password = value;",
     ],
 )
-def test_content_that_only_looks_like_a_secret_field_stays(text: str) -> None:
+def test_text_resembling_secret_field_is_not_redacted(text: str) -> None:
     assert Redactor().tree(text) == text
 
 
 @pytest.mark.parametrize("word", ["basic", "BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C"])
-def test_basic_credentials_are_found_in_every_spelling_that_the_rule_matches(word: str) -> None:
+def test_basic_credentials_are_redacted_in_every_spelling(word: str) -> None:
     assert Redactor().text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"
 
 
@@ -205,7 +205,7 @@ def test_basic_credentials_are_found_in_every_spelling_that_the_rule_matches(wor
     ],
     ids=lambda text: repr(text[:12]),
 )
-def test_the_time_is_in_proportion_to_the_length(text: str) -> None:
+def test_redaction_time_is_proportional_to_length(text: str) -> None:
     began = time.thread_time()
     Redactor().text(text)
     Redactor().form(text)
@@ -213,7 +213,7 @@ def test_the_time_is_in_proportion_to_the_length(text: str) -> None:
     assert time.thread_time() - began < 1.0  # quadratic time would be minutes
 
 
-def test_json_web_tokens_between_other_words_with_dots() -> None:
+def test_jwts_are_redacted_among_dotted_words() -> None:
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
     assert Redactor().text(f"a.b.{token}.sig: x-{token}..c") == f"a.b.{REDACTED}: x-{REDACTED}.c"
 
@@ -227,11 +227,11 @@ def test_json_web_tokens_between_other_words_with_dots() -> None:
         ("a.eyJabcdefgh.12345678.x.b", "a.<redacted>.b"),
     ],
 )
-def test_each_of_several_secrets(text: str, left: str) -> None:
+def test_every_secret_in_text_is_redacted(text: str, left: str) -> None:
     assert Redactor().text(text) == left
 
 
-def test_values_of_every_kind_are_searched() -> None:
+def test_values_of_every_kind_are_redacted() -> None:
     secret, left = "Bearer abc12345", "Bearer <redacted>"
     assert Redactor().tree([secret, (secret, 5), {5: secret, "a": [secret]}]) == [
         left,
@@ -243,7 +243,7 @@ def test_values_of_every_kind_are_searched() -> None:
     assert Redactor().tree({"inputSchema": described}) == {"inputSchema": described_left}
 
 
-def test_further_names_and_patterns_are_without_regard_to_case() -> None:
+def test_extra_redaction_names_and_patterns_ignore_case() -> None:
     redactor = Redactor(["Pin", "x-y"], [r"card \d+"])
     assert redactor.tree({"my_PIN": "1", "pinned": "2", "aXY": 3}) == {
         "my_PIN": REDACTED,
@@ -253,7 +253,7 @@ def test_further_names_and_patterns_are_without_regard_to_case() -> None:
     assert redactor.text("CARD 12 and ?myPin=1&pinned=2") == f"{REDACTED} and ?myPin={REDACTED}&pinned=2"
 
 
-def test_of_what_is_nested_too_deeply_the_first_level_is_left() -> None:
+def test_overly_deep_values_are_redacted() -> None:
     deep: object = "s3cr3t"
     for _ in range(5000):
         deep = [deep]
@@ -277,17 +277,17 @@ def test_of_what_is_nested_too_deeply_the_first_level_is_left() -> None:
         ("eyJabcdefgh.12345678.x", "eyJabcdefgh.1234567.x"),
     ],
 )
-def test_credentials_have_a_length(secret: str, short: str) -> None:
+def test_only_long_enough_credentials_are_redacted(secret: str, short: str) -> None:
     assert REDACTED in Redactor().text(secret)
     assert Redactor().text(short) == short
 
 
-def test_of_a_match_the_group_called_secret_is_replaced_or_the_whole() -> None:
+def test_redaction_pattern_replaces_secret_group_or_whole_match() -> None:
     redactor = Redactor(patterns=[r"pin(?P<secret>\d+)?!", r"card \d+", r"(?P<other>seat) 1"])
     assert redactor.text("pin12! pin! card 12 seat 1") == f"pin{REDACTED}! {REDACTED} {REDACTED} {REDACTED}"
     assert redactor.text("see pin12!") == f"see pin{REDACTED}!"
 
 
-def test_a_header_alone_and_a_long_name_are_secret_too() -> None:
+def test_bare_header_and_long_key_are_redacted() -> None:
     assert Redactor().text("x-api-key: abc") == f"x-api-key: {REDACTED}"
     assert Redactor().is_secret("x" * 64 + "_Api-Key") and not Redactor().is_secret("x" * 64 + "_Passwort")

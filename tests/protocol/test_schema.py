@@ -42,14 +42,14 @@ def refused(schema: Mapping[str, object], params: object, *content: tuple[str | 
 # --- what is a fault --------------------------------------------------------------------------------------------------
 
 
-def test_the_error_names_the_path_of_the_fault() -> None:
+def test_schema_error_names_path_of_fault() -> None:
     error = refused(EXPORT, {"format": "A4", "options": {"margin": -1}})
     fault = "params.options.margin: -1 is less than the minimum of 0"
     assert (error.code, error.message) == ("INVALID_PARAMS", f"export.pdf: {fault}")
     assert error.details == {"path": "options.margin", "faults": [fault]}
 
 
-def test_at_most_five_faults_are_listed() -> None:
+def test_at_most_five_errors_are_listed() -> None:
     error = refused(EXPORT, {"format": "A4", "options": {"pages": ["x"] * 9}})
     assert error.details["faults"] == [f'params.options.pages.{n}: "x" is not of type "integer"' for n in range(5)]
     assert error.message.endswith("; there may be more faults") and error.message.count("params") == 5
@@ -58,7 +58,7 @@ def test_at_most_five_faults_are_listed() -> None:
     assert two.message == f"export.pdf: {'; '.join(faults)}" and len(faults) == 2
 
 
-def test_a_path_in_the_place_of_a_file_is_told_how_a_file_is_given() -> None:
+def test_path_in_place_of_file_error_says_how_to_pass_file() -> None:
     file = {"type": "object", "properties": {"content": {}, "mimeType": {}}}
     schema = {"properties": {"image": file, "note": {"type": "object"}}}
     hint = "; 'image' is a file: give a pathlib.Path, bytes, an open file or a BinaryData"
@@ -120,18 +120,18 @@ def test_faults(schema: Mapping[str, object], params: object, fault: str) -> Non
         ),
     ],
 )
-def test_values_that_fit_the_schema(schema: Mapping[str, object], params: object) -> None:
+def test_params_matching_schema_are_accepted(schema: Mapping[str, object], params: object) -> None:
     assert check_params("a", schema, params) == []
 
 
-def test_the_draft_is_the_newest_unless_the_schema_names_another() -> None:
+def test_json_schema_draft_defaults_to_newest() -> None:
     items = {"properties": {"a": {"items": [{"type": "string"}]}}}
     assert "cannot be used" in check_params("a", items, {"a": [1]})[0]  # a list here is of the older drafts
     older = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
     assert refused(older, {"a": [1]}).details["path"] == "a.0"
 
 
-def test_values_in_messages_are_cut() -> None:
+def test_values_in_schema_errors_are_truncated() -> None:
     error = refused(EXPORT, {"format": "A4", "file": "QUJD" * 100_000})
     assert len(error.message) < 200 and error.message.endswith("is longer than 10 characters")
     assert error.message.count("QUJD") < 30
@@ -171,9 +171,7 @@ NESTED: dict[str, object] = {
         ({"properties": {f"p{n}": {} for n in range(9000)}}, {"p1": {"x": 1}, "x": 1}, 1),
     ],
 )
-def test_a_parameter_that_the_schema_does_not_name_gets_a_hint(
-    schema: Mapping[str, object], params: object, hints: list[str] | int
-) -> None:
+def test_unknown_parameter_gets_hint(schema: Mapping[str, object], params: object, hints: list[str] | int) -> None:
     found = unnamed_params(schema, params)
     if isinstance(hints, list):
         assert found == [hint.format("which its inputSchema does not name") for hint in hints]
@@ -181,7 +179,7 @@ def test_a_parameter_that_the_schema_does_not_name_gets_a_hint(
         assert len(found) == hints
 
 
-def test_the_message_of_a_missing_parameter_names_the_one_that_was_given() -> None:
+def test_missing_param_error_names_similar_given_param() -> None:
     error = refused(EXPORT, {"fromat": "A4", "options": {"margn": 1}})
     words = "which its inputSchema does not name; did you mean"
     assert error.message == (
@@ -207,7 +205,7 @@ def test_the_message_of_a_missing_parameter_names_the_one_that_was_given() -> No
         {},
     ],
 )
-def test_content_may_be_declared_in_any_way(declared: object) -> None:
+def test_content_matches_any_declared_schema(declared: object) -> None:
     properties = {"file": declared, "n": {"type": "integer"}}
     schema = {"properties": properties, "additionalProperties": False, "$defs": {"other": {"type": "boolean"}}}
     for given_ in (b"GIF89a", {"content": b"GIF89a", "mimeType": "image/gif", "note": 1}):
@@ -230,12 +228,12 @@ def test_content_may_be_declared_in_any_way(declared: object) -> None:
         {"const": {"n": 1, "file": "x"}},
     ],
 )
-def test_rules_above_content_count_only_if_content_has_no_part_in_them(declared: Mapping[str, object]) -> None:
+def test_schema_rules_involving_content_are_skipped(declared: Mapping[str, object]) -> None:
     params, content = prepare_params({"n": 1, "file": b"x"})
     assert check_params("a", declared, params, [found.path for found in content]) == []
 
 
-def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
+def test_params_matching_no_alternative_are_rejected_with_all_reasons() -> None:
     file = {"properties": {"file": {"type": "string"}}}
     schema = {"anyOf": [{**file, "required": ["name"]}, {**file, "properties": {"n": {"type": "string"}}}]}
     params, content = prepare_params({"n": 1, "file": b"x"})
@@ -244,7 +242,7 @@ def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
     assert error.message == f"export.pdf: params: fits no alternative: {reasons}"
 
 
-def test_content_in_lists_and_at_the_top() -> None:
+def test_schema_check_handles_content_in_lists_and_at_root() -> None:
     schema = {"properties": {"files": {"items": {"type": "string"}, "uniqueItems": True, "maxItems": 2}}}
     params, content = prepare_params({"files": [b"x", b"y"]})
     assert check_params("a", schema, params, [found.path for found in content]) == []
@@ -258,7 +256,7 @@ def test_content_in_lists_and_at_the_top() -> None:
     assert check_params("a", EXPORT, params, [found.path for found in content]) == []
 
 
-def test_an_answer_that_does_not_fit_is_a_warning() -> None:
+def test_answer_not_matching_schema_is_a_warning() -> None:
     schema = {"properties": {"pages": {"type": "integer"}, "pdf": {"type": "string"}}, "required": ["pages"]}
     answer = {"pages": "three", "pdf": {"id": "sha256-…"}}
     assert check_output(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
@@ -311,7 +309,7 @@ def test_valid_parameters_never_fail(params: dict[str, object]) -> None:
 
 
 @given(VALID, st.lists(st.sampled_from(["margin", "pages", "format", "extra"]), min_size=1))
-def test_the_path_leads_to_the_fault(params: dict[str, object], wrong: list[str]) -> None:
+def test_schema_fault_paths_are_exact(params: dict[str, object], wrong: list[str]) -> None:
     spoilt: dict[str, object] = {"format": "A4", "options": {}, **params}
     options = spoilt["options"]
     assert isinstance(options, dict)
@@ -333,7 +331,7 @@ def test_the_path_leads_to_the_fault(params: dict[str, object], wrong: list[str]
 
 
 @given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMAS, max_size=4), JSON)
-def test_no_schema_breaks_the_check(schema: dict[str, object], params: object) -> None:
+def test_arbitrary_schemas_do_not_break_check(schema: dict[str, object], params: object) -> None:
     try:
         warnings = check_params("a", schema, params)
     except UsageError as error:
@@ -374,9 +372,7 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
         ({"properties": {"a": {"type": "string"}}}, {"a": object()}, "Unsupported type"),
     ],
 )
-def test_a_schema_that_cannot_be_checked_is_a_warning(
-    schema: Mapping[str, object], params: object, reason: str
-) -> None:
+def test_uncheckable_schema_is_a_warning(schema: Mapping[str, object], params: object, reason: str) -> None:
     (warning,) = check_params("a", schema, params)
     (same,) = check_output(schema, params)
     assert reason in warning and reason in same and len(warning) < 300
@@ -396,7 +392,7 @@ def test_a_recursive_schema_is_checked() -> None:
 
 
 @pytest.mark.fault(23)
-def test_a_recursive_schema_that_doubles_at_every_level_is_bounded() -> None:
+def test_exponentially_recursive_schema_is_bounded() -> None:
     schema = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
     shallow: object = {"a": {"a": 1}}
     deep: object = 1
@@ -407,7 +403,7 @@ def test_a_recursive_schema_that_doubles_at_every_level_is_bounded() -> None:
 
 
 @pytest.mark.fault(23)
-async def test_no_reference_reaches_an_address() -> None:
+async def test_schema_refs_are_not_fetched() -> None:
     async with listening() as server:
         url = f"http://127.0.0.1:{server.port}/s"
         for schema in (
@@ -433,7 +429,7 @@ def alone(code: str) -> str:
 
 @pytest.mark.fault(23)
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*)*b$", "(a?){50}a{50}!", "^([a-z]+)*[0-9]$"])
-def test_no_pattern_takes_long(pattern: str) -> None:
+def test_pathological_pattern_is_checked_quickly(pattern: str) -> None:
     code = f"print(check_output({{'pattern': {pattern!r}}}, 'a' * 50_000 + '?')[0][-60:])"
     assert "does not match" in alone(code)
 
@@ -448,7 +444,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
         ("{'items': {'enum': list(range(9000))}}", "['x'] * 9000"),
     ],
 )
-def test_many_patterns_over_much_text_are_bounded(schema: str, data: str) -> None:
+def test_many_patterns_over_long_text_are_bounded(schema: str, data: str) -> None:
     patterns = "patterns = [f'^(a+)*{n}$' for n in range(100)]"
     assert "would take too long" in alone(f"{patterns}\nprint(check_output({schema}, {data})[0])")
 
@@ -462,14 +458,14 @@ def test_many_patterns_over_much_text_are_bounded(schema: str, data: str) -> Non
         ("check_params('a', {'not': short}, {})", "the schema is nested deeper"),
     ],
 )
-def test_no_nesting_ends_the_process(code: str, reason: str) -> None:
+def test_deep_nesting_does_not_crash_process(code: str, reason: str) -> None:
     build = (
         "nested = {}\nfor n in range(100_000):\n    nested = {'n': nested}\n    if n == 99:\n        short = nested\n"
     )
     assert reason in alone(f"{build}print({code}[0])")
 
 
-def test_the_deepest_parameters_that_can_be_sent_are_checked() -> None:
+def test_deepest_sendable_params_are_checked() -> None:
     schema = {"properties": {"n": {"$ref": "#"}}, "type": "object"}
     params: object = 1
     for _ in range(64):
@@ -478,7 +474,7 @@ def test_the_deepest_parameters_that_can_be_sent_are_checked() -> None:
     assert refused(schema, prepared).details["path"] == ".".join("n" * 64)
 
 
-def test_a_schema_is_read_once_however_often_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_is_parsed_once_for_repeated_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
 
     def encode(schema: object) -> bytes:

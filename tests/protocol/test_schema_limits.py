@@ -61,22 +61,22 @@ def has_references(schema: Mapping[str, object]) -> bool:
         ({"$ref": "#/x/1", "x": [{}, {"not": {}}]}, 5, 3),
     ],
 )
-def test_steps(schema: dict[str, object], value: object, steps: int) -> None:
+def test_schema_steps_are_counted(schema: dict[str, object], value: object, steps: int) -> None:
     assert count_steps(schema, value) == steps
 
 
 @pytest.mark.parametrize("target", ["#/$defs/b", "#/x/2", "#/x/y", "#/type/0/1", "#/x/" + "9" * 5000])
-def test_a_reference_that_leads_nowhere(target: str) -> None:
+def test_unresolvable_schema_ref_is_not_checked(target: str) -> None:
     with pytest.raises(NotChecked, match=r"^\$ref to #/.* leads nowhere$"):
         count_steps({"$ref": target, "x": [{}], "type": "object"}, 5)
 
 
-def test_a_reference_to_itself_ends() -> None:
+def test_self_referencing_schema_terminates() -> None:
     with pytest.raises(NotChecked, match="it would take too long"):
         count_steps({"$ref": "#"}, 5)
 
 
-def test_references_are_relative_to_the_schema_itself() -> None:
+def test_only_schema_local_references_are_followed() -> None:
     assert has_references({"properties": {"a": [{"$ref": "#/$defs/a"}]}})
     assert has_references({"$ref": "#"}) and not has_references({"properties": {"$ref": {}}})
     assert has_references({"$id": "https://a.example/", "$ref": "#/$defs/a"})
@@ -94,7 +94,7 @@ def test_references_are_relative_to_the_schema_itself() -> None:
             has_references({"a": [{key: target}]})
 
 
-def test_values_are_counted_65_levels_deep() -> None:
+def test_count_values_counts_65_levels_deep() -> None:
     def nested(levels: int) -> object:
         tree: object = []
         for _ in range(levels - 1):
@@ -133,7 +133,7 @@ _NAME_PATTERNS: dict[str, object] = {f"a{n}": {} for n in range(100)}
     ],
     ids=["values", "characters of a text", "characters of a name", "bytes", "patterns", "patterns of names"],
 )
-def test_a_schema_at_its_limit_is_checked(
+def test_schema_at_limit_is_checked_and_beyond_is_not(
     within: dict[str, object], beyond: dict[str, object], data: object, reason: str
 ) -> None:
     assert check_output(within, data) == []
@@ -148,7 +148,7 @@ def test_a_schema_at_its_limit_is_checked(
         ({"items": {"type": "integer"}}, "x", 1999, 5, "it does not fit, but is too large to list its faults"),
     ],
 )
-def test_a_value_at_its_limit_is_checked(
+def test_value_at_limit_is_checked_and_beyond_is_not(
     schema: dict[str, object], item: object, within: int, faults: int, reason: str
 ) -> None:
     assert len(check_output(schema, [item] * within)) == faults
@@ -156,7 +156,7 @@ def test_a_value_at_its_limit_is_checked(
     assert unchecked == [f"the answer was not checked against outputSchema: {reason}"]
 
 
-def test_messages_are_short() -> None:
+def test_schema_fault_messages_are_shortened() -> None:
     text = "".join(chr(ord("a") + n % 26) for n in range(131))
     assert shorten(text[:130]) == text[:130]
     assert shorten(text) == f"{text[:60]}…{text[-70:]}"
@@ -167,7 +167,7 @@ def test_messages_are_short() -> None:
         assert fault == f"outputSchema: data: fits no alternative: {reasons}" + "; …" * (most > 3)
 
 
-def test_eight_names_of_a_schema_are_listed_and_500_compared() -> None:
+def test_hint_lists_8_schema_names_and_compares_500() -> None:
     def hint(names: int, *others: str) -> str:
         listed = [*(f"{n:03}" for n in range(names)), *others]
         schema: dict[str, object] = {"properties": {name: {} for name in listed}}
@@ -180,7 +180,7 @@ def test_eight_names_of_a_schema_are_listed_and_500_compared() -> None:
     assert hint(500, "formats") == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
 
 
-def test_1000_objects_of_parameters_are_looked_at() -> None:
+def test_unnamed_params_checks_at_most_1000_objects() -> None:
     schema: dict[str, object] = {"properties": {"pages": {"items": {"properties": {"title": {}}}}}}
 
     def hints(before: int, after: int) -> int:
@@ -190,7 +190,7 @@ def test_1000_objects_of_parameters_are_looked_at() -> None:
     assert (hints(999, 0), hints(1000, 0)) == (1, 0)
 
 
-def test_19999_names_of_a_schema_are_looked_at() -> None:
+def test_unnamed_params_checks_schemas_of_up_to_19999_names() -> None:
     def hints(names: int) -> int:
         return len(unnamed_params({"properties": {f"p{n}": {} for n in range(names)}}, {"x": 1}))
 

@@ -25,7 +25,7 @@ SECRET = 'Canary/7+pass "word" ü&9'
         {"message": f"Authorization: Bearer {quote(SECRET, safe='')}"},
     ],
 )
-def test_a_value_that_a_rule_finds_is_removed_where_no_rule_does(where: object) -> None:
+def test_secret_found_by_rule_is_redacted_everywhere(where: object) -> None:
     secrets = SecretValues()
     secrets.learn(where)
     spelled = [SECRET, json.dumps(SECRET), quote(SECRET, safe=""), quote(SECRET)]
@@ -40,7 +40,7 @@ def test_a_value_that_a_rule_finds_is_removed_where_no_rule_does(where: object) 
     assert secrets.tree({"said": [SECRET], "type": SECRET}, {"type"}.__contains__)["said"] == [REDACTED]  # type: ignore[index]
 
 
-def test_forms_and_lines_tell_secrets_too() -> None:
+def test_secrets_are_learned_from_html_forms_and_lines() -> None:
     secrets = SecretValues()
     secrets.learn_html(
         "<input type=password value='first&amp;one'><input name=api_key value=\"second-1\"><input value=open-1>"
@@ -50,7 +50,7 @@ def test_forms_and_lines_tell_secrets_too() -> None:
     assert said == f"{REDACTED} {REDACTED} open-1 {REDACTED} {{token: {REDACTED}, user: bob}} password={REDACTED}"
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_non_secret_values_are_not_masked() -> None:
     secrets = SecretValues()
     cookie = {"name": "sid", "value": "0123456789", "domain": "app.example", "path": "/orders"}
     secrets.learn({"cookies": [cookie], "schema": {"password": {"type": "string"}}, "pin": "12", "token": "abc"})
@@ -59,13 +59,13 @@ def test_what_is_no_secret_stays() -> None:
     assert secrets.text("0123456789") == REDACTED
 
 
-def test_a_shorter_value_that_begins_another_leaves_nothing_of_it() -> None:
+def test_secret_that_prefixes_another_is_fully_redacted() -> None:
     secrets = SecretValues()
     secrets.learn({"password": "hunter22", "token": "hunter22-and-more"})
     assert secrets.text("hunter22-and-more hunter22") == f"{REDACTED} {REDACTED}"
 
 
-def test_known_secrets_and_learned_ones_stand_in_one_text() -> None:
+def test_known_and_learned_secrets_are_masked_together() -> None:
     known, named = 'K7-"known', "${SECRET:REPORTS}"
     KNOWN_SECRETS.add("REPORTS", known)
     try:
@@ -84,7 +84,7 @@ def test_known_secrets_and_learned_ones_stand_in_one_text() -> None:
 
 
 @pytest.mark.load
-def test_an_app_cannot_make_redaction_slow() -> None:
+def test_app_cannot_slow_down_redaction() -> None:
     secrets = SecretValues()
     secrets.learn([{"password": f"value-{number:06}"} for number in range(5000)])
     started = time.process_time()
@@ -95,14 +95,14 @@ def test_an_app_cannot_make_redaction_slow() -> None:
     assert time.process_time() - started < 20  # in proportion; quadratic work would take minutes
 
 
-def test_a_long_text_is_looked_at_in_pieces_and_loses_nothing_but_its_secrets() -> None:
+def test_long_text_is_redacted_in_pieces_without_losing_text() -> None:
     secrets = SecretValues()
     line = "https://app.example/?said=1&token=abcdefgh then words\n"
     for text in (line * 5000, line.replace("\n", " ") * 5000, "x" * 200_000 + f" {line}"):
         assert secrets.text(text) == text.replace("abcdefgh", REDACTED)
 
 
-def test_a_value_in_a_key_is_removed_and_names_of_a_format_stay() -> None:
+def test_secret_in_key_is_redacted_but_format_keys_are_kept() -> None:
     secrets = SecretValues()
     secrets.learn({"password": "snapshot"})
     tree = {"as snapshot of": 1, "snapshot": [{"url-snapshot": 2}]}

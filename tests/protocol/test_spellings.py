@@ -27,7 +27,7 @@ def known_of(value: str) -> KnownSecrets:
 
 
 @pytest.mark.parametrize("name", SPELLED)
-def test_each_spelling_of_a_value_is_masked(name: str) -> None:
+def test_secret_is_masked_in_every_encoding(name: str) -> None:
     spelled = SPELLED[name](VALUE)
     text = f"the page said <{spelled}> and went on"
     said = known_of(VALUE).text(text)
@@ -58,7 +58,7 @@ def strings(node: object) -> list[str]:
 @example(value="%41%42%43%44", before="", after="", name="quote all")
 @example(value="&amp;&lt;&gt;", before="&", after=";", name="html.escape")
 @example(value="\\u0041 and \\n more", before="", after="", name="json")
-def test_a_value_of_any_characters_is_masked_in_any_spelling(value: str, before: str, after: str, name: str) -> None:
+def test_secret_of_any_characters_is_masked_in_any_encoding(value: str, before: str, after: str, name: str) -> None:
     said = known_of(value).text(f"{before} {SPELLED[name](value)} {after}")
     assert NAME in said, said
 
@@ -84,19 +84,19 @@ def test_a_value_of_any_characters_is_masked_in_any_spelling(value: str, before:
         (" ", "+"),
     ],
 )  # fmt: skip
-def test_an_escaped_character_is_read(character: str, escape: str) -> None:
+def test_secret_with_escaped_character_is_masked(character: str, escape: str) -> None:
     assert known_of(f"12345{character}67890").text(f"a 12345{escape}67890 b") == f"a {NAME} b"
 
 
 @pytest.mark.parametrize("text", [json.dumps(json.dumps(VALUE)), base64.b64encode(json.dumps(VALUE).encode()).decode()])
-def test_a_value_that_was_encoded_twice_stays(text: str) -> None:
+def test_doubly_encoded_secret_is_not_masked(text: str) -> None:
     """Whatever is found by more steps, another step would hide (docs/security.md)."""
     assert known_of(VALUE).text(text) == text
     plain = "correct-horse-battery"
     assert NAME in known_of(plain).text(json.dumps(json.dumps({"a": plain})))
 
 
-def test_texts_of_every_length_around_a_value_stay() -> None:
+def test_masking_keeps_surrounding_text_of_any_length() -> None:
     known = known_of(VALUE)
     for size in range(300):
         assert known.text("ab%20" * size + VALUE + "&amp;c" * size) == "ab%20" * size + NAME + "&amp;c" * size
@@ -104,7 +104,7 @@ def test_texts_of_every_length_around_a_value_stay() -> None:
         assert known.text(text) == text
 
 
-def test_a_value_that_is_cut_into_frames_is_masked_in_each() -> None:
+def test_secret_split_across_frames_is_masked_in_each() -> None:
     known = known_of(VALUE)
     for spelled in (VALUE, json.dumps(VALUE), base64.b64encode(VALUE.encode()).decode()):
         for at in range(1, len(spelled)):
@@ -114,7 +114,7 @@ def test_a_value_that_is_cut_into_frames_is_masked_in_each() -> None:
             assert frames[0] == "said " and frames[3] == " and on"
 
 
-def test_a_value_that_is_a_number_is_masked_as_a_number() -> None:
+def test_numeric_secret_is_masked_as_number() -> None:
     known = known_of("12345678901")
     known.add("PRICE", "000123456.750")
     tree = {"a": 12345678901, "b": [12345678901.0, 123456.75, 7, True, 1e308], "c": "no 12345678901"}
@@ -124,7 +124,7 @@ def test_a_value_that_is_a_number_is_masked_as_a_number() -> None:
     assert known.tree({"a": 10**400}) == {"a": 10**400}
 
 
-def test_the_text_of_a_file_keeps_its_size_in_any_spelling() -> None:
+def test_masked_file_text_keeps_size_in_any_spelling() -> None:
     known = known_of(VALUE)
     for name, spell in SPELLED.items():
         content = f"a {spell(VALUE)} b".encode()
@@ -133,7 +133,7 @@ def test_the_text_of_a_file_keeps_its_size_in_any_spelling() -> None:
         assert VALUE not in set(readings(masked.decode(errors="replace"))), name
 
 
-def test_what_holds_no_value_is_returned_as_it_is() -> None:
+def test_tree_without_known_secret_is_returned_unchanged() -> None:
     known = known_of(VALUE)
     tree = {"a": ["b", {"c": 1}], "file": BinaryData.from_bytes(b"a", filename="a%20b")}
     assert known.tree(tree) is tree
@@ -141,7 +141,7 @@ def test_what_holds_no_value_is_returned_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("known", [1, pytest.param(100, marks=pytest.mark.load)])
-def test_a_text_that_is_searched_on_the_loop_takes_little(known: int) -> None:
+def test_searching_64_kb_on_event_loop_is_fast(known: int) -> None:
     """64 KB, of which longer ones are searched in a thread, in pieces."""
     finder = Finder({f"value-number-{number:05}": NAME for number in range(known)})
     for kind in (
@@ -159,7 +159,7 @@ def test_a_text_that_is_searched_on_the_loop_takes_little(known: int) -> None:
         assert seconds(lambda: finder.find(content)) < 0.05, kind  # noqa: B023
 
 
-def test_a_search_holds_the_interpreter_for_no_long_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_search_runs_in_short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long content is, each step looks at a piece of it; a value across two pieces is found."""
     finder, sizes = Finder({VALUE: NAME}), list[int]()
     search = Finder._search
@@ -177,7 +177,7 @@ def test_a_search_holds_the_interpreter_for_no_long_piece(monkeypatch: pytest.Mo
     assert max(sizes) < 600 << 10
 
 
-def test_a_thousand_values_in_one_text_are_each_masked() -> None:
+def test_1000_secrets_in_one_text_are_each_masked() -> None:
     known = KnownSecrets()
     for number in range(200):
         known.add(f"N{number}", f"value-number-{number:05}")

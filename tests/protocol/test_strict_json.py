@@ -52,7 +52,7 @@ from transports.websocket.envelope import decode_envelope
         pytest.param(b'"\xff\xfe"', id="not UTF-8"),
     ],
 )
-def test_json_that_is_not_strict_is_refused(text: str | bytes) -> None:
+def test_non_strict_json_is_rejected(text: str | bytes) -> None:
     with pytest.raises(ProtocolError, match="JSON that cannot be read"):
         decode_json(text)
 
@@ -71,7 +71,7 @@ def test_json_that_is_not_strict_is_refused(text: str | bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("value", ["1", r'"\\\"[[[["', '"' + "[" * 600 + '"', '"' + "]" * 600 + '"', '"é\\\\"'])
-def test_json_has_500_levels_at_most(text: str, levels: int, value: str) -> None:
+def test_json_nested_over_500_levels_is_rejected(text: str, levels: int, value: str) -> None:
     for data in (text % value, (text % value).encode()):
         if levels <= 500:
             assert decode_json(data)
@@ -81,7 +81,7 @@ def test_json_has_500_levels_at_most(text: str, levels: int, value: str) -> None
 
 
 @pytest.mark.fault(17)
-def test_a_huge_number_is_exact_or_refused() -> None:
+def test_huge_number_is_exact_or_rejected() -> None:
     for digits in (20, 400, 5000):
         text = "9" * digits
         try:
@@ -109,7 +109,7 @@ def test_json_round_trip(value: object) -> None:
     assert decode_json(text) == decode_json(text.decode()) == json.loads(text) == value
 
 
-def test_written_json_is_compact_utf8_with_null_for_nan() -> None:
+def test_encode_json_is_compact_utf8_with_null_for_nan() -> None:
     assert encode_json({"é": [1, math.nan, None]}) == '{"é":[1,null,null]}'.encode()
 
 
@@ -130,7 +130,7 @@ def marks(value: object) -> int:
 
 
 @given(VALUES, st.integers(1, 20), st.booleans())
-def test_values_are_counted_however_the_text_is_cut(value: object, size: int, ascii_only: bool) -> None:
+def test_value_count_is_independent_of_chunking(value: object, size: int, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode()
     counter = ValueCounter()
     for at in range(0, len(text), size):
@@ -145,7 +145,7 @@ def numbers(count: int) -> bytes:
 
 
 @pytest.mark.load
-def test_as_many_as_there_may_be_are_read_and_one_more_is_refused() -> None:
+def test_parsers_accept_maximum_values_and_reject_one_more() -> None:
     head = b'{"type":"%s","id":"1","payload":'
     call, listing = Message("capabilities/call", {}, id="1"), Message("capabilities/list", {}, id="1")
     for read, around, limit in (
@@ -170,7 +170,7 @@ def test_as_many_as_there_may_be_are_read_and_one_more_is_refused() -> None:
 
 
 @pytest.mark.load
-def test_what_is_refused_takes_no_memory_and_what_is_in_a_text_does_not_count() -> None:
+def test_rejected_json_uses_no_memory_and_string_content_is_not_counted() -> None:
     rows = b"[" + b"[]," * (8 << 20) + b"1]"
     tracemalloc.start()
     try:
@@ -185,7 +185,7 @@ def test_what_is_refused_takes_no_memory_and_what_is_in_a_text_does_not_count() 
 
 
 @pytest.mark.load
-def test_events_are_read_on_the_loop() -> None:
+def test_largest_event_parsed_on_loop_takes_under_50_ms() -> None:
     names = b",".join(b'"%x":1' % n for n in range(MAX_ON_LOOP // 2 - 10))
     for payload in (numbers(MAX_ON_LOOP - 10), b"[" + b"[]," * (MAX_ON_LOOP // 2 - 10) + b"1]", b"{" + names + b"}"):
         text = f'["progress",{payload.decode()}]'

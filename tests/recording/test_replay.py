@@ -114,7 +114,7 @@ def plain(result: Result) -> object:
 # --- what is played again ---------------------------------------------------------------------------------------------
 
 
-async def test_calls_progress_content_and_questions(recorded: Make, replayed: Make) -> None:
+async def test_calls_progress_content_and_questions_are_replayed(recorded: Make, replayed: Make) -> None:
     async def program(make: Make) -> tuple[list[Result], list[object]]:
         stages: list[object] = []
 
@@ -137,7 +137,7 @@ async def test_calls_progress_content_and_questions(recorded: Make, replayed: Ma
     assert second[0][3].data == {"answer": "Ada"} and second[0][0].transport == "replay"
 
 
-async def test_errors_are_the_same_errors(recorded: Make, replayed: Make) -> None:
+async def test_replay_raises_recorded_errors(recorded: Make, replayed: Make) -> None:
     async def program(make: Make) -> list[dict[str, object]]:
         seen: list[dict[str, object]] = []
         async with make() as app:
@@ -154,7 +154,7 @@ async def test_errors_are_the_same_errors(recorded: Make, replayed: Make) -> Non
     assert first[0]["retry_after"] == 5 and first[0]["details"] == {"day": "Sunday"}
 
 
-async def test_an_app_that_gave_up_at_the_deadline_is_a_timeout_again(recorded: Make, replayed: Make) -> None:
+async def test_replay_repeats_call_timeout_of_app_giving_up(recorded: Make, replayed: Make) -> None:
     for make in (recorded, replayed):
         async with make() as app:
             with pytest.raises(CallTimeout, match=r"^give_up: no answer within 0\.3 s"):
@@ -163,7 +163,7 @@ async def test_an_app_that_gave_up_at_the_deadline_is_a_timeout_again(recorded: 
                 await app.call("give_up")
 
 
-async def test_calls_recorded_in_parallel_replay_one_after_the_other(recorded: Make, replayed: Make) -> None:
+async def test_calls_recorded_in_parallel_replay_sequentially(recorded: Make, replayed: Make) -> None:
     """What was done at once may be done in turn, and in another order."""
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
@@ -172,7 +172,7 @@ async def test_calls_recorded_in_parallel_replay_one_after_the_other(recorded: M
             assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
 
 
-async def test_equal_calls_are_answered_in_their_order(tmp_path: Path, file: Path, replayed: Make) -> None:
+async def test_replay_answers_equal_calls_in_recorded_order(tmp_path: Path, file: Path, replayed: Make) -> None:
     count = itertools.count()
 
     async def tick(params: Mapping[str, object], call: Call) -> object:
@@ -185,7 +185,7 @@ async def test_equal_calls_are_answered_in_their_order(tmp_path: Path, file: Pat
         assert [(await app.call("tick", {"b": 2, "a": 1})).data for _ in range(3)] == [{"n": n} for n in range(3)]
 
 
-async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed: Make) -> None:
+async def test_overlapping_calls_end_in_recorded_order(recorded: Make, replayed: Make) -> None:
     """A call that was cancelled waits for that, and another one goes on meanwhile."""
     for make in (recorded, replayed):
         async with make() as app:
@@ -197,7 +197,7 @@ async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed
             assert waiting.cancelled()
 
 
-async def test_a_call_that_is_cancelled_as_another_one_ends_ends_at_once(recorded: Make, replayed: Make) -> None:
+async def test_call_cancelled_as_another_ends_returns_at_once(recorded: Make, replayed: Make) -> None:
     async with recorded() as app:
         waiting = asyncio.ensure_future(app.call("wait"))
         await app.call("shout", {"text": "hi"})
@@ -217,7 +217,7 @@ async def test_a_call_that_is_cancelled_as_another_one_ends_ends_at_once(recorde
             assert waiting.cancelled()
 
 
-async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, replayed: Make) -> None:
+async def test_progress_reaches_its_call_before_answer(recorded: Make, replayed: Make) -> None:
     async def note(seen: list[object], item: Progress) -> None:
         seen.append(item.stage)
 
@@ -229,7 +229,7 @@ async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, r
         assert heard == {"one": ["half"], "two": ["half"]}
 
 
-async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
+async def test_replay_serves_downloads_from_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
     params = {"bytes": 70_000, "as": "url", "auth": "bearer"}
     async with serve() as fixture:
         async with connect(
@@ -245,7 +245,7 @@ async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, rep
         assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
 
 
-def test_the_blocking_api_and_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sync_api_and_cli_record_and_replay(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     memory = MemoryTransport(HANDLERS)
     with transports.sync.connect("memory:", transport=memory, record=file, store=tmp_path / "out") as app:
         app.call("shout", {"text": "hi"})
@@ -267,7 +267,7 @@ def test_the_blocking_api_and_the_command(tmp_path: Path, file: Path, capsys: py
 # --- what was not recorded --------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_was_not_recorded_shows_the_difference(recorded: Make, replayed: Make) -> None:
+async def test_unrecorded_call_error_shows_difference(recorded: Make, replayed: Make) -> None:
     async with recorded() as app:
         await app.call("shout", {"text": "hi", "times": [1, 2, 3]})
         await app.call("shout", {"text": "quite another"})
@@ -283,7 +283,7 @@ async def test_a_call_that_was_not_recorded_shows_the_difference(recorded: Make,
             await app.call("shout", {"text": "hi", "times": [1, 2, 3]})
 
 
-async def test_other_content_was_not_recorded(recorded: Make, replayed: Make, tmp_path: Path) -> None:
+async def test_replay_rejects_unrecorded_content(recorded: Make, replayed: Make, tmp_path: Path) -> None:
     async with recorded() as app:
         await app.call("copy", {"file": b"content"})
     (tmp_path / "same").write_bytes(b"content")
@@ -293,7 +293,7 @@ async def test_other_content_was_not_recorded(recorded: Make, replayed: Make, tm
         assert (await app.call("copy", {"file": tmp_path / "same"})).artifacts["copy"].size_bytes == 7
 
 
-async def test_a_different_answer_to_the_app_fails_its_call(recorded: Make, replayed: Make) -> None:
+async def test_replay_rejects_different_elicitation_answer(recorded: Make, replayed: Make) -> None:
     async def says(name: str) -> Mapping[str, object]:
         return {"success": True, "data": {"value": name}}
 
@@ -307,7 +307,9 @@ async def test_a_different_answer_to_the_app_fails_its_call(recorded: Make, repl
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_secrets_are_not_in_the_file_and_others_match(recorded: Make, replayed: Make, file: Path) -> None:
+async def test_secrets_are_not_recorded_and_other_secrets_still_match(
+    recorded: Make, replayed: Make, file: Path
+) -> None:
     def params(secret: str) -> dict[str, object]:
         return {
             "user": "ada",
@@ -327,7 +329,7 @@ async def test_secrets_are_not_in_the_file_and_others_match(recorded: Make, repl
     assert result.data == {"user": "ada", "api_key": "<redacted>", "next": "https://a.test/?token=<redacted>&a=1"}
 
 
-async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: Path) -> None:
+async def test_redaction_rules_can_be_extended(recorded: Make, replayed: Make, file: Path) -> None:
     recording = Recording(file, fields=["pin"], patterns=[r"sk-\w+", r"iban (?P<secret>\w+)"])
     async with recorded(record=recording) as app:
         await app.call("shout", {"text": "x", "userPin": "1234", "a": "sk-9999", "b": "iban DE5500"})
@@ -341,7 +343,7 @@ async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: P
         recorded(record=Recording(file, patterns=["("]))
 
 
-async def test_patterns_in_a_recording_are_not_run(recorded: Make, replayed: Make, file: Path) -> None:
+async def test_patterns_in_recording_are_not_run(recorded: Make, replayed: Make, file: Path) -> None:
     async with recorded() as app:
         await app.call("shout", {"text": "a" * 5000 + "!"})
     header, rest = file.read_text().split("\n", 1)
@@ -371,7 +373,7 @@ async def refused(replayed: Make, match: str) -> BadRecording:
 
 
 @pytest.mark.parametrize("text", ["", "hello\n", '{"a": 1}\n', '{"abp_recording": "x"}\n'])
-async def test_a_file_that_is_not_a_recording_is_refused(replayed: Make, file: Path, text: str) -> None:
+async def test_non_recording_file_is_rejected(replayed: Make, file: Path, text: str) -> None:
     file.write_text(text)
     assert (await refused(replayed, "line 1")).details["line"] == 1
 
@@ -395,7 +397,7 @@ async def test_a_file_that_is_not_a_recording_is_refused(replayed: Make, file: P
         ("capabilities/call-result", {"n": 99}, "no operation 99 is waiting for an answer"),
     ],
 )
-async def test_an_edited_line_is_named(
+async def test_edited_recording_line_is_named(
     recorded: Make, replayed: Make, file: Path, edited: str, change: dict[str, object] | str, match: str
 ) -> None:
     lines = await written(recorded, file)
@@ -408,7 +410,7 @@ async def test_an_edited_line_is_named(
 
 
 @pytest.mark.load
-async def test_a_line_of_very_many_values_is_not_parsed(recorded: Make, replayed: Make, file: Path) -> None:
+async def test_recording_line_with_too_many_values_is_not_parsed(recorded: Make, replayed: Make, file: Path) -> None:
     lines = [json.dumps(line) for line in await written(recorded, file)]
     many = '{"does":"answer","n":1,"payload":[' + "1," * 4_000_000 + "1]}"
     file.write_text("\n".join([*lines[:4], many, *lines[5:], ""]))
@@ -418,7 +420,7 @@ async def test_a_line_of_very_many_values_is_not_parsed(recorded: Make, replayed
     await refused(replayed, "line 1: it has more than 100,000 values and names; record again")
 
 
-async def test_the_last_line_may_be_cut(
+async def test_replay_accepts_truncated_last_line(
     recorded: Make, replayed: Make, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await written(recorded, file)
@@ -445,7 +447,7 @@ asyncio.run(main())
 
 
 @pytest.mark.load
-async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path) -> None:
+async def test_recording_of_killed_process_is_readable(replayed: Make, file: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout and program.stdout.readline() == "half\n"
         async with asyncio.timeout(20):
@@ -461,7 +463,7 @@ async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path)
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_recording_again_replaces_the_file_and_its_content(recorded: Make, replayed: Make, file: Path) -> None:
+async def test_recording_again_replaces_file_and_content(recorded: Make, replayed: Make, file: Path) -> None:
     for content in (b"first", b"second"):
         async with recorded() as app:
             await app.call("copy", {"file": content})
@@ -513,7 +515,7 @@ def make_nothing(path: Path) -> None:
         (make_huge, r"is larger than 4,294,967,296 bytes"),
     ],
 )
-async def test_content_that_is_not_the_recorded_file_is_refused(
+async def test_replay_rejects_altered_content_file(
     recorded: Make, replayed: Make, file: Path, make: Callable[[Path], object], match: str
 ) -> None:
     lines = await written(recorded, file)
@@ -524,7 +526,7 @@ async def test_content_that_is_not_the_recorded_file_is_refused(
     await refused(replayed, rf"line {number}: its content .* {match}")
 
 
-async def test_a_folder_of_content_that_is_a_symlink_is_not_read(recorded: Make, replayed: Make, file: Path) -> None:
+async def test_symlinked_content_folder_is_not_read(recorded: Make, replayed: Make, file: Path) -> None:
     await written(recorded, file)
     folder = Path(f"{file}.d")
     folder.rename(file.parent / "elsewhere")
@@ -541,7 +543,7 @@ async def test_a_folder_of_content_that_is_a_symlink_is_not_read(recorded: Make,
         (make_huge, "larger than 1,073,741,824 bytes"),
     ],
 )
-async def test_a_recording_that_cannot_be_read(
+async def test_unreadable_recording_is_rejected(
     replayed: Make, file: Path, make: Callable[[Path], object], match: str
 ) -> None:
     make(file)
@@ -549,7 +551,7 @@ async def test_a_recording_that_cannot_be_read(
 
 
 @pytest.mark.parametrize("has_recording", [True, False])
-async def test_recording_anew_deletes_nothing_behind_a_symlink(recorded: Make, file: Path, has_recording: bool) -> None:
+async def test_rerecording_deletes_nothing_behind_symlink(recorded: Make, file: Path, has_recording: bool) -> None:
     store = file.parent / "store" / ".abp" / "blobs"
     store.mkdir(parents=True)
     (store / hashlib.sha256(b"theirs").hexdigest()).write_bytes(b"theirs")
@@ -587,7 +589,7 @@ def make_link_to_nothing(path: Path) -> None:
         (lambda path: path.parent.rmdir() or path.parent.touch(), "cannot write the recording"),
     ],
 )
-async def test_only_a_recording_is_overwritten(
+async def test_recording_overwrites_only_recordings(
     recorded: Make, tmp_path: Path, make: Callable[[Path], object], match: str
 ) -> None:
     folder = tmp_path / "recordings"

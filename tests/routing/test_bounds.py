@@ -92,11 +92,11 @@ ROOM = 50_000 - len('{"data":""}')
     ],
     ids=lambda part: getattr(part, "__name__", ""),
 )
-def test_what_a_limit_leaves(shorter: Callable[[object], object], content: object, expected: object) -> None:
+def test_content_is_shortened_to_limit(shorter: Callable[[object], object], content: object, expected: object) -> None:
     assert shorter(content) == expected
 
 
-def test_an_agent_reads_50000_bytes() -> None:
+def test_answer_for_agent_is_cut_to_50000_bytes() -> None:
     cut = Result("x", "x" * (ROOM + 1), {}, limits=AgentLimits(max_field_chars=None)).for_agent()
     assert "truncated" in cut and 49_000 < json_size(cut) <= 50_000
 
@@ -155,14 +155,16 @@ def test_an_agent_reads_50000_bytes() -> None:
         (lambda: check_path("$.pages"), lambda: check_path("$.pages["), "is not a JSONPath .RFC 9535.: .*brackets"),
     ],
 )
-def test_what_a_limit_refuses(allowed: Callable[[], object], refused: Callable[[], object], message: str) -> None:
+def test_out_of_range_limit_raises_usage_error(
+    allowed: Callable[[], object], refused: Callable[[], object], message: str
+) -> None:
     allowed()
     with pytest.raises(UsageError, match=message):
         refused()
 
 
 @pytest.mark.parametrize(("count", "more"), [(20, "'p19'"), (21, "'p19' and 1 more")])
-def test_20_places_are_named(count: int, more: str) -> None:
+def test_missing_artifact_error_lists_at_most_20_places(count: int, more: str) -> None:
     result = Result("x", None, {f"p{n}": ref(n) for n in range(count)})
     with pytest.raises(UsageError, match="there is no artifact at 'p'; ") as caught:
         result.artifact("p")
@@ -172,7 +174,7 @@ def test_20_places_are_named(count: int, more: str) -> None:
 # --- decisions that other tests only pass by --------------------------------------------------------------------------
 
 
-def test_all_that_a_summary_can_name() -> None:
+def test_summary_template_fills_all_fields() -> None:
     template = "{filename} {artifact_id} {mime_type} {content_type} {size} {size_human} {other} {none}"
     own = ArtifactRef("i", "artifact://i", None, "f.pdf", "application/pdf", 2048, "0" * 64)
     assert fill_summary(template, own, {"other": 1.5}) == "f.pdf i application/pdf pdf 2048 2.0 KB 1.5 unknown none"
@@ -180,7 +182,7 @@ def test_all_that_a_summary_can_name() -> None:
     assert fill_summary("{content_type}", plain, {}) == "binary"
 
 
-def test_texts_that_fit_are_the_same_object() -> None:
+def test_texts_within_limit_are_returned_unchanged() -> None:
     values: list[JSONValue] = ["xx", ["xx", {"a": "xx"}], {"a": ["xx"], "b": 5}]
     for value in values:
         assert cut_texts(value, 2, "…") is value
@@ -190,7 +192,7 @@ def test_texts_that_fit_are_the_same_object() -> None:
     assert cut_texts("xx", 1) == "…" and cut_texts("x", 1) == "x"
 
 
-def test_long_texts_and_their_types() -> None:
+def test_long_texts_are_found_with_their_types() -> None:
     text = "x" * 21
     tree = {"a": "x" * 20, "b": [text, "x" * 20, [text]], "c": {"mimeType": "text/markdown", "d": text}}
     assert [(place, kind) for place, _, kind in long_texts(tree, 20)] == [
@@ -207,7 +209,7 @@ def test_long_texts_and_their_types() -> None:
         assert long_texts({"a": start + text, "mimeType": declared}, 20)[0][2] == kind
 
 
-def test_the_document_of_a_result() -> None:
+def test_result_document_has_documented_fields() -> None:
     result = Result("x", {"a": 1}, {"": ref()}, "memory", 1.26, ("w",))
     assert result.as_dict() == {
         "success": True,
@@ -220,19 +222,19 @@ def test_the_document_of_a_result() -> None:
     }
 
 
-def test_a_preset_for_all_servers() -> None:
+def test_preset_applies_to_all_servers_unless_overridden() -> None:
     config = RoutingConfig.parse({"preset": "github", "servers": {"other": {"preset": "tableau"}}}, "abp.toml: routing")
     assert config.policy("x", presets=False).tool_fields == GITHUB.tool_fields
     assert config.policy("other", presets=False).tool_fields == TABLEAU.tool_fields
 
 
 @pytest.mark.parametrize("size", [*range(1024, 1060), 5000])
-def test_a_cut_answer_takes_its_room_and_no_more(size: int) -> None:
+def test_cut_answer_fills_limit_and_never_exceeds_it(size: int) -> None:
     assert size - 1 <= json_size(Result("x", "x" * 6000, {}).for_agent(max_bytes=size)) <= size
     assert size - 1 <= json_size(clamp("x" * 6000, size)) <= size
 
 
-async def test_a_router_compares_an_answer_with_its_schema_and_takes_the_time() -> None:
+async def test_router_validates_answer_schema_and_measures_duration() -> None:
     with pytest.raises(UsageError, match=r"store must be .* not int"):
         Router(5)  # type: ignore[arg-type]
     schema = {"properties": {"n": {"type": "string"}}}

@@ -43,7 +43,7 @@ def parse(text: str) -> RoutingConfig:
 
 
 @pytest.mark.requirement("R2-6.1b", "R2-6.4c")
-def test_server_settings_override_general_ones_and_both_override_the_preset() -> None:
+def test_server_settings_override_general_and_preset() -> None:
     config = parse(FILE)
     tableau = config.policy("tableau-mcp", presets=True)
     assert tableau.tool_fields["download_workbook"] == TABLEAU.tool_fields["download_workbook"]
@@ -85,7 +85,7 @@ def test_server_settings_override_general_ones_and_both_override_the_preset() ->
         ("[[routing.signatures]]\nmagic = 'zz'", "abp.toml: routing.signatures: magic must be hexadecimal digits"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(text: str, message: str) -> None:
+def test_invalid_routing_setting_is_named(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert message in caught.value.message
@@ -105,9 +105,7 @@ async def place_of_the_file(folder: Path, **options: object) -> list[str]:
 
 
 @pytest.mark.requirement("R2-6.1b")
-async def test_a_session_takes_its_rules_from_the_file_that_is_named_or_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_session_reads_rules_from_named_or_found_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert await place_of_the_file(tmp_path) == [""]
     rules = (
@@ -133,7 +131,7 @@ async def test_a_session_takes_its_rules_from_the_file_that_is_named_or_found(
             await place_of_the_file(tmp_path)
 
 
-async def test_a_session_takes_a_preset_by_its_name(tmp_path: Path) -> None:
+async def test_session_accepts_preset_by_name(tmp_path: Path) -> None:
     assert await place_of_the_file(tmp_path, routing="tableau") == ["content"]
     with pytest.raises(UsageError, match="no preset is called 'tablo'; there are abp, github, tableau"):
         await place_of_the_file(tmp_path, routing="tablo")
@@ -162,7 +160,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.mark.requirement("R2-6.4c")
-def test_presets_of_other_distributions_are_found_by_name_and_before_ours(installed: Path) -> None:
+def test_third_party_presets_are_found_by_name_before_builtin_ones(installed: Path) -> None:
     assert preset("Acme MCP server").max_texts == named_preset("acme").max_texts == 3
     assert preset("tableau-mcp").max_texts == 4
     assert preset("github-mcp-server") is GITHUB
@@ -179,6 +177,6 @@ def test_presets_of_other_distributions_are_found_by_name_and_before_ours(instal
         ("gone", "the preset 'gone' of acme-presets 1.2 does not work .AttributeError"),
     ],
 )
-def test_a_preset_that_does_not_work_is_blamed_by_name(installed: Path, name: str, words: str) -> None:
+def test_broken_preset_is_named_in_error(installed: Path, name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         preset(f"{name}-server")

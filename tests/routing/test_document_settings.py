@@ -121,7 +121,7 @@ def parse(text: str) -> RoutingPolicy:
 
 @pytest.mark.requirement("R2-4.4j", "R2-6.1f")
 @pytest.mark.requirement("R2-4.2b", "R2-4.2k", "R2-6.1b")
-def test_the_settings_of_the_document_are_settings_of_the_kit() -> None:
+def test_documented_settings_map_to_kit_settings() -> None:
     own, kit = policy(ArtifactExtractionConfig()), RoutingPolicy()
     assert (own.heuristics, own.min_guessed_chars, own.require_magic_bytes) == (True, 1000, True)
     assert (own.max_inline_chars, own.resources) == (kit.max_inline_chars, kit.resources)
@@ -146,7 +146,7 @@ def test_the_settings_of_the_document_are_settings_of_the_kit() -> None:
 
 
 @pytest.mark.requirement("R2-4.2a", "R2-4.2b")
-async def test_the_table_of_signatures_takes_the_place_of_the_known_ones() -> None:
+async def test_signature_table_replaces_known_signatures() -> None:
     answer = {"pdf": base64.b64encode(PDF).decode(), "gif": base64.b64encode(GIF).decode()}
     routed = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig())).route(answer, capability="x")
     assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {"pdf": "application/pdf"}
@@ -164,7 +164,7 @@ async def test_the_table_of_signatures_takes_the_place_of_the_known_ones() -> No
 
 @pytest.mark.requirement("R2-3.4f")
 @pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-B.a", "R2-B.b")
-async def test_the_fields_of_the_document() -> None:
+async def test_documented_tool_fields_are_applied() -> None:
     router = Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(tool_fields=artifact_fields)))
     workbook = {"content": base64.b64encode(PDF).decode(), "name": "Sales Dashboard", "format": "pdf"}
     routed = await router.route(workbook, capability="download_workbook")
@@ -183,7 +183,7 @@ async def test_the_fields_of_the_document() -> None:
 
 @pytest.mark.requirement("R2-4.4i")
 @pytest.mark.requirement("R2-4.4c", "R2-4.4d")
-async def test_without_its_structure_an_answer_is_a_text() -> None:
+async def test_answer_without_preserved_structure_is_text() -> None:
     rows = [{"id": n, "note": "delivered"} for n in range(5000)]
     limits = ObservationGuardrailConfig(preserve_structure=False, max_observation_chars=5000)
     routed = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(), limits)).route(rows, capability="x")
@@ -216,13 +216,13 @@ async def test_without_its_structure_an_answer_is_a_text() -> None:
         ('[[tool_fields.a]]\nfield_paths = "x"', "routing.tool_fields.a.0"),
     ],
 )
-def test_an_unknown_setting_is_refused(text: str, message: str) -> None:
+def test_unknown_setting_is_rejected(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert message in caught.value.message
 
 
-async def test_settings_of_a_command_have_precedence() -> None:
+async def test_command_settings_take_precedence() -> None:
     table: dict[str, Any] = {"max_inline_chars": 5, "servers": {"crm": {"max_inline_bytes": 6, "max_texts": 1}}}
     config = RoutingConfig.parse(table, "abp.toml: routing")
     over = config.with_options({"preset": "tableau", "max_inline_size": 7, "max_texts": 2}, "--routing")

@@ -40,7 +40,7 @@ async def fetched(path: Path, size: int | None, *, declared: int | None = None, 
     return far
 
 
-async def test_the_transport_saves_what_stayed_with_the_app(tmp_path: Path) -> None:
+async def test_transport_saves_content_left_in_app(tmp_path: Path) -> None:
     far = await fetched(tmp_path / "a", 3, declared=3)
     assert far.saved == [(Handle("1", 3), 7.0)] and (tmp_path / "a").read_bytes() == b"abc"
     assert (await fetched(tmp_path / "b", None, declared=3)).saved
@@ -60,7 +60,7 @@ async def test_a_large_file_is_followed_if_the_transport_only_appends(
 
 
 @pytest.mark.requirement("R5-4b")
-async def test_what_cannot_be_trusted_is_not_fetched(tmp_path: Path) -> None:
+async def test_app_content_of_wrong_or_excessive_size_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(SizeMismatch):
         await fetched(tmp_path / "a", 3, declared=2)
     with pytest.raises(TooLarge, match="3 bytes, over the limit of 2"):
@@ -70,12 +70,12 @@ async def test_what_cannot_be_trusted_is_not_fetched(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-async def test_a_folder_that_is_gone_is_an_error_of_the_store(tmp_path: Path) -> None:
+async def test_missing_folder_raises_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot write a file"):
         await fetched(tmp_path / "gone" / "a", 3)
 
 
-async def test_the_name_of_a_download_holds_no_known_secret(tmp_path: Path) -> None:
+async def test_download_filename_contains_no_known_secret(tmp_path: Path) -> None:
     class Named(Fetcher):
         async def into(
             self, staged: Any, binary: BinaryData, on_download: object = None
@@ -95,6 +95,6 @@ async def test_the_name_of_a_download_holds_no_known_secret(tmp_path: Path) -> N
     assert ref.filename and "SECRET" in ref.filename and not [*tmp_path.rglob("*value-of-a*")]
 
 
-def test_content_that_is_an_error_has_neither_text_nor_metadata() -> None:
+def test_broken_content_has_no_declared_text_or_metadata() -> None:
     broken = Found((), BadDescriptor("no"))
     assert declared_text(broken) is None and metadata_of({"a": 1}, [broken]) == {}

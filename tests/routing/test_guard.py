@@ -41,7 +41,7 @@ def kept(cut: JSONValue, whole: JSONValue) -> bool:
 
 @pytest.mark.requirement("R2-4.1f", "R2-4.4d")
 @given(JSON_VALUES, st.integers(64, 3000))
-def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, limit: int) -> None:
+def test_clamp_result_fits_is_json_and_keeps_structure(value: JSONValue, limit: int) -> None:
     cut = clamp(value, limit)
     text = encode_json(cut)
     assert json.loads(text) == cut
@@ -53,7 +53,7 @@ def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, lim
 
 
 @given(st.lists(st.text('aé𝄞\n"', min_size=0, max_size=4000), min_size=1, max_size=8), st.integers(300, 4000))
-def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
+def test_clamp_wastes_little_space(texts: list[str], limit: int) -> None:
     whole: JSONValue = {f"t{n}": text for n, text in enumerate(texts)}
     if len(encode_json(whole)) > limit:
         assert len(encode_json(clamp(whole, limit))) > limit - 16 * len(texts) - 16
@@ -64,14 +64,14 @@ def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
     "value",
     [{"a": "x" * 1000}, {"a": "x" * 1000, "b": "y" * 1000}, ["x" * 1000], [["x" * 1000], {"k": ["y" * 1000] * 9}]],
 )
-def test_the_limit_holds_to_the_byte(value: JSONValue) -> None:
+def test_clamp_respects_limit_to_the_byte(value: JSONValue) -> None:
     sizes = {limit: len(encode_json(clamp(value, limit))) for limit in range(64, 700)}
     assert all(size <= limit for limit, size in sizes.items())
     assert any(size >= limit - 8 for limit, size in sizes.items())
 
 
 @pytest.mark.requirement("R2-4.4b", "R2-4.4h")
-def test_small_values_stay_whole_beside_large_ones() -> None:
+def test_clamp_keeps_small_values_beside_large_ones() -> None:
     cut = clamp({"id": 7, "log": "x" * 100_000, "name": "Sales", "rows": [{"n": n} for n in range(10_000)]}, 2000)
     assert isinstance(cut, dict)
     assert (cut["id"], cut["name"]) == (7, "Sales")
@@ -83,7 +83,7 @@ def test_small_values_stay_whole_beside_large_ones() -> None:
 
 @pytest.mark.requirement("R2-4.4j")
 @pytest.mark.requirement("R2-4.4c")
-def test_what_is_missing_is_counted() -> None:
+def test_clamp_counts_omitted_parts() -> None:
     text = clamp("é" * 5000, 500)
     assert isinstance(text, str)
     body, _, rest = text.partition("\n...")
@@ -96,28 +96,28 @@ def test_what_is_missing_is_counted() -> None:
     assert fields["…"] == f"{5000 - len(fields) + 1:,} more fields"
 
 
-def test_an_answer_with_that_mark_as_a_key_loses_nothing_to_it() -> None:
+def test_clamp_keeps_key_equal_to_its_ellipsis_mark() -> None:
     cut = clamp({"…": "mine", **{f"key{n}": n for n in range(5000)}}, 500)
     assert isinstance(cut, dict)
     assert cut["…"] == "mine" and str(cut["……"]).endswith("more fields")
 
 
-def test_a_key_longer_than_all_the_room_is_left_out_and_the_others_stay() -> None:
+def test_oversized_key_is_dropped_and_others_are_kept() -> None:
     assert clamp({"k" * 5000: 1, "a": 2, "b": 3}, 100) == {"a": 2, "b": 3, "…": "1 more fields"}
 
 
-def test_a_huge_number_is_cut_like_a_text() -> None:
+def test_huge_number_is_truncated_like_text() -> None:
     cut = clamp([10**4000, 1], 200)
     assert isinstance(cut, list) and str(cut[0]).startswith("1000") and cut[1] == 1
 
 
-def test_more_room_never_shows_less() -> None:
+def test_larger_limit_never_shows_less() -> None:
     value: JSONValue = [{"id": n, "text": "word " * 50} for n in range(200)]
     shown = [len(encode_json(clamp(value, limit))) for limit in range(200, 20_000, 500)]
     assert all(a <= b + 512 for a, b in pairwise(shown))
 
 
-def test_of_what_is_nested_too_deeply_an_ellipsis_is_left() -> None:
+def test_overly_deep_values_become_ellipsis() -> None:
     deep: JSONValue = "a text of an app"
     for _ in range(5000):
         deep = [deep]

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 @pytest.mark.requirement("R4-2a", "R4-4b", "R4-4g", "R4-5b", "R4-7b", "R4-13a")
-async def test_every_way_to_give_a_file(store: LocalStore, tmp_path: Path) -> None:
+async def test_accept_files_supports_every_input_form(store: LocalStore, tmp_path: Path) -> None:
     file = tmp_path / "photo.png"
     file.write_bytes(PNG)
     earlier = await store.put_bytes(b"earlier", filename="old.bin")
@@ -61,7 +61,7 @@ async def test_every_way_to_give_a_file(store: LocalStore, tmp_path: Path) -> No
     assert accepted["f"].ref.id == earlier.id
 
 
-async def test_a_store_without_paths_passes_bytes_on(tmp_path: Path) -> None:
+async def test_store_without_paths_passes_bytes(tmp_path: Path) -> None:
     store = MemoryStore()
     file = tmp_path / "a.txt"
     file.write_text("hello")
@@ -72,7 +72,7 @@ async def test_a_store_without_paths_passes_bytes_on(tmp_path: Path) -> None:
     assert accepted["c"].binary.read() == b"hello"
 
 
-async def test_what_was_accepted_is_a_parameter_of_a_call(store: LocalStore) -> None:
+async def test_accepted_files_can_be_passed_as_params(store: LocalStore) -> None:
     async def size(params: Mapping[str, object], call: Call) -> object:
         image = params["image"]
         assert isinstance(image, BinaryData)
@@ -104,7 +104,7 @@ async def test_what_was_accepted_is_a_parameter_of_a_call(store: LocalStore) -> 
         ({"content": b64(b"MZ"), "filename": "a.exe"}, UsageError, r"give one of image/\*, text/csv"),
     ],
 )
-async def test_what_is_refused_is_not_stored(
+async def test_rejected_input_files_are_not_stored(
     given: object, error: type[ABPError], words: str, store: LocalStore
 ) -> None:
     limits = FileLimits(max_file_bytes=1000, allowed_mime_types=("image/*", "text/csv"))
@@ -115,20 +115,20 @@ async def test_what_is_refused_is_not_stored(
     assert await store.list() == []
 
 
-async def test_a_large_artifact_of_the_store_is_refused_too(store: LocalStore) -> None:
+async def test_stored_artifact_over_file_limit_is_rejected(store: LocalStore) -> None:
     ref = await store.put_bytes(bytes(2000))
     with pytest.raises(TooLarge):
         await accept_files({"a": {"id": ref.id}}, store=store, limits=FileLimits(max_file_bytes=1000))
 
 
-async def test_the_largest_that_is_allowed(store: LocalStore) -> None:
+async def test_file_of_exactly_max_size_is_accepted(store: LocalStore) -> None:
     limits = FileLimits(max_file_bytes=1000)
     for size in (998, 999, 1000):
         await accept_files({"a": {"content": b64(bytes(size))}}, store=store, limits=limits)
 
 
 @pytest.mark.requirement("R4-9g", "R4-11c")
-async def test_a_name_cannot_lead_anywhere(store: LocalStore) -> None:
+async def test_filename_cannot_escape_store_root(store: LocalStore) -> None:
     accepted = await accept_files({"a": {"content": b64(PNG), "filename": "../../etc/passwd"}}, store=store)
     path = Path(accepted["a"].ref.path or "")
     assert path.parent == store.root and path.name == "passwd.png"
@@ -151,13 +151,15 @@ def ref(size: int, mime_type: str) -> ArtifactRef:
         (10 << 20, "application/pdf", 2_621_440, True, False),
     ],
 )
-def test_what_a_reader_is_told(size: int, mime_type: str, tokens: int, large: bool, safe: bool) -> None:
+def test_large_file_warning_and_auto_read_follow_size_and_type(
+    size: int, mime_type: str, tokens: int, large: bool, safe: bool
+) -> None:
     one = ref(size, mime_type)
     assert (estimated_tokens(one), large_file_warning(one), auto_read_safe(one)) == (tokens, large, safe)
 
 
 @pytest.mark.requirement("R4-10c", "R4-10d")
-def test_what_is_large_can_be_said() -> None:
+def test_large_file_limits_are_configurable() -> None:
     limits = FileLimits(large_file_tokens=1, max_auto_read_bytes=4)
     assert not large_file_warning(ref(4, "text/plain"), limits)
     assert auto_read_safe(ref(4, "text/plain"), limits)

@@ -59,7 +59,7 @@ def layers(result: Result) -> list[tuple[str, str]]:
 
 
 @pytest.mark.requirement("R0-1a", "R2-0a", "R2-1.1a", "R2-1.1b", "R2-1.3a", "R2-3.2a", "R2-6.1c", "R2-6.5a")
-async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: LocalStore) -> None:
+async def test_undeclared_half_megabyte_base64_field_is_stored(store: LocalStore) -> None:
     answer = {"content": b64(PDF), "name": "Sales Dashboard", "format": "pdf"}
     assert len(answer["content"]) > 500_000
     routed = await Router(store).route(answer, capability="download_workbook")
@@ -78,7 +78,7 @@ async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: 
 @pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-4.1b", "R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-6.4a")
 @pytest.mark.requirement("R2-B.a")
 @pytest.mark.parametrize("content", [PDF, SMALL], ids=["large", "small"])
-async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes) -> None:
+async def test_appendix_b_download_workbook_is_routed(store: LocalStore, content: bytes) -> None:
     answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
     ref = routed.artifacts["content"]
@@ -92,7 +92,7 @@ async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes
 
 
 @pytest.mark.requirement("R2-4.4h", "R2-6.5d", "R2-B.c")
-async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) -> None:
+async def test_appendix_b_list_workbooks_passes_through(store: LocalStore) -> None:
     answer: Json = {
         "workbooks": [
             {"id": "123", "name": "Sales", "project": "Analytics"},
@@ -110,7 +110,7 @@ async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) ->
 
 
 @pytest.mark.requirement("R2-2.1a", "R2-3.6a", "R2-3.6b", "R2-4.1a", "R2-4a", "R2-6.1a")
-async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) -> None:
+async def test_transformer_overrides_all_other_rules(store: LocalStore) -> None:
     async def transform(capability: str, answer: object, context: TransformContext) -> object:
         assert capability == context.capability == "download_workbook"
         content = base64.b64decode(str(at(answer, "content")))
@@ -125,7 +125,7 @@ async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) 
     assert layers(routed) == [("custom", ""), ("abp", "workbook")]
 
 
-async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
+async def test_content_dropped_by_transformer_is_released() -> None:
     released: list[object] = []
 
     class Releasing(Fetcher):
@@ -148,7 +148,7 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
 
 
 @pytest.mark.requirement("R2-2.1a", "R2-3.6c", "R2-4.3a")
-async def test_a_transformer_stores_content_itself_and_its_references_are_artifacts(store: LocalStore) -> None:
+async def test_references_stored_by_transformer_become_artifacts(store: LocalStore) -> None:
     events: list[object] = []
 
     async def transform(capability: str, answer: object, context: TransformContext) -> object:
@@ -200,14 +200,16 @@ def policy_for(*rules: FieldRule) -> RoutingPolicy:
         ("file", {"file": {"not": "text"}}, [""]),
     ],
 )
-async def test_where_a_rule_points(path: str, answer: object, places: list[str] | None, store: LocalStore) -> None:
+async def test_field_rule_selects_its_path(
+    path: str, answer: object, places: list[str] | None, store: LocalStore
+) -> None:
     routed = await Router(store, policy=policy_for(FieldRule(path))).route(answer, capability="x")
     assert list(routed.artifacts) == (places or ["pages.0.image", "pages.2.image"])
     other = await Router(store, policy=policy_for(FieldRule(path))).route(answer, capability="y")
     assert list(other.artifacts) == [""]
 
 
-async def test_rules_for_every_capability_come_after_its_own(store: LocalStore) -> None:
+async def test_wildcard_rules_apply_after_capability_rules(store: LocalStore) -> None:
     fields = {"x": [FieldRule("file", "application/x-own")], "*": [FieldRule("*", "application/x-any")]}
     routed = await Router(store, policy=RoutingPolicy(tool_fields=fields)).route(
         {"file": b64(b"1" * 90), "more": b64(b"2" * 90)}, capability="x"
@@ -228,7 +230,7 @@ async def test_rules_for_every_capability_come_after_its_own(store: LocalStore) 
         ({"encoding": "base64"}, b64(PNG)),
     ],
 )
-async def test_base64_of_a_field_may_stand_in_lines_and_behind_a_head(
+async def test_base64_field_may_have_line_breaks_and_data_url_prefix(
     beside: Json, text: str, store: LocalStore
 ) -> None:
     answer = {"file": text, **beside}
@@ -236,7 +238,7 @@ async def test_base64_of_a_field_may_stand_in_lines_and_behind_a_head(
     assert await store.get(routed.artifacts["file"].id) == PNG
 
 
-async def test_an_encoding_beside_a_field_is_believed(store: LocalStore) -> None:
+async def test_encoding_next_to_field_is_honored(store: LocalStore) -> None:
     router = Router(store, policy=policy_for(FieldRule("file", "text/plain")))
     text = await router.route({"file": "grün", "encoding": "utf-8"}, capability="x")
     assert await store.get(text.artifacts["file"].id) == "grün".encode()
@@ -244,7 +246,7 @@ async def test_an_encoding_beside_a_field_is_believed(store: LocalStore) -> None
     assert left_out.data == {"file": "too large", "encoding": "none"}
 
 
-async def test_a_configured_field_that_is_no_base64_is_an_error(store: LocalStore) -> None:
+async def test_configured_field_without_valid_base64_raises(store: LocalStore) -> None:
     for content in ("no pdf. " * 20, b64(PDF)[:-1] + "#"):
         with pytest.raises(BadEncoding) as caught:
             await Router(store, policy=TABLEAU).route({"content": content}, capability="download_workbook")
@@ -270,7 +272,7 @@ LONG_XML = XML * 2000
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_content_that_a_rule_does_not_fit_is_left_to_the_next_layer(
+async def test_content_not_matching_rule_falls_through_to_next_layer(
     answer: Json, layer: str | None, store: LocalStore
 ) -> None:
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
@@ -281,14 +283,14 @@ async def test_content_that_a_rule_does_not_fit_is_left_to_the_next_layer(
         assert await store.get(routed.artifacts["content"].id) == LONG_XML.encode()
 
 
-async def test_of_several_rules_for_a_field_the_one_for_its_format_applies(store: LocalStore) -> None:
+async def test_field_rule_is_chosen_by_format(store: LocalStore) -> None:
     rules = (FieldRule("file", "text/x-a", formats=("a",)), FieldRule("file", "text/x-b", formats=("b", "c")))
     answer = {"file": b64(b"1" * 90), "format": "c"}
     routed = await Router(store, policy=policy_for(*rules)).route(answer, capability="x")
     assert routed.artifact().mime_type == "text/x-b"
 
 
-async def test_what_an_app_says_is_no_template(store: LocalStore) -> None:
+async def test_app_values_are_not_expanded_as_templates(store: LocalStore) -> None:
     rule = FieldRule("file", "application/pdf", "'{name}' {size_human} {missing} {flag} {artifact_id}")
     answer = {"file": b64(SMALL), "name": "{size}\n" + "n" * 500, "flag": True}
     routed = await Router(store, policy=policy_for(rule)).route(answer, capability="x")
@@ -298,7 +300,7 @@ async def test_what_an_app_says_is_no_template(store: LocalStore) -> None:
 
 
 @pytest.mark.requirement("R2-6.4b")
-async def test_a_file_of_githubs_rest_api(store: LocalStore) -> None:
+async def test_github_rest_api_file_becomes_artifact(store: LocalStore) -> None:
     answer = {
         "type": "file",
         "encoding": "base64",
@@ -319,7 +321,7 @@ async def test_a_file_of_githubs_rest_api(store: LocalStore) -> None:
 
 @pytest.mark.requirement("R2-2.2b", "R2-2.2c", "R2-2.3a", "R2-2.3b", "R2-2.3c", "R2-3.3a", "R2-3.3b", "R2-3.3c")
 @pytest.mark.requirement("R2-4.1c")
-async def test_content_blocks_of_every_type(store: LocalStore) -> None:
+async def test_all_content_block_types_are_routed(store: LocalStore) -> None:
     link: Json = {"type": "resource_link", "uri": "tableau://workbook/1/pdf", "mimeType": "application/pdf", "size": 9}
     text: Json = {"type": "resource", "resource": {"uri": "file:///a.txt", "mimeType": "text/plain", "text": "hello"}}
     answer = {
@@ -354,7 +356,7 @@ async def test_content_blocks_of_every_type(store: LocalStore) -> None:
     ]
 
 
-async def test_a_broken_block_is_an_error_and_its_siblings_stay(store: LocalStore) -> None:
+async def test_broken_block_is_reported_and_siblings_are_kept(store: LocalStore) -> None:
     blocks = [{"type": "image", "data": data, "mimeType": "image/png"} for data in ("###", b64(PNG))]
     with pytest.raises(BadEncoding) as caught:
         await Router(store).route({"content": blocks}, capability="tool")
@@ -362,7 +364,7 @@ async def test_a_broken_block_is_an_error_and_its_siblings_stay(store: LocalStor
     assert caught.value.result is not None and list(caught.value.result.artifacts) == ["content.1.data"]
 
 
-async def test_objects_of_an_app_that_look_like_blocks_stay_data(store: LocalStore) -> None:
+async def test_app_objects_resembling_blocks_stay_data(store: LocalStore) -> None:
     answer: Json = {
         "avatar": {"type": "image", "data": "photo123", "mimeType": "image/png"},
         "link": {"type": "resource_link", "uri": "https://a/b", "mimeType": "image/png", "data": "photo123"},
@@ -374,7 +376,7 @@ async def test_objects_of_an_app_that_look_like_blocks_stay_data(store: LocalSto
     assert (await Router(store).route(avatar, capability="x")).data == avatar
 
 
-async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore) -> None:
+async def test_resource_link_icon_becomes_file_and_link_stays(store: LocalStore) -> None:
     link = {"type": "resource_link", "uri": "a://b", "icons": [{"src": "data:image/png;base64," + b64(PNG)}]}
     routed = await Router(store).route({"content": [link]}, capability="tool")
     assert list(routed.artifacts) == ["content.0.icons.0.src"]
@@ -382,7 +384,7 @@ async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore
 
 
 @pytest.mark.requirement("R2-3.3d", "R2-4a", "R2-6.1a")
-async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
+async def test_json_in_text_block_is_routed(store: LocalStore) -> None:
     """docs/requirements.md R2-3.3: many servers answer text with base64 inside."""
     inner = {"content": b64(SMALL), "name": "Sales", "format": "pdf"}
     answer = {"content": [{"type": "text", "text": json.dumps(inner)}, {"type": "text", "text": '{"rows": 3}'}]}
@@ -399,7 +401,7 @@ async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
 
 
 @pytest.mark.requirement("R2-4a", "R2-6.1a")
-async def test_rules_reach_structured_content(store: LocalStore) -> None:
+async def test_field_rules_apply_to_structured_content(store: LocalStore) -> None:
     answer = {"content": [], "structuredContent": {"content": b64(SMALL), "name": "Sales"}}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
     assert await store.get(routed.artifacts["structuredContent.content"].id) == SMALL
@@ -409,7 +411,7 @@ async def test_rules_reach_structured_content(store: LocalStore) -> None:
 
 
 @pytest.mark.requirement("R2-A.f")
-async def test_a_binary_string_is_a_file(store: LocalStore) -> None:
+async def test_binary_string_becomes_a_file(store: LocalStore) -> None:
     """docs/requirements.md R2-A has the raw head of a ZIP: a page's ``atob`` gives one character for each byte."""
     content = b"PK\x03\x04" + NOISE[:2000]
     routed = await Router(store).route({"zip": content.decode("latin-1")}, capability="x")
@@ -419,7 +421,7 @@ async def test_a_binary_string_is_a_file(store: LocalStore) -> None:
 
 
 @pytest.mark.requirement("R2-4.2a", "R2-4.2c")
-async def test_heuristics_can_be_turned_off_or_begin_elsewhere(store: LocalStore) -> None:
+async def test_heuristics_can_be_disabled_or_use_custom_minimum(store: LocalStore) -> None:
     answer: Json = {"a": b64(PNG)}
     off = await Router(store, policy=RoutingPolicy(heuristics=False)).route(answer, capability="x")
     assert off.data == answer
@@ -428,7 +430,7 @@ async def test_heuristics_can_be_turned_off_or_begin_elsewhere(store: LocalStore
 
 
 @pytest.mark.requirement("R2-4.2e", "R2-6.4e")
-async def test_text_that_only_begins_like_a_file_is_no_error(store: LocalStore) -> None:
+async def test_text_only_beginning_like_a_file_stays_data(store: LocalStore) -> None:
     answer: Json = {"a": b64(PDF)[:-3] + "#", "b": b64(PNG)[:2001], "c": b64(PNG) + "!"}
     routed = await Router(store).route(answer, capability="x")
     assert routed.data == answer
@@ -438,7 +440,7 @@ async def test_text_that_only_begins_like_a_file_is_no_error(store: LocalStore) 
 
 
 @pytest.mark.requirement("R2-2.2a", "R2-3.1a", "R2-3.1b", "R2-3.1d", "R2-4.1e", "R2-4.2j")
-async def test_a_long_text_stays_and_is_a_file_too(store: LocalStore) -> None:
+async def test_long_text_stays_in_data_and_is_stored_as_file(store: LocalStore) -> None:
     html = "<!doctype html><p>" + "é" * 12_000
     routed = await Router(store).route({"html": html, "pages": 3}, capability="render")
     assert routed.data == {"html": html, "pages": 3}
@@ -455,14 +457,14 @@ async def test_a_long_text_stays_and_is_a_file_too(store: LocalStore) -> None:
     assert layers(routed) == [("size", "html"), ("size", "")]
 
 
-async def test_the_largest_texts_get_files_of_their_own(store: LocalStore) -> None:
+async def test_largest_texts_get_separate_files(store: LocalStore) -> None:
     texts = {f"t{n}": "word " * (2000 + n) for n in range(1, 26)}
     routed = await Router(store).route(texts, capability="x")
     assert set(routed.artifacts) == {"", *(f"t{n}" for n in range(6, 26))}
 
 
 @pytest.mark.requirement("R2-4.4e", "R2-4a", "R2-6.1a")
-async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -> None:
+async def test_large_answer_beside_binary_is_stored_as_file(store: LocalStore) -> None:
     rows = [{"n": n} for n in range(3000)]
     routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
     assert set(routed.artifacts) == {"chart", ""}
@@ -472,7 +474,7 @@ async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -
 
 
 @pytest.mark.requirement("R2-3.1c", "R2-4.2j")
-async def test_without_limits_nothing_is_added(store: LocalStore) -> None:
+async def test_router_without_limits_adds_nothing(store: LocalStore) -> None:
     policy = RoutingPolicy(max_inline_chars=None, max_inline_bytes=None)
     routed = await Router(store, policy=policy).route({"chart": PNG, "text": "x" * 50_000}, capability="x")
     assert set(routed.artifacts) == {"chart"}
@@ -481,14 +483,14 @@ async def test_without_limits_nothing_is_added(store: LocalStore) -> None:
     )
 
 
-async def test_a_failed_binary_is_told_before_the_net_is_spread(store: LocalStore) -> None:
+async def test_failed_binary_is_raised_before_large_text_is_stored(store: LocalStore) -> None:
     answer = {"file": BinaryData(PNG, "image/png", 1), "text": "x" * 50_000}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(answer, capability="x")
     assert caught.value.result is not None and not caught.value.result.artifacts
 
 
-async def test_a_store_that_cannot_take_the_text_says_so(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_store_raises_while_storing_text(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*args: object, **kwargs: object) -> object:
         raise StoreFull("no space left")
 
@@ -502,7 +504,7 @@ async def test_a_store_that_cannot_take_the_text_says_so(store: LocalStore, monk
 
 @pytest.mark.load
 @pytest.mark.requirement("R2-4.1f", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-6.1d")
-async def test_two_megabytes_of_json(store: LocalStore) -> None:
+async def test_two_megabyte_json_is_stored_and_clamped(store: LocalStore) -> None:
     rows: list[JSONValue] = [{"id": n, "name": f"Größe {n}", "note": "Delivered. " * 8} for n in range(16_000)]
     routed = await Router(store).route({"rows": rows, "total": len(rows)}, capability="query")
     whole = routed.artifacts[""]
@@ -525,7 +527,7 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
 
 @pytest.mark.requirement("R2-3.1a", "R2-3.1b", "R2-3.1c", "R2-3.1d")
 @pytest.mark.parametrize("text", ["x" * 400_000, b64(PDF)[:400_000] + "#"], ids=["prose", "broken base64"])
-async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str, store: LocalStore) -> None:
+async def test_answer_of_one_long_text_is_shown_like_a_field(text: str, store: LocalStore) -> None:
     routed = await Router(store).route(text, capability="x")
     assert routed.data == text and list(routed.artifacts) == [""]  # for a program it stays what it was
     ref = routed.artifact()
@@ -544,7 +546,7 @@ async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str,
 
 
 @pytest.mark.requirement("R2-5.6c")
-async def test_what_came_beside_the_answer_is_seen_too(store: LocalStore) -> None:
+async def test_outputs_beside_answer_are_shown_to_agent(store: LocalStore) -> None:
     outputs = [BinaryData(PDF, "application/pdf")]
     routed = await Router(store).route({"n": 1}, capability="print", outputs=outputs, warnings=["slow"])
     seen = routed.for_agent()
@@ -554,7 +556,7 @@ async def test_what_came_beside_the_answer_is_seen_too(store: LocalStore) -> Non
 
 
 @pytest.mark.requirement("R2-7.4a")
-async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
+async def test_none_store_result_does_not_claim_saving() -> None:
     answer: Json = {"pdf_data": b64(PDF), "view_name": "Revenue"}
     routed = await Router(NoneStore(), policy=TABLEAU).route(answer, capability="get_view_as_pdf")
     assert routed.summary().splitlines() == [
@@ -572,7 +574,7 @@ async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
 
 
 @pytest.mark.requirement("R2-7.4f")
-async def test_without_a_store_texts_have_a_preview_of_500_characters() -> None:
+async def test_none_store_texts_have_500_character_preview() -> None:
     text = "".join(f"{n} " for n in range(10_000))
     document: Json = {"content": text, "mimeType": "text/plain", "encoding": "utf-8"}
     routed = await Router(NoneStore()).route({"log": text, "file": document}, capability="x")
@@ -593,7 +595,7 @@ async def test_without_a_store_texts_have_a_preview_of_500_characters() -> None:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_summary_of_a_file_at_a_jsonpath_has_the_fields_beside_it(store: LocalStore) -> None:
+async def test_jsonpath_file_summary_uses_sibling_fields(store: LocalStore) -> None:
     rule = FieldRule("$.pages[0].image", "application/pdf", "Page {n} of {title}", "{n}.pdf")
     answer = {"title": "not beside it", "pages": [{"n": 7, "image": b64(SMALL)}]}
     routed = await Router(store, policy=policy_for(rule)).route(answer, capability="x")
@@ -601,7 +603,7 @@ async def test_the_summary_of_a_file_at_a_jsonpath_has_the_fields_beside_it(stor
     assert routed.artifacts["pages.0.image"].filename == "7.pdf"
 
 
-async def test_an_answer_deeper_than_any_may_be_is_refused_whatever_a_rule_says(store: LocalStore) -> None:
+async def test_too_deep_answer_is_rejected_even_without_matching_rule(store: LocalStore) -> None:
     answer: object = "end"
     for _ in range(200):
         answer = {"a": answer}
@@ -610,7 +612,7 @@ async def test_an_answer_deeper_than_any_may_be_is_refused_whatever_a_rule_says(
 
 
 @pytest.mark.requirement("R2-4.2k")
-async def test_a_file_without_a_rule_has_the_summary_of_the_default_template(store: LocalStore) -> None:
+async def test_file_without_rule_uses_default_summary_template(store: LocalStore) -> None:
     policy = RoutingPolicy(default_summary_template="Binary content '{title}' stored as {artifact_id} ({size} bytes)")
     answer = {"file": {"content": b64(SMALL), "mimeType": "application/pdf", "title": "Q3"}}
     routed = await Router(store, policy=policy).route(answer, capability="x")
@@ -628,7 +630,7 @@ async def test_a_file_without_a_rule_has_the_summary_of_the_default_template(sto
     ],
     ids=["above the default", "above a limit", "summary"],
 )
-async def test_whatever_is_cut_for_an_agent_is_logged_and_told(
+async def test_truncation_for_agent_is_logged_and_noted(
     answer: object, read: Callable[[Result], JSONValue], store: LocalStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[object] = []
@@ -646,7 +648,7 @@ async def test_whatever_is_cut_for_an_agent_is_logged_and_told(
 
 
 @pytest.mark.requirement("R2-4.4a", "R2-4.4b")
-async def test_what_an_agent_reads_has_the_limits_of_the_policy(store: LocalStore) -> None:
+async def test_agent_limits_of_policy_apply_to_answers(store: LocalStore) -> None:
     agent = AgentLimits(max_bytes=3000, max_field_chars=100, truncation_suffix="<{truncated_chars} more>")
     answer = {"log": "x" * 1100, "rows": list(range(10)), "short": "y" * 100}
     routed = await Router(store, policy=RoutingPolicy(agent=agent)).route(answer, capability="x")
@@ -667,7 +669,7 @@ def texts_of(value: object) -> Iterator[str]:
 
 @pytest.mark.requirement("R2-4.4b", "R2-4.4c")
 @pytest.mark.parametrize("policy", [RoutingPolicy(), RoutingPolicy(max_inline_chars=None)], ids=["previews", "texts"])
-async def test_however_many_long_texts_there_are_none_is_above_the_limit(policy: RoutingPolicy) -> None:
+async def test_many_long_texts_all_stay_within_limit(policy: RoutingPolicy) -> None:
     """More long texts than get files of their own, with room for all of them."""
     assert policy.agent.max_field_chars == 10_000
     answer = {f"page{n}": f"{n:02}" + "x" * (9_998 + n) for n in range(30)}

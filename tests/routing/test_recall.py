@@ -7,7 +7,7 @@ from tests.support import recall
 
 @pytest.mark.load
 @pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-4.1d", "R2-6.5a")
-def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
+def test_at_least_99_percent_of_files_are_detected_correctly() -> None:
     lines = recall.files()
     cases = sum(line.cases for line in lines)
     assert cases > 150
@@ -20,7 +20,7 @@ def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
 @pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.requirement("R2-4.2e", "R2-A.g")
-def test_no_text_is_taken_for_a_file() -> None:
+def test_plain_text_is_never_taken_for_file() -> None:
     lines = recall.look_alikes()
     assert sum(line.cases for line in lines) > 25_000
     assert [(line.kind, line.taken, line.examples) for line in lines if line.taken] == []

@@ -18,7 +18,7 @@ def router(tmp_path: Path) -> Router:
 
 
 @pytest.mark.parametrize("rows", [1, 5000])
-async def test_the_size_of_the_rest_does_not_matter(router: Router, rows: int) -> None:
+async def test_artifact_is_found_regardless_of_other_data_size(router: Router, rows: int) -> None:
     result = await router.route({"image": PNG, "note": "x" * 4 * rows, "rows": [*range(rows)]}, capability="x")
     assert len(result.artifacts) == (1 if rows == 1 else 3)
     assert result.artifact() is result.artifacts["image"] is result.artifact("image")
@@ -26,12 +26,12 @@ async def test_the_size_of_the_rest_does_not_matter(router: Router, rows: int) -
     assert plain.artifact() is plain.artifacts[""] is plain.artifact("")
 
 
-async def test_a_file_beside_the_answer_counts(router: Router) -> None:
+async def test_file_beside_answer_becomes_result_artifact(router: Router) -> None:
     result = await router.route({"rendered": True}, capability="x", outputs=[BinaryData(PNG)])
     assert result.artifact() is result.artifacts["document"]
 
 
-async def test_several_are_named(router: Router) -> None:
+async def test_ambiguous_artifact_error_names_places(router: Router) -> None:
     result = await router.route({"pages": [PNG, PNG + b"2"]}, capability="export.pages")
     with pytest.raises(UsageError) as caught:
         result.artifact()
@@ -42,7 +42,7 @@ async def test_several_are_named(router: Router) -> None:
     assert result.artifact("pages.1") is result.artifacts["pages.1"]
 
 
-async def test_a_result_of_which_nothing_was_stored(router: Router) -> None:
+async def test_result_without_stored_files_has_no_artifact(router: Router) -> None:
     with pytest.raises(SizeMismatch) as caught:
         await router.route({"image": BinaryData(PNG, size=1)}, capability="x")
     result = caught.value.result

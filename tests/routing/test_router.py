@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 @pytest.mark.requirement("R0-4b")
 @pytest.mark.parametrize("policy", [None, RoutingPolicy(max_inline_bytes=0, max_inline_chars=0)])
-async def test_a_success_without_data_is_said_inline_and_stores_nothing(
+async def test_success_without_data_is_inline_and_stores_nothing(
     policy: RoutingPolicy | None, store: LocalStore
 ) -> None:
     routed = await Router(store, policy=policy).route(None, capability="x")
@@ -67,7 +67,7 @@ def test_any_json_is_stored_as_it_is(data: object) -> None:
 
 
 @given(json_values, st.binary(min_size=1, max_size=40), st.lists(st.integers(0, 3), max_size=3))
-def test_a_binary_anywhere_is_replaced_and_nothing_else_is(data: object, content: bytes, nest: list[int]) -> None:
+def test_only_binaries_are_replaced_at_any_depth(data: object, content: bytes, nest: list[int]) -> None:
     tree: object = {"content": base64.b64encode(content).decode(), "mimeType": "application/x-thing"}
     for n in nest:
         tree = [*([data] * n), tree] if n % 2 else {"sibling": data, "inner": tree}
@@ -92,7 +92,7 @@ def test_a_binary_anywhere_is_replaced_and_nothing_else_is(data: object, content
     asyncio.run(main())
 
 
-async def test_a_result_of_another_protocol(store: LocalStore) -> None:
+async def test_plain_tool_json_with_file_is_routed(store: LocalStore) -> None:
     """The case of docs/requirements.md R2-1.1: a tool's JSON with a file in it, which never spoke ABP."""
     tool_result = {
         "sheets": 3,
@@ -108,13 +108,13 @@ async def test_a_result_of_another_protocol(store: LocalStore) -> None:
 
 
 @pytest.mark.requirement("R6-4k")
-async def test_an_answer_that_holds_a_script_is_kept_as_it_is(store: LocalStore) -> None:
+async def test_answer_containing_script_is_unchanged(store: LocalStore) -> None:
     answer = {"html": "<script>alert(1)</script><a href='javascript:alert(1)'>x</a>"}
     routed = await Router(store).route(answer, capability="convert.markdownToHtml")
     assert routed.data == answer and routed.warnings == ()
 
 
-async def test_large_text_is_decoded_piece_by_piece(store: LocalStore) -> None:
+async def test_large_encoded_text_is_decoded_in_chunks(store: LocalStore) -> None:
     content = bytes(range(256)) * 1024
     encoded = BinaryData(Encoded(base64.b64encode(content).decode(), "base64"), "application/x-thing", len(content))
     routed = await Router(store).route({"file": encoded}, capability="x")
@@ -127,7 +127,7 @@ async def test_large_text_is_decoded_piece_by_piece(store: LocalStore) -> None:
     assert [ref.id for ref in await store.list()] == [routed.artifacts["file"].id]
 
 
-async def test_what_cannot_be_read_names_its_place(store: LocalStore) -> None:
+async def test_unreadable_content_error_names_its_field(store: LocalStore) -> None:
     with pytest.raises(UnsupportedBinary, match="detached") as caught:
         await Router(store).route({"a": {"b": Broken("a detached buffer")}, "c": PNG}, capability="x")
     assert caught.value.details == {"field": "a.b"}
@@ -135,13 +135,13 @@ async def test_what_cannot_be_read_names_its_place(store: LocalStore) -> None:
     assert list(caught.value.result.artifacts) == ["c"]
 
 
-async def test_values_that_are_no_json_are_refused(store: LocalStore) -> None:
+async def test_non_json_values_are_rejected(store: LocalStore) -> None:
     for bad in ({"x": object()}, "\ud800"):
         with pytest.raises(UsageError, match="not JSON"):
             await Router(store).route(bad, capability="x")
 
 
-async def test_a_nesting_without_end_is_refused(store: LocalStore) -> None:
+async def test_extremely_deep_nesting_is_rejected(store: LocalStore) -> None:
     deep: object = 1
     for _ in range(100_000):
         deep = [deep]
@@ -153,7 +153,7 @@ async def test_a_nesting_without_end_is_refused(store: LocalStore) -> None:
             deep = deep.pop()
 
 
-async def test_a_full_disk_is_every_binarys_failure(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_is_reported_for_each_binary(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     async def full(*args: object, **kwargs: object) -> object:
         raise StoreFull("no space left")
 
@@ -176,7 +176,7 @@ async def test_a_full_disk_is_every_binarys_failure(store: LocalStore, monkeypat
         ({"captured": [PNG]}, ["captured.0", "captured.1", "captured.2", "captured.3"]),
     ],
 )
-async def test_where_outputs_stand(store: LocalStore, data: object, places: list[str]) -> None:
+async def test_captured_outputs_get_distinct_fields(store: LocalStore, data: object, places: list[str]) -> None:
     outputs = [BinaryData(PDF + bytes([n]), "application/pdf") for n in range(3)]
     routed = await Router(store).route(data, capability="print", outputs=outputs)
     assert list(routed.artifacts) == places
@@ -189,13 +189,13 @@ async def test_where_outputs_stand(store: LocalStore, data: object, places: list
         assert routed.summary(max_chars=5000).endswith(f"Metadata: {json.dumps(data, separators=(',', ':'))}")
 
 
-async def test_no_output_is_dropped_however_many_there_are(store: LocalStore) -> None:
+async def test_router_drops_no_outputs(store: LocalStore) -> None:
     outputs = [BinaryData(PDF, "application/pdf")] * 130
     routed = await Router(NoneStore()).route({"n": 1}, capability="print", outputs=outputs)
     assert len(routed.artifacts) == 130
 
 
-async def test_an_output_that_fails_leaves_the_answer_as_it_is(store: LocalStore) -> None:
+async def test_failed_output_does_not_change_answer(store: LocalStore) -> None:
     bad = BinaryData(PDF, "application/pdf", size=1)
     with pytest.raises(Exception, match="declared 1 bytes") as caught:
         await Router(store).route({"pages": 2, "image": PNG}, capability="print", outputs=[bad])
@@ -209,7 +209,7 @@ async def test_an_output_that_fails_leaves_the_answer_as_it_is(store: LocalStore
 
 
 @pytest.mark.requirement("R2-5.5a")
-async def test_the_summary_keeps_to_its_length(store: LocalStore) -> None:
+async def test_summary_respects_max_chars(store: LocalStore) -> None:
     routed = await Router(store).route({"document": PDF, "note": "é" * 5000}, capability="x")
     for limit in (1, 40, 1000):
         assert len(routed.summary(max_chars=limit)) == limit
@@ -220,7 +220,7 @@ async def test_the_summary_keeps_to_its_length(store: LocalStore) -> None:
     assert routed.small_answer() is None
 
 
-async def test_a_small_answer_is_in_the_summary_itself(store: LocalStore) -> None:
+async def test_small_answer_is_inlined_in_summary(store: LocalStore) -> None:
     routed = await Router(store).route({"imported": 5, "names": ["é"]}, capability="import.run")
     kept = f"Output saved to file: {routed.artifacts[''].path}"
     assert routed.summary() == f'{{"imported": 5, "names": ["é"]}}\n{kept}'
@@ -231,13 +231,15 @@ async def test_a_small_answer_is_in_the_summary_itself(store: LocalStore) -> Non
 
 
 @pytest.mark.parametrize(("chars", "limit", "shown"), [(498, 1000, True), (499, 1000, False)])
-async def test_a_larger_answer_is_only_measured(chars: int, limit: int, shown: bool, store: LocalStore) -> None:
+async def test_answer_over_summary_limit_shows_only_its_size(
+    chars: int, limit: int, shown: bool, store: LocalStore
+) -> None:
     routed = await Router(store).route("é" * chars, capability="x")
     lines = routed.summary(max_chars=limit).splitlines()
     assert (lines[0].startswith('"ééé'), f"Size: {chars + 2} characters" in lines) == (shown, not shown)
 
 
-async def test_several_files_are_told_one_after_the_other(store: LocalStore) -> None:
+async def test_summary_lists_several_files_in_order(store: LocalStore) -> None:
     data = {"a": PDF, "b": PNG}
     routed = await Router(store).route(data, capability="x")
     assert data == {"a": PDF, "b": PNG}  # the answer itself is not changed

@@ -29,7 +29,7 @@ def page(characters: int, **more: object) -> dict[str, object]:
     return {"content": "x" * characters, "mimeType": "text/html", "encoding": "utf-8", **more}
 
 
-async def test_declared_text_is_a_file_of_its_own_type_and_name(store: LocalStore) -> None:
+async def test_declared_text_is_stored_with_its_type_and_name(store: LocalStore) -> None:
     routed = await Router(store).route({"document": {**HELLO, "filename": "greeting.txt"}, "n": 1}, capability="x")
     assert list(routed.artifacts) == ["document"]
     ref = routed.artifacts["document"]
@@ -40,7 +40,7 @@ async def test_declared_text_is_a_file_of_its_own_type_and_name(store: LocalStor
     assert "Type: text/plain\nSize: 13 bytes" in routed.summary()
 
 
-async def test_text_that_is_the_whole_answer(store: LocalStore) -> None:
+async def test_whole_answer_text_is_stored_as_file(store: LocalStore) -> None:
     json = {"content": "[1]", "mimeType": "application/json", "filename": "list.json"}
     routed = await Router(store).route(json, capability="x")
     assert await store.get(routed.artifact().id) == b"[1]"
@@ -48,7 +48,7 @@ async def test_text_that_is_the_whole_answer(store: LocalStore) -> None:
     assert routed.summary().startswith("File saved: ") and "Size: 3 bytes" in routed.summary()
 
 
-async def test_nested_text_keeps_its_other_fields(store: LocalStore) -> None:
+async def test_nested_declared_text_keeps_other_fields(store: LocalStore) -> None:
     answer = {"pages": [{"html": page(3, pages=2, text="of the app")}]}
     routed = await Router(store).route(answer, capability="x")
     reference = node(routed.data, "pages", 0, "html")
@@ -63,7 +63,7 @@ async def test_nested_text_keeps_its_other_fields(store: LocalStore) -> None:
         ({"content": "a\ud834", "size": 4}, BadEncoding, "surrogate"),
     ],
 )
-async def test_text_that_is_not_what_it_declares_stores_nothing(
+async def test_text_contradicting_its_declaration_is_not_stored(
     store: LocalStore, wrong: dict[str, object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -71,7 +71,7 @@ async def test_text_that_is_not_what_it_declares_stores_nothing(
     assert await store.list() == []
 
 
-async def test_text_of_other_layers_has_no_text_beside_it(store: LocalStore) -> None:
+async def test_text_of_other_layers_has_no_inline_text(store: LocalStore) -> None:
     policy = RoutingPolicy(tool_fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
     copied = BinaryData(Encoded("copied", "utf-8"), "text/plain")
     routed = await Router(store, policy=policy).route({"log": "one line"}, capability="x", outputs=[copied])
@@ -79,13 +79,13 @@ async def test_text_of_other_layers_has_no_text_beside_it(store: LocalStore) -> 
     assert await store.get(routed.artifacts["captured.0"].id) == b"copied"
 
 
-async def test_base64_with_a_text_type_has_no_text_beside_it(store: LocalStore) -> None:
+async def test_base64_content_of_text_type_adds_no_text_field(store: LocalStore) -> None:
     answer = {"content": "YSxi", "mimeType": "text/csv", "encoding": "base64", "size": 3}
     routed = await Router(store).route({"table": answer}, capability="x")
     assert "text" not in node(routed.data, "table") and await store.get(routed.artifact().id) == b"a,b"
 
 
-async def test_a_long_text_is_stored_once_and_an_agent_sees_its_beginning(store: LocalStore) -> None:
+async def test_long_text_is_stored_once_and_agent_sees_its_start(store: LocalStore) -> None:
     routed = await Router(store).route({"document": page(20_000)}, capability="x")
     assert list(routed.artifacts) == ["document"]
     assert node(routed.data, "document")["text"] == "x" * 20_000
@@ -95,14 +95,14 @@ async def test_a_long_text_is_stored_once_and_an_agent_sees_its_beginning(store:
     assert node(unlimited.for_agent(), "data", "document")["text"] == "x" * 20_000
 
 
-async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalStore) -> None:
+async def test_text_over_limit_is_cut_and_its_file_is_complete(store: LocalStore) -> None:
     routed = await Router(store).route({"document": page(200_000)}, capability="x")
     text = str(node(routed.data, "document")["text"])
     assert len(text.encode()) <= 50_000 and text.endswith(" chars]") and text.startswith("x" * 49_000)
     assert await store.get(routed.artifact().id) == b"x" * 200_000
 
 
-async def test_a_failed_file_leaves_the_text_of_the_others(store: LocalStore) -> None:
+async def test_failed_file_keeps_text_of_other_files(store: LocalStore) -> None:
     answer = {"good": HELLO, "bad": {**HELLO, "size": 8}}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(answer, capability="x")
@@ -111,7 +111,7 @@ async def test_a_failed_file_leaves_the_text_of_the_others(store: LocalStore) ->
     assert node(caught.value.result.data, "bad").keys() == {"error"}
 
 
-async def test_without_inline_data_no_text_stands_beside_a_reference(store: LocalStore) -> None:
+async def test_no_inline_text_beside_reference_when_inline_data_is_off(store: LocalStore) -> None:
     policy = RoutingPolicy(inline_data=False)
     answer = {"a.b": HELLO, "pages": [HELLO, {"n": 1, "text": "kept"}], "long": page(20_000)}
     routed = await Router(store, policy=policy).route(answer, capability="x")
@@ -124,14 +124,14 @@ async def test_without_inline_data_no_text_stands_beside_a_reference(store: Loca
     assert whole.summary().startswith(f"File saved: {whole.artifact().path}\nType: text/plain\n")
 
 
-async def test_long_texts_of_an_answer_that_is_a_reference_are_files_beside_it(store: LocalStore) -> None:
+async def test_long_texts_beside_reference_answer_become_files(store: LocalStore) -> None:
     routed = await Router(store, policy=RoutingPolicy(inline_data=False)).route({"log": "x" * 20_000}, capability="x")
     assert routed.data == routed.artifacts[""].as_dict() and list(routed.artifacts) == ["log", ""]
     assert routed.artifact() == routed.artifacts[""] and pickle.loads(pickle.dumps(routed)) == routed
     assert set(routed.for_agent()) == {"data", "artifacts"}
 
 
-async def test_what_nothing_keeps_stays_in_the_answer() -> None:
+async def test_unstored_answer_stays_inline() -> None:
     routed = await Router(NoneStore(), policy=RoutingPolicy(inline_data=False)).route({"n": 1}, capability="x")
     assert routed.data == {"n": 1}
     empty = await Router(NoneStore(), policy=RoutingPolicy(inline_data=False)).route(None, capability="x")

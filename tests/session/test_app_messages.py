@@ -86,7 +86,7 @@ async def test_progress_arrives_in_order_before_the_result(app_of: Connect, kind
     assert len(received) == 10
 
 
-async def test_progress_before_a_failure_arrives(app_of: Connect) -> None:
+async def test_progress_before_failure_is_delivered(app_of: Connect) -> None:
     async def fail(params: Mapping[str, object], call: Call) -> object:
         await call.progress(stage="half way")
         raise CapabilityError("no")
@@ -115,7 +115,7 @@ async def cancels_itself() -> None:
 
 
 @pytest.mark.parametrize("broken", [fails, fails_async, exhausts, cancels_itself])
-async def test_a_progress_callback_that_raises_breaks_no_call(
+async def test_failing_progress_callback_does_not_fail_call(
     app_of: Connect, broken: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     received: list[float | None] = []
@@ -133,7 +133,7 @@ async def test_a_progress_callback_that_raises_breaks_no_call(
 
 @pytest.mark.requirement("R6-5e")
 @pytest.mark.parametrize("kind", ["plain", "async", "notification"])
-async def test_a_blocked_callback_holds_up_no_call_and_no_other_callback(
+async def test_blocked_callback_does_not_delay_calls_or_other_callbacks(
     app_of: Connect, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=0.05))
@@ -204,7 +204,7 @@ async def test_progress_reaches_the_call_it_belongs_to(app_of: Connect) -> None:
     assert received["session"] == ["no id", "made up", "another's", "mine"] * 2
 
 
-async def test_an_app_cannot_name_the_call_that_its_progress_is_of(app_of: Connect) -> None:
+async def test_app_cannot_set_call_id_of_progress(app_of: Connect) -> None:
     received: list[str] = []
     go = asyncio.Event()
 
@@ -263,7 +263,7 @@ async def flood(params: Mapping[str, Any], call: Call) -> object:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("count", [100, 10_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
-async def test_every_notification_before_an_answer_or_a_refusal_reaches_the_callback_in_order_before_the_call_ends(
+async def test_notifications_reach_callback_in_order_before_call_ends(
     app_of: Connect, is_async: bool, count: int
 ) -> None:
     received: list[object] = []
@@ -283,9 +283,7 @@ async def test_every_notification_before_an_answer_or_a_refusal_reaches_the_call
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-async def test_every_notification_before_the_end_of_the_session_reaches_the_callback(
-    app_of: Connect, is_async: bool
-) -> None:
+async def test_notifications_before_session_end_reach_callback(app_of: Connect, is_async: bool) -> None:
     received: list[object] = []
 
     def listen(notification: Notification) -> None:
@@ -347,7 +345,7 @@ async def decline_async(request: ElicitationRequest) -> Mapping[str, object]:
 
 
 @pytest.mark.parametrize("handler", [None, decline, decline_async])
-async def test_an_elicitation_is_declined_without_an_answer(
+async def test_elicitation_without_answer_is_declined(
     app_of: Connect, handler: Callable[[ElicitationRequest], Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with app_of({"ask": ask}, on_elicitation=handler) as app:
@@ -395,7 +393,7 @@ def good(**data: object) -> dict[str, object]:
         ("confirm", {}, {"cancelled": True}, ""),
     ],
 )
-async def test_an_answer_that_does_not_fit_is_an_error_for_the_app_and_for_the_caller(
+async def test_invalid_elicitation_answer_fails_app_and_caller(
     app_of: Connect,
     method: str,
     params: dict[str, object],
@@ -439,7 +437,7 @@ async def test_an_answer_that_does_not_fit_is_an_error_for_the_app_and_for_the_c
 
 
 @pytest.mark.requirement("R6-6d")
-async def test_an_elicitation_handler_is_limited_by_the_requests_timeout(app_of: Connect) -> None:
+async def test_elicitation_handler_is_limited_by_request_timeout(app_of: Connect) -> None:
     release = threading.Event()
 
     async def ask_briefly(params: Mapping[str, object], call: Call) -> object:
@@ -458,7 +456,7 @@ async def test_an_elicitation_handler_is_limited_by_the_requests_timeout(app_of:
         release.set()
 
 
-async def test_an_elicitation_answer_after_the_calls_timeout_is_dropped(
+async def test_elicitation_answer_after_call_timeout_is_dropped(
     app_of: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked, go, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -480,7 +478,7 @@ async def test_an_elicitation_answer_after_the_calls_timeout_is_dropped(
     assert caplog.records == []
 
 
-async def test_a_flood_of_questions_takes_few_threads_and_the_rest_is_declined(app_of: Connect) -> None:
+async def test_question_flood_uses_few_threads_and_declines_rest(app_of: Connect) -> None:
     """A handler that is too late still has its thread, so it counts until it returns."""
     release, most = threading.Event(), 0
 

@@ -39,7 +39,7 @@ async def content_of(params: Mapping[str, object], call: Call) -> object:
         if not isinstance(value, TAKEN.get(option, ()))
     ],
 )
-def test_each_option_of_connect_refuses_a_value_of_another_type(option: str, value: object) -> None:
+def test_connect_options_reject_values_of_wrong_type(option: str, value: object) -> None:
     options: dict[str, Any] = {option: value}
     for connecting in (connect, sync.connect):
         with pytest.raises(UsageError, match=rf"^{option}=? must be .*, not ") as refused:
@@ -59,15 +59,13 @@ def test_each_option_of_connect_refuses_a_value_of_another_type(option: str, val
         ({"requested_capabilities": "export.pdf"}, "requested_capabilities= must be a list of text, not str"),
     ],
 )
-def test_the_message_names_the_option_and_what_it_takes_and_shows_no_value(
-    options: dict[str, Any], message: str
-) -> None:
+def test_option_error_names_option_and_type_without_value(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         connect("ws://127.0.0.1:9/", **options)
     assert refused.value.message == message
 
 
-async def test_each_argument_of_a_session_refuses_a_value_of_another_type(app_of: Connect, tmp_path: Path) -> None:
+async def test_session_methods_reject_arguments_of_wrong_type(app_of: Connect, tmp_path: Path) -> None:
     async with app_of({"x": content_of}) as session:
         app: Any = session
         options = ("on_progress", "idempotent", "once", "call_id")
@@ -109,12 +107,12 @@ async def test_each_argument_of_a_session_refuses_a_value_of_another_type(app_of
         (lambda value: Retention(ttl_seconds=str(value)), "ttl_seconds="),  # type: ignore[arg-type]
     ],
 )
-def test_other_objects_refuse_it_too(make: Callable[[Any], object], argument: str) -> None:
+def test_constructors_reject_arguments_of_wrong_type(make: Callable[[Any], object], argument: str) -> None:
     with pytest.raises(UsageError, match=f"^{argument} must be .*, not "):
         make(["a"])
 
 
-async def test_a_parameter_of_the_app_as_a_keyword_is_told_where_it_belongs(app_of: Connect) -> None:
+async def test_app_parameter_as_keyword_error_shows_correct_call(app_of: Connect) -> None:
     async with app_of({"x": content_of}) as session:
         app: Any = session
         for attempt in (app.call, app.start, app.open_view):

@@ -30,7 +30,7 @@ async def wait_for(callbacks: Callbacks, *which: Callable[..., object]) -> None:
     await asyncio.wait_for(callbacks.wait(which, stalled=FOREVER, timeout=FOREVER), 5)
 
 
-async def test_waiting_for_callbacks_has_a_limit_and_drops_no_value(callbacks: Callbacks) -> None:
+async def test_waiting_for_callbacks_times_out_without_dropping_values(callbacks: Callbacks) -> None:
     release, seen = asyncio.Event(), list[int]()
 
     async def wait(value: int) -> None:
@@ -68,7 +68,7 @@ async def test_aclose_waits_for_a_callback_that_swallows_its_cancellation(callba
     assert asyncio.all_tasks() == before
 
 
-async def test_a_waiting_callback_takes_no_worker_of_the_default_executor(callbacks: Callbacks) -> None:
+async def test_waiting_callback_does_not_occupy_default_executor(callbacks: Callbacks) -> None:
     """The artifact store works in the loop's own threads; a handler that waits for a person must not stop it."""
     release = threading.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
@@ -81,7 +81,7 @@ async def test_a_waiting_callback_takes_no_worker_of_the_default_executor(callba
         release.set()
 
 
-def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> None:
+def test_stuck_callback_does_not_block_loop_from_closing() -> None:
     release = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -105,7 +105,7 @@ def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> 
     assert not threads[0].is_alive()
 
 
-async def test_invoke_returns_what_the_callback_does_and_keeps_its_context() -> None:
+async def test_invoke_returns_callback_result_and_keeps_context() -> None:
     name = contextvars.ContextVar("name", default="none")
     name.set("mine")
 
@@ -121,7 +121,7 @@ async def test_invoke_returns_what_the_callback_does_and_keeps_its_context() -> 
     assert await invoke(lambda value: next(counter), 0) == 0
 
 
-async def test_the_result_of_a_thread_that_nobody_waits_for_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_abandoned_thread_callback_result_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     release, ended = threading.Event(), threading.Event()
 
     def slow(value: object) -> None:
@@ -137,7 +137,7 @@ async def test_the_result_of_a_thread_that_nobody_waits_for_is_dropped(caplog: p
     assert caplog.records == []
 
 
-async def test_a_callback_that_is_too_far_behind_loses_the_oldest_values_and_says_so_once(
+async def test_slow_callback_drops_oldest_values_with_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "LIMITS", replace(module.LIMITS, values=10))
@@ -170,7 +170,7 @@ async def test_a_callback_that_is_too_far_behind_loses_the_oldest_values_and_say
 
 
 @pytest.mark.load
-async def test_waiting_gives_up_on_a_callback_that_is_stuck_in_one_value_but_not_on_a_slow_one(
+async def test_waiting_gives_up_on_stuck_but_not_slow_callback(
     callbacks: Callbacks,
 ) -> None:
     release, seen = threading.Event(), list[int]()
@@ -193,7 +193,7 @@ async def test_waiting_gives_up_on_a_callback_that_is_stuck_in_one_value_but_not
         release.set()
 
 
-async def test_waiting_ends_although_new_values_go_on_coming(callbacks: Callbacks) -> None:
+async def test_waiting_ends_despite_new_callback_values(callbacks: Callbacks) -> None:
     seen: list[int] = []
 
     async def feed(value: int) -> None:
@@ -206,7 +206,7 @@ async def test_waiting_ends_although_new_values_go_on_coming(callbacks: Callback
     assert seen
 
 
-async def test_values_that_are_dropped_at_the_end_are_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dropped_callback_values_are_logged_on_close(caplog: pytest.LogCaptureFixture) -> None:
     callbacks = Callbacks()
 
     async def block(value: int) -> None:

@@ -40,7 +40,7 @@ def refusal(code: str, *, retryable: bool = True, retry_after: float | None = No
 
 @pytest.mark.requirement("R6-4f")
 @pytest.mark.load
-async def test_a_rate_limited_call_is_sent_again_after_the_time_the_app_asks_for(app_of: Connect) -> None:
+async def test_rate_limited_call_is_retried_after_requested_delay(app_of: Connect) -> None:
     handle, called = failing(2, refusal("RATE_LIMITED", retry_after=0.15))
     async with collect_events(app_of({"busy": handle})) as (app, events):
         result = await app.call("busy", timeout=5)
@@ -71,7 +71,7 @@ async def test_a_rate_limited_call_is_sent_again_after_the_time_the_app_asks_for
     ],
     ids=lambda value: f"{value.code}-{value.retryable}" if isinstance(value, CapabilityError) else str(value),
 )
-async def test_how_often_a_refused_call_is_sent(
+async def test_failed_call_attempts_depend_on_error_and_options(
     app_of: Connect, error: CapabilityError, options: dict[str, Any], attempts: int
 ) -> None:
     handle, called = failing(100 if attempts == 4 else 1, error)
@@ -104,7 +104,7 @@ class ForgetfulApp(MemoryTransport):
 
 
 @pytest.mark.requirement("R6-3f")
-async def test_an_app_that_has_forgotten_the_session_is_initialized_once_for_all_calls(app_of: Connect) -> None:
+async def test_app_that_lost_session_is_reinitialized_once_for_all_calls(app_of: Connect) -> None:
     handle, _ = failing(0, refusal("x"))
     transport = ForgetfulApp({"work": handle})
     async with app_of(transport) as app:
@@ -133,7 +133,7 @@ class BreakingTransport(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
-async def test_a_call_under_way_when_the_connection_breaks_is_not_repeated_unless_idempotent(app_of: Connect) -> None:
+async def test_call_in_flight_at_disconnect_is_repeated_only_if_idempotent(app_of: Connect) -> None:
     handle, called = failing(0, refusal("x"))
     transport = BreakingTransport({"work": handle}, breaks=1)
     async with app_of(transport) as app:
@@ -158,7 +158,7 @@ _ABSENT = "the connection was lost, and the app was not back within 0.05 s; call
         (False, {"sent": False}, "cut"),
     ],
 )
-async def test_an_error_of_a_lost_connection_says_once_whether_the_call_may_have_run(
+async def test_lost_connection_error_says_once_whether_call_may_have_run(
     app_of: Connect, reconnects: bool, details: dict[str, object], message: str
 ) -> None:
     class Lost(MemoryTransport):
@@ -175,7 +175,7 @@ async def test_an_error_of_a_lost_connection_says_once_whether_the_call_may_have
     assert caught.value.message == f"work: {message}"
 
 
-async def test_a_connection_that_does_not_come_back_in_time_is_named_with_its_reason(app_of: Connect) -> None:
+async def test_reconnect_timeout_error_states_why_connection_was_lost(app_of: Connect) -> None:
     transport = BreakingTransport({}, breaks=0)
     async with app_of(transport) as app:
         transport.emit(Message("connection/lost", {"reason": "the server is down; it is opened again: call again"}))
@@ -200,7 +200,7 @@ class RefusingAtFirst(BreakingTransport):
         return await super().request(message, timeout=timeout)
 
 
-async def test_an_app_that_refuses_the_handshake_after_a_reconnection_is_asked_again(app_of: Connect) -> None:
+async def test_handshake_rejected_after_reconnect_is_retried(app_of: Connect) -> None:
     handle, _ = failing(0, refusal("x"))
     transport = RefusingAtFirst({"work": handle}, breaks=1)
     async with app_of(transport) as app:
@@ -208,7 +208,7 @@ async def test_an_app_that_refuses_the_handshake_after_a_reconnection_is_asked_a
     assert transport.handshakes == 3
 
 
-async def test_a_message_over_the_limit_names_the_capability(app_of: Connect) -> None:
+async def test_oversized_message_error_names_capability(app_of: Connect) -> None:
     error = TooLarge("the app sent a message over the limit of 10 bytes", details={"limit": 10})
     async with app_of(NotingTransport(call=error)) as app:
         with pytest.raises(TooLarge, match=r"^export: the app sent a message over the limit of 10 bytes") as caught:
@@ -242,7 +242,7 @@ SCHEMA = {
 
 
 @pytest.mark.requirement("R6-4h")
-async def test_parameters_that_do_not_fit_the_schema_are_not_sent(app_of: Connect) -> None:
+async def test_params_violating_schema_are_not_sent(app_of: Connect) -> None:
     handle, called = failing(0, refusal("x"))
     async with app_of(ListedApp({"resize": handle}, resize={"inputSchema": SCHEMA})) as app:
         with pytest.raises(UsageError, match=r"resize: params\.width") as caught:
@@ -255,7 +255,7 @@ async def test_parameters_that_do_not_fit_the_schema_are_not_sent(app_of: Connec
     assert len(called) == 1
 
 
-async def test_an_answer_that_does_not_fit_its_schema_is_a_warning(app_of: Connect) -> None:
+async def test_answer_not_matching_output_schema_is_a_warning(app_of: Connect) -> None:
     handle, _ = failing(0, refusal("x"))
     output = {"type": "object", "properties": {"attempts": {"type": "string"}}}
     async with app_of(ListedApp({"work": handle}, work={"outputSchema": output})) as app:
@@ -279,7 +279,7 @@ async def test_deprecated_and_experimental_capabilities_warn_once(app_of: Connec
     assert second.warnings == other.warnings == ()
 
 
-async def test_a_misspelt_parameter_is_a_warning_and_part_of_the_apps_refusal(app_of: Connect) -> None:
+async def test_misspelt_parameter_is_in_warning_and_app_error(app_of: Connect) -> None:
     async def report(params: Mapping[str, object], call: Call) -> object:
         if "format" in params:
             raise CapabilityError("no title", code="INVALID_PARAMS")
@@ -318,7 +318,7 @@ class IgnoringCancellation(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
-async def test_an_app_that_answers_at_the_deadline_that_it_gave_up_is_a_timeout_as_any_other(app_of: Connect) -> None:
+async def test_app_timeout_error_at_deadline_raises_call_timeout(app_of: Connect) -> None:
     async def gives_up(params: Mapping[str, object], call: Call) -> object:
         time.sleep(0.1)  # the deadline passes, and the app's answer is there before anything looks at it
         raise CapabilityError("it took longer than 50 ms", code="TIMEOUT")
@@ -331,9 +331,7 @@ async def test_an_app_that_answers_at_the_deadline_that_it_gave_up_is_a_timeout_
 
 
 @pytest.mark.parametrize("way", ["timeout", "cancelled"])
-async def test_the_end_of_a_call_does_not_wait_for_an_app_that_ignores_the_cancellation(
-    app_of: Connect, way: str
-) -> None:
+async def test_call_end_does_not_wait_for_app_ignoring_cancellation(app_of: Connect, way: str) -> None:
     transport = IgnoringCancellation()
     async with asyncio.timeout(FOREVER / 2), app_of(transport) as app:
         before = asyncio.all_tasks()
@@ -349,7 +347,7 @@ async def test_the_end_of_a_call_does_not_wait_for_an_app_that_ignores_the_cance
 
 
 @pytest.mark.requirement("R6-4b")
-async def test_an_id_of_a_call_under_way_is_not_given_twice(app_of: Connect) -> None:
+async def test_call_id_in_use_is_rejected(app_of: Connect) -> None:
     async with app_of({"hang": hang}) as app:
         first, second = [await app.start("hang", call_id="x") for _ in range(2)]
         with pytest.raises(UsageError, match="the id 'x' is running; call_id= must be unique"):

@@ -74,7 +74,7 @@ async def check_fields(app: Session) -> None:
 
 
 @pytest.mark.requirement("R6-3g", "R6-4j")
-async def test_fields_of_an_app_reach_the_caller_also_from_a_recording(tmp_path: Path) -> None:
+async def test_app_fields_reach_caller_live_and_replayed(tmp_path: Path) -> None:
     recording = tmp_path / "recording.jsonl"
     async with full_app() as url, connect(url, store="memory:", record=recording) as app:
         await check_fields(app)
@@ -87,7 +87,7 @@ async def test_fields_of_an_app_reach_the_caller_also_from_a_recording(tmp_path:
     [None, [], "fast", {"duration": -1, "cached": "yes"}, {"duration": True}, {"duration": "1"}, {}],
     ids=json.dumps,
 )
-async def test_metadata_of_another_form_is_left_out(metadata: object) -> None:
+async def test_invalid_response_metadata_is_dropped(metadata: object) -> None:
     async with full_app(metadata) as url, connect(url, store="memory:") as app:
         result = await app.call("convert.text")
     assert result.response_metadata == {}
@@ -113,7 +113,7 @@ async def test_error_names_the_requirement_and_how_to_meet_it(code: str) -> None
     assert str(caught.value) == f"{caught.value.message} [{code}]"
 
 
-async def test_bridge_shows_the_fields_of_an_app_and_of_an_answer(tmp_path: Path) -> None:
+async def test_bridge_shows_declared_app_and_answer_fields(tmp_path: Path) -> None:
     bridge = Bridge(Options(), open_store(tmp_path))
     async with full_app() as url, Client(bridge.server) as client:
         connected = _document(await client.call_tool("abp_connect", {"url": url}))

@@ -57,7 +57,7 @@ async def site() -> AsyncIterator[str]:
 
 
 @pytest.mark.requirement("R6-1r")
-async def test_the_manifest_fills_in_and_the_running_app_wins(site: str, tmp_path: Path) -> None:
+async def test_session_prefers_running_app_over_manifest(site: str, tmp_path: Path) -> None:
     transport = MemoryTransport({"export.pdf": plain, "other": answer})
     async with connect(site, transport=transport, store=tmp_path) as app:
         assert list(app.capabilities) == ["export.pdf", "other"]
@@ -74,7 +74,7 @@ async def test_the_manifest_fills_in_and_the_running_app_wins(site: str, tmp_pat
 
 @pytest.mark.requirement("R6-1s")
 @pytest.mark.parametrize("place", ["app", "capability", "top"])
-async def test_nothing_that_a_manifest_names_is_fetched(place: str, tmp_path: Path) -> None:
+async def test_manifest_urls_are_not_fetched(place: str, tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def serve(request: web.Request) -> web.Response:
@@ -101,7 +101,7 @@ async def test_nothing_that_a_manifest_names_is_fetched(place: str, tmp_path: Pa
 
 
 @pytest.mark.requirement("R6-1q")
-async def test_a_page_without_a_manifest_is_connected_to_with_a_warning(site: str, tmp_path: Path) -> None:
+async def test_page_without_manifest_connects_with_warning(site: str, tmp_path: Path) -> None:
     async with connect(f"{site}?bare", transport=MemoryTransport({"other": answer}), store=tmp_path) as app:
         (warning,) = app.warnings
         assert "without a manifest" in warning
@@ -109,7 +109,7 @@ async def test_a_page_without_a_manifest_is_connected_to_with_a_warning(site: st
 
 
 @pytest.mark.load
-async def test_a_slow_manifest_holds_up_nobody_and_leaves_no_task(site: str, tmp_path: Path) -> None:
+async def test_slow_manifest_does_not_block_or_leak_tasks(site: str, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(8):
         async with connect(f"{site}?slow", transport=MemoryTransport({"other": answer}), store=tmp_path) as app:

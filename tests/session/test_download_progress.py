@@ -38,7 +38,7 @@ async def address() -> AsyncIterator[str]:
 
 
 @pytest.mark.requirement("R1-4d", "R1-4h", "R1-13b")
-async def test_a_download_is_progress_of_its_call(app_of: Connect, address: str) -> None:
+async def test_download_is_reported_as_progress_of_its_call(app_of: Connect, address: str) -> None:
     answer = {
         "report": {"downloadUrl": "known", "mimeType": "application/pdf", "size": SIZE},
         "pages": [{"downloadUrl": "unknown", "mimeType": "image/png"}],
@@ -68,14 +68,14 @@ async def test_a_download_is_progress_of_its_call(app_of: Connect, address: str)
     assert page[0].text == "download · pages.0"
 
 
-async def test_a_call_without_downloads_has_no_such_progress(app_of: Connect) -> None:
+async def test_call_without_downloads_reports_no_download_progress(app_of: Connect) -> None:
     seen: list[Progress] = []
     async with app_of({"make": answering({"file": bytes(100), "n": 1})}) as app:
         await app.call("make", on_progress=seen.append)
     assert seen == []
 
 
-def test_a_file_is_reported_at_its_beginning_its_end_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_progress_is_reported_at_start_end_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("transports.session._dispatch.time.monotonic", lambda: clock[0])
     seen: list[Progress] = []

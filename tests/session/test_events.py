@@ -41,7 +41,7 @@ async def work(params: Mapping[str, object], call: Call) -> object:
     return {"answer": await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"})}
 
 
-async def test_every_stream_has_all_events_in_order_and_ends_with_the_session(app_of: Connect) -> None:
+async def test_every_event_stream_gets_all_events_and_ends_with_session(app_of: Connect) -> None:
     async with app_of({"work": work}) as app, app.events() as first, app.events() as second:
         await app.call("work")
         await app.aclose()
@@ -52,7 +52,7 @@ async def test_every_stream_has_all_events_in_order_and_ends_with_the_session(ap
 
 
 @pytest.mark.requirement("R2-4.4g")
-async def test_a_cut_of_what_an_agent_reads_is_an_event_whichever_thread_reads_it(app_of: Connect) -> None:
+async def test_truncation_for_agent_emits_event_from_any_thread(app_of: Connect) -> None:
     async def rows(params: Mapping[str, object], call: Call) -> object:
         return {"rows": ["z" * 90] * 999}
 
@@ -76,7 +76,7 @@ async def test_a_cut_of_what_an_agent_reads_is_an_event_whichever_thread_reads_i
 
 
 @pytest.mark.requirement("R2-2.1a", "R2-4.3a")
-async def test_an_app_in_this_process_stores_content_itself(app_of: Connect, tmp_path: Path) -> None:
+async def test_in_process_app_stores_content_itself(app_of: Connect, tmp_path: Path) -> None:
     async def report(params: Mapping[str, object], call: Call) -> object:
         ref = await call.artifacts.put_text("a,b", mime_type="text/csv", filename="t.csv", namespace=call.capability)
         return {"table": ref, "rows": 1}
@@ -90,7 +90,7 @@ async def test_an_app_in_this_process_stores_content_itself(app_of: Connect, tmp
         assert (await replayed.call("report")).data == result.data
 
 
-async def test_a_stream_holds_events_in_its_block_only(app_of: Connect) -> None:
+async def test_event_stream_holds_events_only_inside_its_block(app_of: Connect) -> None:
     async with app_of({"work": work}) as app:
         stream: Any = app.events()
         await app.call("work")  # before the block: not in the stream
@@ -109,7 +109,7 @@ async def test_a_stream_holds_events_in_its_block_only(app_of: Connect) -> None:
             assert len([event async for event in events]) == 5  # the iteration may begin later
 
 
-async def test_leaving_the_block_ends_a_listener_in_another_task(app_of: Connect) -> None:
+async def test_leaving_events_block_ends_listener_in_another_task(app_of: Connect) -> None:
     async def read(events: AsyncIterator[Event]) -> list[Event]:
         return [event async for event in events]
 
@@ -120,7 +120,7 @@ async def test_leaving_the_block_ends_a_listener_in_another_task(app_of: Connect
         assert await asyncio.wait_for(reading, 2) == []
 
 
-async def test_a_listener_that_is_10_000_events_behind_loses_the_oldest_with_one_warning(
+async def test_listener_10_000_events_behind_drops_oldest_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     streams = EventStreams(Owner("session"))
@@ -150,7 +150,7 @@ async def counted(params: Mapping[str, Any], call: Call) -> object:
 
 
 @pytest.mark.requirement("R2-5.1a")
-async def test_each_of_many_calls_has_its_own_content_and_events_for_its_start_progress_and_end(
+async def test_concurrent_calls_get_separate_content_and_events(
     app_of: Connect,
 ) -> None:
     async with collect_events(app_of({"counted": counted})) as (app, events):
@@ -166,7 +166,7 @@ async def test_each_of_many_calls_has_its_own_content_and_events_for_its_start_p
         assert finished.artifacts[0].source["call"] == f"call-{n}"
 
 
-async def test_failed_and_cancelled_calls_have_events_too(app_of: Connect) -> None:
+async def test_failed_and_cancelled_calls_emit_events(app_of: Connect) -> None:
     async with collect_events(app_of({"counted": counted})) as (app, events):
         with pytest.raises(CapabilityError):
             await app.call("counted", {"n": 1, "fail": True})
@@ -186,7 +186,7 @@ async def test_failed_and_cancelled_calls_have_events_too(app_of: Connect) -> No
     assert len({getattr(event, "call", "") for event in events}) == 3
 
 
-async def test_a_call_cancelled_while_the_data_of_its_error_are_stored_is_cancelled(
+async def test_call_cancelled_while_storing_error_data_is_cancelled(
     app_of: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storing = asyncio.Event()
@@ -208,7 +208,7 @@ async def test_a_call_cancelled_while_the_data_of_its_error_are_stored_is_cancel
     assert finished.error is not None and finished.error.code == "CANCELLED"
 
 
-async def test_progress_of_every_attempt_carries_the_id_of_the_call(app_of: Connect) -> None:
+async def test_progress_of_every_attempt_carries_call_id(app_of: Connect) -> None:
     attempts = 0
 
     async def flaky(params: Mapping[str, object], call: Call) -> object:
@@ -233,7 +233,7 @@ async def nothing(params: Mapping[str, object], call: Call) -> object:
 
 @pytest.mark.requirement("R6-5g")
 @pytest.mark.parametrize("ways", [("page",), ("notification",), ("page", "notification"), ("notification", "page")])
-async def test_a_change_of_capabilities_updates_them_and_is_one_event(app_of: Connect, ways: tuple[str, ...]) -> None:
+async def test_capability_change_updates_list_and_emits_one_event(app_of: Connect, ways: tuple[str, ...]) -> None:
     handlers = {"one": nothing, "two": nothing}
     transport = ListedApp(handlers, one={"description": "before"})
     notifications: list[Notification] = []
@@ -264,7 +264,7 @@ class UnlistedApp(MemoryTransport):
     features = MemoryTransport.features.__class__()
 
 
-async def test_without_a_list_the_change_itself_updates_the_capabilities(app_of: Connect) -> None:
+async def test_change_event_updates_capabilities_without_list(app_of: Connect) -> None:
     transport = UnlistedApp({"one": nothing, "two": nothing})
     async with app_of(transport) as app, app.events() as events:
         new = {"name": "three", "description": "a third", "inputSchema": {"type": "object"}}
@@ -310,7 +310,7 @@ async def test_a_question_without_a_handler_gets_the_default_answer(
     assert data == ({"success": True, "data": answer} if answer else {"success": False, "cancelled": True})
 
 
-async def test_a_call_that_fails_after_a_question_that_nobody_answered_says_so(app_of: Connect) -> None:
+async def test_failed_call_reports_its_unanswered_question(app_of: Connect) -> None:
     async def ask(params: Mapping[str, object], call: Call) -> object:
         answer = await call.elicit("elicitation/confirm", {"message": "Sure?", "default": params.get("default", False)})
         if params.get("fail", True):
@@ -338,7 +338,7 @@ async def test_a_call_that_fails_after_a_question_that_nobody_answered_says_so(a
 # --- capabilities that are listed by the ten thousand -----------------------------------------------------------
 
 
-def test_10_000_capabilities_are_parsed_when_they_are_read() -> None:
+def test_10_000_capabilities_are_parsed_lazily() -> None:
     schema = {"type": "object", "properties": {"value": {"type": "string"}}}
     listed = [{"name": f"bulk.{n}", "description": str(n), "inputSchema": schema} for n in range(10_000)]
     known = Capabilities().merge([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(10_000)]).merge(listed)
@@ -349,7 +349,7 @@ def test_10_000_capabilities_are_parsed_when_they_are_read() -> None:
     assert list(known._read) == ["bulk.7"]
 
 
-def test_a_capability_that_cannot_be_parsed_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_unparsable_capability_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
     known = Capabilities().merge([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
     assert list(known) == ["odd"]
     assert known["odd"].description == ""
@@ -369,7 +369,7 @@ class CountingApp(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
-async def test_a_flood_of_changes_is_a_few_lists(app_of: Connect) -> None:
+async def test_change_flood_is_coalesced_into_few_list_requests(app_of: Connect) -> None:
     transport = CountingApp({"one": nothing})
     async with app_of(transport) as app, app.events() as events:
         before = transport.lists
@@ -397,7 +397,7 @@ class ReconnectingApp(ResourceApp):
 
 
 @pytest.mark.requirement("R2-2.4d", "R2-5.7d")
-async def test_a_reconnection_is_two_events_and_renews_subscriptions_that_have_not_ended(app_of: Connect) -> None:
+async def test_reconnect_emits_two_events_and_renews_active_subscriptions(app_of: Connect) -> None:
     transport = ReconnectingApp()
     async with app_of(transport) as app, app.events() as events:
         for uri in ("note:///long", "file:///x/picture.png"):

@@ -30,7 +30,7 @@ from transports.session._evidence import read_evidence
 from transports.testing import Call
 
 
-def test_a_text_chooses_evidence() -> None:
+def test_evidence_options_are_parsed_from_text() -> None:
     assert read_evidence("") == Evidence()
     assert read_evidence(" trace, video=on-failure ,har=off,max_files=20,max_age=7d") == Evidence(
         trace="on", video="on-failure", har="off", max_files=20, max_age=604_800
@@ -57,7 +57,7 @@ def transport() -> MemoryTransport:
     return MemoryTransport({"sign.in": sign_in})
 
 
-async def test_an_app_without_a_page_has_a_console_and_nothing_else(tmp_path: Path) -> None:
+async def test_app_without_page_records_only_console(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="har, trace need an app in a page; this one is reached by memory"):
         async with connect("memory:", transport=transport(), evidence=Evidence(trace=True, har=True, console=True)):
             pass
@@ -88,7 +88,7 @@ async def at_once(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
             return
 
 
-async def test_evidence_has_limits_of_its_own_and_other_files_stay(tmp_path: Path) -> None:
+async def test_evidence_limit_does_not_affect_other_files(tmp_path: Path) -> None:
     choice = Evidence(console=True, max_files=2)
     async with connect("memory:", transport=transport(), store=tmp_path, evidence=choice) as app:
         results = [await app.call("sign.in", {"password": f"secret-{n}"}, call_id=f"call-{n}") for n in range(4)]
@@ -98,7 +98,7 @@ async def test_evidence_has_limits_of_its_own_and_other_files_stay(tmp_path: Pat
         assert results[3].as_dict()["evidence"]
 
 
-async def test_evidence_that_cannot_be_stored_costs_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unstorable_evidence_does_not_fail_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(tmp_path, max_bytes=40)
     async with connect("memory:", transport=transport(), store=store, evidence=Evidence(console=True)) as app:
         result = await app.call("sign.in", {"password": "secret-1"})
@@ -108,7 +108,7 @@ async def test_evidence_that_cannot_be_stored_costs_no_call(tmp_path: Path, capl
         assert "over the limit" in str(raised.value.details["evidence"])
 
 
-async def test_a_file_that_evidence_displaces_is_named_in_a_warning(tmp_path: Path) -> None:
+async def test_file_evicted_by_evidence_is_named_in_warning(tmp_path: Path) -> None:
     file = BinaryData.from_bytes(b"a" * 990, mime_type="text/plain", filename="a.txt")
     app = MemoryTransport({"make": lambda params, call: returned({"file": file})})
     store = open_store(tmp_path, retention=Retention.only(max_session_bytes=1000))
@@ -122,7 +122,7 @@ async def returned(value: object) -> object:
     return value
 
 
-async def test_the_console_is_redacted_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_console_redaction_runs_off_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
 
     def line(self: SecretValues, text: str) -> str:
@@ -167,7 +167,7 @@ async def hold(params: object, call: Call) -> object:
     return None
 
 
-async def test_a_call_that_times_out_has_evidence_and_one_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+async def test_timed_out_call_keeps_evidence_and_cancelled_call_does_not(tmp_path: Path) -> None:
     page = FakePage()
     choice = Evidence(trace="on-failure", har="on-failure", screenshot="on-failure")
     async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=choice) as app:
@@ -185,7 +185,7 @@ async def test_a_call_that_times_out_has_evidence_and_one_that_is_cancelled_leav
     assert len(kept) == 3 and page.stopped.count("stop") == page.stopped.count("trace") == 4
 
 
-async def test_evidence_that_the_browser_cannot_give_is_refused_at_opening(tmp_path: Path) -> None:
+async def test_unsupported_evidence_is_rejected_on_open(tmp_path: Path) -> None:
     page = FakePage(video=Error("Executable doesn't exist at /registry/ffmpeg-linux"))
     with pytest.raises(UsageError, match="evidence: video: a video needs Playwright's ffmpeg, which is not here"):
         async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
@@ -193,7 +193,7 @@ async def test_evidence_that_the_browser_cannot_give_is_refused_at_opening(tmp_p
     assert page.stopped.count("stop_har") == page.stopped.count("har")
 
 
-async def test_a_console_says_how_many_lines_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_truncated_console_reports_omitted_line_count(monkeypatch: pytest.MonkeyPatch) -> None:
     async def chatter(params: Mapping[str, object], call: Call) -> object:
         for number in range(5):
             await call.notify("log", {"text": f"{number}" * 20})

@@ -36,7 +36,7 @@ async def until(handle: CallHandle, status: CallStatus) -> None:
     await eventually(reached)
 
 
-async def test_a_handle_tells_state_and_result_of_a_call(app_of: Connect) -> None:
+async def test_call_handle_reports_status_and_result(app_of: Connect) -> None:
     async with collect_events(app_of(APP)) as (app, events):
         handle = await app.start("job.run", call_id="mine")
         assert (handle.id, handle.capability) == ("mine", "job.run")
@@ -49,7 +49,7 @@ async def test_a_handle_tells_state_and_result_of_a_call(app_of: Connect) -> Non
     assert [type(event) for event in events if getattr(event, "call", "") == "mine"] == [CallStarted, CallFinished]
 
 
-async def test_who_stops_waiting_does_not_stop_the_call(app_of: Connect) -> None:
+async def test_abandoned_wait_does_not_cancel_call(app_of: Connect) -> None:
     async with app_of(APP) as app:
         handle = await app.start("job.hang")
         with pytest.raises(TimeoutError):
@@ -66,7 +66,7 @@ async def test_who_stops_waiting_does_not_stop_the_call(app_of: Connect) -> None
         assert transport.cancelled == {handle.id: "cancelled by the client"}
 
 
-async def test_each_end_of_a_call_has_its_state_and_raises_what_the_call_raises(app_of: Connect) -> None:
+async def test_call_handle_reports_end_state_and_raises_call_error(app_of: Connect) -> None:
     held = asyncio.Event()
 
     async def hold(params: Mapping[str, object], call: Call) -> object:
@@ -112,7 +112,7 @@ def test_an_error_says_whether_the_call_may_have_run() -> None:
     assert [status.value for status in CallStatus if not status.final] == ["working", "input_required"]
 
 
-async def test_a_question_of_the_app_shows_in_the_state_of_the_latest_call(app_of: Connect) -> None:
+async def test_question_shows_in_state_of_latest_call(app_of: Connect) -> None:
     answer: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
 
     async def decide(request: object) -> Mapping[str, object]:
@@ -129,7 +129,7 @@ async def test_a_question_of_the_app_shows_in_the_state_of_the_latest_call(app_o
         assert await handle.status() is CallStatus.COMPLETED
 
 
-async def test_an_error_that_nobody_asks_for_is_no_error_of_the_loop(app_of: Connect) -> None:
+async def test_unretrieved_call_error_is_not_reported_by_loop(app_of: Connect) -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with app_of(APP) as app:

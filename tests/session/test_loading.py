@@ -11,7 +11,7 @@ import pytest
 from transports.session._session import Loading
 
 
-async def test_modules_are_imported_when_a_transport_has_begun_to_open_or_is_open(
+async def test_modules_are_preloaded_once_transport_begins_to_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     imported: list[str] = []

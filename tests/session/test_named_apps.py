@@ -52,7 +52,7 @@ def described(address: str, more: str = "") -> str:
     )
 
 
-async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) -> None:
+async def test_app_name_resolves_to_address_and_credentials(folder: Path) -> None:
     seen: list[str] = []
     async with key_app(seen) as address:
         (folder / "team.toml").write_text(described(address))
@@ -83,7 +83,7 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
                 connect("crm", config="team.toml", store=store)
 
 
-async def test_a_secret_of_settings_goes_to_no_other_origin(folder: Path) -> None:
+async def test_configured_secret_is_not_sent_to_other_origins(folder: Path) -> None:
     seen: list[str] = []
     async with key_app(seen) as address:
         (folder / "team.toml").write_text(
@@ -94,7 +94,7 @@ async def test_a_secret_of_settings_goes_to_no_other_origin(folder: Path) -> Non
         assert refused.value.code == "PERMISSION_DENIED" and seen == []
 
 
-async def test_headers_for_the_server_of_a_browser_have_its_secrets(folder: Path) -> None:
+async def test_browser_server_headers_check_secret_origin(folder: Path) -> None:
     for bound, said in (
         ("http://a.test", "CRM may not be sent to (http|ws)://127.0.0.1:9/"),  # the app's origin
         ("http://127.0.0.1:9", "the variable NOT_SET has no characters"),  # it may be, and is read
@@ -109,7 +109,7 @@ async def test_headers_for_the_server_of_a_browser_have_its_secrets(folder: Path
             await connect("page", config="team.toml", store="memory:", browser_server="ws://127.0.0.1:9/")
 
 
-async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_discovered_config_does_not_define_apps(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "abp.toml").write_text(described("127.0.0.1:9"))
     advice = (
         "you have not trusted the file yet; if it is yours, run `abp mcp --trust` in its folder, or set ABP_CONFIG="
@@ -145,13 +145,13 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
         ('[apps.crn]\nurl = "ws://a.test/"', r"unknown app 'crm'; did you mean crn\?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_with_its_place(folder: Path, text: str, said: str) -> None:
+def test_named_app_config_error_names_location(folder: Path, text: str, said: str) -> None:
     (folder / "team.toml").write_text(text)
     with pytest.raises(UsageError, match=said):
         connect("crm", config="team.toml", store="memory:")
 
 
-def test_arguments_go_before_the_file_and_paths_are_below_it(folder: Path) -> None:
+def test_arguments_override_file_and_paths_are_relative_to_it(folder: Path) -> None:
     (folder / "own").mkdir()
     text = '[apps.page]\nurl = "http://a.test/"\nprofile = "profile"\nheadless = false\ntimeout = 5\n'
     tables = {"apps": {"page": {"url": "http://a.test/", "profile": "profile", "headless": False, "timeout": 5}}}
@@ -162,7 +162,7 @@ def test_arguments_go_before_the_file_and_paths_are_below_it(folder: Path) -> No
         connect("page", config="own/team.toml", storage_state="x.json", store="memory:")
 
 
-async def test_a_user_of_a_server_sees_no_path_in_an_error(folder: Path) -> None:
+async def test_server_user_sees_no_path_in_errors(folder: Path) -> None:
     (folder / "state.json").write_text("nonsense")
     (folder / "team.toml").write_text('[apps.page]\nurl = "http://127.0.0.1:9/"\nadapter = "hidden.js"\n')
     for user, shown in (("ann", False), (None, True)):
@@ -172,7 +172,7 @@ async def test_a_user_of_a_server_sees_no_path_in_an_error(folder: Path) -> None
         assert ("hidden.js" in json.dumps(error.value.as_dict())) is shown
 
 
-def test_a_page_that_asks_to_sign_in_names_the_command_for_its_app() -> None:
+def test_login_page_error_names_command_for_its_app() -> None:
     for user in ("", "ann"):
         error = not_abp("the page at X has no window.abp", "", PageProblems(), sign_in=True)
         Guard(Secrets({}, user or None), name="crm", hidden=("secret.json",) if user else ()).clean(error)
@@ -196,7 +196,7 @@ def test_a_page_that_asks_to_sign_in_names_the_command_for_its_app() -> None:
         (None, None),
     ],
 )
-def test_the_origin_of_an_address(url: str | None, origin: str | None) -> None:
+def test_origin_of_app_address(url: str | None, origin: str | None) -> None:
     assert origin_of(url) == origin
 
 
@@ -234,7 +234,7 @@ DRIVEN = ("no browser to attach to", "a state that is none")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.load] if kind in DRIVEN else []) for kind in UNREACHABLE]
 )
-async def test_a_user_of_a_server_sees_nothing_of_how_an_app_is_reached(
+async def test_server_user_cannot_see_how_app_is_reached(
     folder: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "HIDDEN-PATH.py").write_text(_PROGRAM)
@@ -262,9 +262,7 @@ async def test_a_user_of_a_server_sees_nothing_of_how_an_app_is_reached(
         assert codes[0] == codes[1]
 
 
-async def test_a_user_of_a_server_sees_no_address_in_an_error_of_a_call(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_server_user_sees_no_address_in_call_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     def answer(capability: str) -> Mapping[str, object] | None:
         if capability == "away.go":
             return None

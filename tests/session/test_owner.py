@@ -42,7 +42,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_session_is_refused_in_another_loop_and_continues_in_its_own(
+def test_session_is_rejected_in_other_loop_and_continues_in_its_loop(
     app_of: Connect, loop: asyncio.AbstractEventLoop, use: str
 ) -> None:
     class Page(MemoryTransport):
@@ -70,19 +70,19 @@ BLOCKING: Sequence[Callable[[], Any]] = (lambda: sync.connect("ws://127.0.0.1:9/
 
 
 @pytest.mark.parametrize("make", [*ASYNCHRONOUS, *BLOCKING])
-def test_an_object_cannot_be_pickled_for_another_process(make: Callable[[], object]) -> None:
+def test_session_objects_cannot_be_pickled(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
         pickle.dumps(make())
 
 
 @pytest.mark.parametrize("make", ASYNCHRONOUS)
-def test_blocking_with_is_refused_with_the_name_to_import(make: Callable[[], Any]) -> None:
+def test_sync_with_is_rejected_and_names_sync_import(make: Callable[[], Any]) -> None:
     with pytest.raises(UsageError, match=r"is opened with `async with`; .*transports\.sync"), make():
         pass
 
 
 @pytest.mark.parametrize("make", BLOCKING)
-async def test_async_with_is_refused_of_a_blocking_object(make: Callable[[], Any]) -> None:
+async def test_async_with_rejects_sync_object(make: Callable[[], Any]) -> None:
     with pytest.raises(UsageError, match=r"is opened with `with`; .*transports without sync"):
         async with make():
             pass

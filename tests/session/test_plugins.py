@@ -63,7 +63,7 @@ def pigeons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("target", "transport"), [("pigeon://roof/3", "auto"), ("http://127.0.0.1:1/", "pigeon")])
-async def test_a_plug_in_is_found_by_scheme_and_by_name(
+async def test_plugin_is_found_by_scheme_and_by_name(
     pigeons: Path, tmp_path: Path, target: str, transport: str
 ) -> None:
     async with connect(target, transport=transport, store=tmp_path / "out", timeout=7) as app:
@@ -81,18 +81,18 @@ async def test_a_plug_in_is_found_by_scheme_and_by_name(
         ("eagle://x", "not a target.*pigeon"),
     ],
 )
-def test_one_that_does_not_work_is_blamed_by_name(pigeons: Path, target: str, words: str) -> None:
+def test_broken_plugin_is_named_in_error(pigeons: Path, target: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         connect(target)
 
 
-def test_two_that_claim_a_scheme_are_refused(pigeons: Path) -> None:
+def test_plugins_claiming_same_scheme_are_rejected(pigeons: Path) -> None:
     distribution(pigeons, "other-post", "[abp.transports]\npigeon = pigeon_post:broken\n")
     with pytest.raises(UsageError, match="uninstall all but one"):
         connect("pigeon://x")
 
 
-def test_the_doctor_lists_them(
+def test_doctor_lists_plugins(
     pigeons: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "CHECKS", [_check_optional])  # no browser is started

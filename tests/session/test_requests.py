@@ -26,7 +26,7 @@ from transports.testing import Call
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-async def test_files_and_bytes_may_stand_anywhere_in_parameters(app_of: Connect, tmp_path: Path) -> None:
+async def test_call_params_accept_files_and_bytes_anywhere(app_of: Connect, tmp_path: Path) -> None:
     path = tmp_path / "in.png"
     path.write_bytes(PNG)
     taken: list[Any] = []
@@ -60,7 +60,7 @@ async def test_files_and_bytes_may_stand_anywhere_in_parameters(app_of: Connect,
 
 
 @pytest.mark.parametrize("bad", [{1, 2}, float("nan"), object(), Path("/does/not/exist"), {1: "number as key"}])
-async def test_parameters_that_cannot_be_encoded_are_not_sent(app_of: Connect, bad: object) -> None:
+async def test_unencodable_params_are_not_sent(app_of: Connect, bad: object) -> None:
     async with app_of(transport := NotingTransport({"take": answering(None)})) as app:
         with pytest.raises(UsageError):
             await app.call("take", {"deep": [bad]})
@@ -113,7 +113,7 @@ async def test_an_error_carries_everything_the_app_sent(app_of: Connect) -> None
     assert json.loads(json.dumps(error.as_dict()))["retry_after"] == 0.05
 
 
-async def test_the_error_of_an_unknown_capability_suggests_close_names(app_of: Connect) -> None:
+async def test_unknown_capability_error_suggests_close_names(app_of: Connect) -> None:
     async with app_of({"export.pdf": hang, "export.png": hang, "other": hang}) as app:
         with pytest.raises(CapabilityError, match=r"did you mean export\.pdf") as close:
             await app.call("exprot.pdf")
@@ -150,7 +150,7 @@ async def test_the_error_of_an_unknown_capability_suggests_close_names(app_of: C
         ),
     ],
 )
-async def test_malformed_answers_are_typed_errors(app_of: Connect, reply: object, code: str, message: str) -> None:
+async def test_malformed_answers_raise_typed_errors(app_of: Connect, reply: object, code: str, message: str) -> None:
     transport = NotingTransport({"good": answering(1)}, call=reply)
     async with app_of(transport) as app:
         with pytest.raises(ABPError) as caught:
@@ -168,9 +168,7 @@ async def test_malformed_answers_are_typed_errors(app_of: Connect, reply: object
 @pytest.mark.parametrize(
     ("reply", "data"), [({"success": True}, None), ({"data": {"a": 1}}, {"a": 1}), ({"data": 0, "error": None}, 0)]
 )
-async def test_malformed_answers_with_a_clear_meaning_are_accepted(
-    app_of: Connect, reply: object, data: object
-) -> None:
+async def test_malformed_but_unambiguous_answers_are_accepted(app_of: Connect, reply: object, data: object) -> None:
     async with app_of(NotingTransport(call=reply)) as app:
         result = await app.call("x")
     assert result.data == data
@@ -217,7 +215,7 @@ async def test_cancelling_the_task_cancels_the_call_in_the_app(app_of: Connect) 
         assert (await app.call("good")).data == 1
 
 
-async def test_cancelling_while_files_are_stored_releases_the_rest(app_of: Connect, tmp_path: Path) -> None:
+async def test_cancelling_while_storing_files_releases_remaining_handles(app_of: Connect, tmp_path: Path) -> None:
     saving = asyncio.Event()
 
     class Slow(NotingTransport):

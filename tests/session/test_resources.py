@@ -4,7 +4,7 @@ from tests.conftest import Connect
 from tests.support.resources import ResourceApp
 
 
-async def test_a_resource_is_read_again_after_a_change_of_itself_or_above_it(app_of: Connect) -> None:
+async def test_resource_is_reread_after_change_of_it_or_its_parent(app_of: Connect) -> None:
     server = ResourceApp()
     picture, note = "file:///x/picture.png", "note:///long"
     async with app_of(server) as app, app.events() as events:

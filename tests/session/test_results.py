@@ -43,7 +43,7 @@ async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("R0-3a", "R0-5a", "R0-5b", "R0-5c", "R0-6e", "R0-6h", "R1-4g", "R1-14d", "R2-3.2c", "R2-5.1a")
-async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app_of: Connect) -> None:
+async def test_nested_binary_becomes_reference_and_siblings_become_metadata(app_of: Connect) -> None:
     async with app_of({"export.pdf": answering({"document": pdf(filename="a.pdf"), "pageCount": 12})}) as app:
         result = await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
     ref = result.artifacts["document"]
@@ -59,7 +59,7 @@ async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app
 
 
 @pytest.mark.requirement("R2-5.4a", "R2-5.4c")
-async def test_a_result_as_a_dict(app_of: Connect) -> None:
+async def test_result_as_dict_is_complete(app_of: Connect) -> None:
     async with app_of({"export.pdf": answering({"document": pdf()})}) as app:
         result = await app.call("export.pdf")
     document = json.loads(json.dumps(result.as_dict()))
@@ -103,7 +103,7 @@ async def test_binaries_are_found_at_any_depth(app_of: Connect, data: object, pl
     json.dumps(result.data)
 
 
-async def test_the_extra_fields_of_a_descriptor_are_kept(app_of: Connect) -> None:
+async def test_extra_descriptor_fields_are_kept(app_of: Connect) -> None:
     async with app_of({"take": answering(pdf(pages=3)), "nested": answering({"d": pdf(pages=4), "n": 1})}) as app:
         top, nested = await app.call("take"), await app.call("nested")
     assert top.metadata == {"pages": 3}
@@ -112,7 +112,7 @@ async def test_the_extra_fields_of_a_descriptor_are_kept(app_of: Connect) -> Non
     assert nested.metadata == {"n": 1}
 
 
-async def test_outputs_beside_an_answer_become_artifacts(app_of: Connect) -> None:
+async def test_outputs_beside_answer_become_artifacts(app_of: Connect) -> None:
     transport = NotingTransport({"print": answering({"pages": 2}), "both": answering({"document": PNG})})
     transport.outputs = [BinaryData(PDF, "application/pdf"), BinaryData(PDF + b"2", "application/pdf")]
     async with app_of(transport) as app:
@@ -137,7 +137,7 @@ async def test_a_wrong_mime_type_is_a_warning(app_of: Connect, document: object,
     assert result.summary().endswith(f"Warning: document: {warning}")
 
 
-async def test_an_answer_that_was_stored_before_says_so_where_it_keeps_the_older_name(app_of: Connect) -> None:
+async def test_deduplicated_answer_notes_that_it_keeps_older_name(app_of: Connect) -> None:
     named = {"document": pdf(filename="one.pdf")}
     async with app_of(
         {"small": answering({"n": 1}), "file": answering({"a": pdf()}), "named": answering(named)}
@@ -150,7 +150,7 @@ async def test_an_answer_that_was_stored_before_says_so_where_it_keeps_the_older
             assert (note in second.summary().splitlines()) is (name != "named")  # what it asks for is what it gets
 
 
-async def test_the_none_store_gives_references_without_files(app_of: Connect) -> None:
+async def test_none_store_returns_refs_without_files(app_of: Connect) -> None:
     async with app_of({"take": answering({"document": pdf()})}, store="none:") as app:
         result = await app.call("take")
     ref = result.artifacts["document"]
@@ -163,9 +163,7 @@ async def test_the_none_store_gives_references_without_files(app_of: Connect) ->
 
 @pytest.mark.requirement("R5-4a", "R5-4b")
 @pytest.mark.parametrize("content", [PDF, LARGE], ids=["small", "behind a handle"])
-async def test_content_of_another_size_than_declared_is_not_stored(
-    app_of: Connect, tmp_path: Path, content: bytes
-) -> None:
+async def test_content_of_wrong_size_is_not_stored(app_of: Connect, tmp_path: Path, content: bytes) -> None:
     lie = {"content": content, "mimeType": "application/pdf", "size": len(content) + 1}
     transport = NotingTransport({"lie": answering({"document": lie}), "good": answering({"document": pdf()})})
     async with app_of(transport) as app:
@@ -184,7 +182,7 @@ async def test_content_of_another_size_than_declared_is_not_stored(
 
 
 @pytest.mark.requirement("R0-8b", "R2-6.5c", "R4-12b")
-async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connect) -> None:
+async def test_one_bad_binary_leaves_others_stored(app_of: Connect) -> None:
     url = "http://bob:hunter2@10.0.0.1/f.pdf?token=s3cret"
     answer = {
         "first": {"content": PNG, "mimeType": "image/png"},
@@ -214,7 +212,7 @@ async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connec
 
 @pytest.mark.load
 @pytest.mark.requirement("R0-8b")
-async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
+async def test_failed_download_url_reaches_only_the_caller(
     app_of: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -246,7 +244,7 @@ async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
         ("blob:http://x/1?s3cret", "no longer there", "blob:http://x/1?…"),  # asked of the transport
     ],
 )
-async def test_an_unusable_download_url_is_a_typed_error(
+async def test_unusable_download_url_raises_typed_error(
     app_of: Connect, url: str, message: str, shown: str | None
 ) -> None:
     answer = {"good": PNG, "bad": {"downloadUrl": url, "mimeType": "application/pdf"}}
@@ -262,7 +260,7 @@ async def test_an_unusable_download_url_is_a_typed_error(
 
 
 @pytest.mark.parametrize("capability", ["resources.read", "resources.list", "resources.templates", "none"])
-async def test_without_inline_data_the_answer_of_a_resource_is_a_file_alone(app_of: Connect, capability: str) -> None:
+async def test_resource_answer_is_only_a_file_when_inline_data_is_off(app_of: Connect, capability: str) -> None:
     policy = RoutingPolicy(inline_data=False)
     async with app_of(ResourceApp({"none": answering({"n": 1})}), routing=policy) as app:
         params = {"uri": "note:///a b?c=d"} if capability == "resources.read" else {}

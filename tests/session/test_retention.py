@@ -25,7 +25,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # --- where it comes from ----------------------------------------------------------------------------------------------
 
 
-def test_options_go_before_variables_and_variables_before_the_file(
+def test_options_override_variables_and_variables_override_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "own.toml"
@@ -40,7 +40,7 @@ def test_options_go_before_variables_and_variables_before_the_file(
     assert connect("memory:", transport=MemoryTransport({})).store.retention == retention_settings()
 
 
-def test_what_is_not_set_is_no_limit_unless_retention_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unset_limits_have_defaults_only_if_retention_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert retention_settings() is None
     assert retention_settings(options={"enabled": "false"}) is None
     assert retention_settings(options={"enabled": "true"}) == Retention()
@@ -60,7 +60,7 @@ def test_what_is_not_set_is_no_limit_unless_retention_is_enabled(monkeypatch: py
         ({}, None, "ttl_second = 1", "own.toml: retention.ttl_second: unknown; did you mean ttl_seconds?"),
     ],
 )
-def test_a_bad_value_names_its_place(
+def test_invalid_value_error_names_its_source(
     options: Mapping[str, object],
     variable: tuple[str, str] | None,
     toml: str,
@@ -75,7 +75,7 @@ def test_a_bad_value_names_its_place(
     assert message in raised.value.message
 
 
-def test_a_file_that_was_only_found_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_discovered_config_does_not_enable_retention(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "abp.toml").write_text("[retention]\nttl_seconds = 0\n")
     assert retention_settings(file=read_config()) is None
     assert "abp.toml: ignored retention.ttl_seconds: " in caplog.text and "ABP_CONFIG=abp.toml" in caplog.text
@@ -101,7 +101,7 @@ async def held(view: ArtifactStore, result: Result) -> list[bool]:
 
 @pytest.mark.requirement("R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
 @pytest.mark.parametrize("kind", ["memory", "local"])
-async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path: Path) -> None:
+async def test_retention_limits_apply_per_session_and_per_call(kind: str, tmp_path: Path) -> None:
     limits = Retention.only(max_artifacts_per_session=5, max_artifacts_per_trace=3)
     store = open_store("memory:" if kind == "memory" else tmp_path / "out", retention=limits)
 
@@ -124,7 +124,7 @@ async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path
 
 @pytest.mark.requirement("R2-6.4l")
 @pytest.mark.parametrize("cleanup", [True, False])
-async def test_what_a_session_stored_goes_at_its_end_if_the_retention_says_so(cleanup: bool) -> None:
+async def test_session_artifacts_are_removed_at_end_if_configured(cleanup: bool) -> None:
     retention = Retention.only(cleanup_on_session_end=cleanup)
     async with open_store("memory:", retention=retention) as store, making(store) as stays:
         others = await stays.call("file.make", {"count": 1, "name": "other"})
@@ -136,7 +136,7 @@ async def test_what_a_session_stored_goes_at_its_end_if_the_retention_says_so(cl
 
 
 @pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
-async def test_without_a_retention_nothing_of_a_call_is_limited(tmp_path: Path) -> None:
+async def test_calls_are_unlimited_without_retention(tmp_path: Path) -> None:
     """More files than a trace may have by default."""
     async with making(tmp_path / "out") as app:
         assert app.store.retention is None
@@ -147,7 +147,7 @@ async def test_without_a_retention_nothing_of_a_call_is_limited(tmp_path: Path) 
         assert (await held(app.store, result)).count(True) == 100 and result.warnings
 
 
-async def test_the_callers_own_scope_stays_and_without_a_retention_there_is_none() -> None:
+async def test_caller_scope_is_kept_and_none_set_without_retention() -> None:
     store = open_store("memory:", retention=Retention())
     own = Scope(user="ann", session="s", trace="t")
     for view, scope in ((store.scoped(own), own), (open_store("memory:"), Scope())):

@@ -35,7 +35,7 @@ async def test_save_copies_from_any_store(address: str, tmp_path: Path) -> None:
     assert [(tmp_path / name).read_bytes() for name in ("new/a.pdf", "b.pdf", "d.pdf")] == [PDF] * 3
 
 
-async def test_the_bytes_of_a_reference_are_read_and_what_is_no_artifact_or_file_is_said(tmp_path: Path) -> None:
+async def test_reference_bytes_are_read_and_invalid_sources_rejected(tmp_path: Path) -> None:
     async with session("memory:") as app:
         result = await app.call("export")
         ref = result.artifact()
@@ -74,7 +74,7 @@ async def test_a_session_closes_the_store_that_it_opened(tmp_path: Path, closed:
         assert closed == [(tmp_path / "out").as_uri()]
 
 
-async def test_a_store_that_is_given_stays_open(tmp_path: Path, closed: list[str]) -> None:
+async def test_given_store_stays_open(tmp_path: Path, closed: list[str]) -> None:
     store = open_store(tmp_path / "out", retention=Retention(cleanup_on_session_end=True))
     async with session(store) as app:
         await app.call("export")

@@ -94,7 +94,7 @@ def files_with(folder: Path, text: str) -> list[str]:
     ]
 
 
-async def test_a_value_is_on_the_wire_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secret_value_appears_only_on_the_wire(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     app, shown = App(), list[object]()
 
@@ -139,7 +139,7 @@ async def test_a_value_is_on_the_wire_alone(folder: Path, caplog: pytest.LogCapt
     assert [name for name in files_with(folder, CANARY) if name != "value"] == []  # the recording, and its contents
 
 
-async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
+async def test_secret_is_limited_to_its_origins_and_users(folder: Path) -> None:
     config = settings(more='users = ["ann"]')
     for user, url, said, code in (
         ("ann", "http://other.test:80/http://app.test", "CRM may not be sent to http://other", "PERMISSION_DENIED"),
@@ -155,7 +155,7 @@ async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
             assert refused.value.code == code and app.heard == []
 
 
-async def test_a_message_may_go_where_all_of_its_secrets_may_go() -> None:
+async def test_message_origins_are_limited_to_those_of_all_its_secrets() -> None:
     """A page may navigate before the message arrives: its transport compares these origins there."""
     origins: list[frozenset[str]] = []
 
@@ -172,9 +172,7 @@ async def test_a_message_may_go_where_all_of_its_secrets_may_go() -> None:
     assert origins == [{"http://app.test", "http://other.test"}, {"http://app.test"}]
 
 
-async def test_a_guess_of_a_user_without_the_secret_comes_back_as_it_was(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_secret_guess_of_unauthorized_user_is_not_masked(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is masked before somebody who may not have it tells them that their guess was right, and its name."""
     config = settings(more='users = ["ann", "eve"]')
     store = open_store(folder / "out")
@@ -213,7 +211,7 @@ async def test_a_guess_of_a_user_without_the_secret_comes_back_as_it_was(
     assert [name for name in files_with(folder, CANARY) if name.endswith(".jsonl")] == []  # and so are recordings
 
 
-async def test_what_a_user_may_have_is_hidden_before_it_is_used() -> None:
+async def test_user_secrets_are_hidden_before_first_use() -> None:
     config = settings(more='users = ["ann"]')
     for user, hidden in (("ann", True), ("bob", False), (None, True)):
         store = open_store("memory:").scoped(Scope(user=user))
@@ -235,7 +233,7 @@ async def test_what_a_user_may_have_is_hidden_before_it_is_used() -> None:
         ("x" * (64 * 1024 + 1), "more than 65,536 bytes"),
     ],
 )
-async def test_a_secret_must_be_hard_to_guess(value: str, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_guessable_secret_is_rejected(value: str, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", value)
     app = App()
     async with session_of(app) as session:
@@ -250,7 +248,7 @@ async def test_a_secret_must_be_hard_to_guess(value: str, fault: str | None, mon
             await session.call("log.fail", {"password": value})
 
 
-async def test_the_origin_is_compared_again_once_the_secret_was_read(folder: Path) -> None:
+async def test_origin_is_rechecked_after_secret_is_read(folder: Path) -> None:
     """With any transport: this one knows nothing of the origins that a message may go to."""
 
     class Moving(App):
@@ -270,7 +268,7 @@ PRINTING = f"command = [{sys.executable!r}, '-c', 'print(open(\"value\").read().
 
 
 @pytest.mark.parametrize("source", ['env = "CANARY"', 'file = "value"', PRINTING], ids=["env", "file", "command"])
-async def test_a_value_is_read_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+async def test_secret_value_is_read_for_each_call(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     app = App()
     async with session_of(app, source) as session:
         await session.call("log.in", {"password": NAME})
@@ -289,7 +287,7 @@ async def test_a_value_is_read_each_time(folder: Path, monkeypatch: pytest.Monke
         ('command = ["no-such-program"]', "its command failed"),
     ],
 )
-async def test_a_value_that_cannot_be_read_is_not_sent(source: str, message: str) -> None:
+async def test_unreadable_secret_is_not_sent(source: str, message: str) -> None:
     app = App()
     async with session_of(app, source) as session:
         with pytest.raises(UsageError, match=message):
@@ -297,7 +295,7 @@ async def test_a_value_that_cannot_be_read_is_not_sent(source: str, message: str
     assert app.heard == []
 
 
-async def test_a_name_fits_any_schema() -> None:
+async def test_secret_reference_passes_any_schema() -> None:
     class Strict(App):
         async def request(self, message: Any, *, timeout: float) -> Any:
             reply = await super().request(message, timeout=timeout)
@@ -314,14 +312,14 @@ async def test_a_name_fits_any_schema() -> None:
             await session.call("log.in", {"password": "longer"})
 
 
-async def test_without_secrets_such_a_text_is_any_text() -> None:
+async def test_placeholder_text_is_plain_without_secrets() -> None:
     app = App()
     async with connect("memory:", transport=app, store="memory:") as session:
         await session.call("log.in", {"password": NAME})
     assert app.heard[0] == {"password": NAME}
 
 
-def test_large_files_and_files_that_are_no_text_stay_as_they_are() -> None:
+def test_large_and_binary_files_are_not_masked() -> None:
     known = KnownSecrets()
     known.add("A", "value")
     assert known.mask(b"a value.") == b"a *****."
@@ -331,14 +329,14 @@ def test_large_files_and_files_that_are_no_text_stay_as_they_are() -> None:
     assert known.text("valuevalue value") == "${SECRET:B} ${SECRET:A}"
 
 
-def test_a_value_that_is_not_utf_8_is_hidden_as_any_other() -> None:
+def test_non_utf8_value_is_hidden_like_any_other() -> None:
     known = KnownSecrets()
     known.add("BAD", os.fsdecode(b"caf\xe9-pass-1"))
     known.add("GOOD", "value-2 ü")
     assert known.text(os.fsdecode(b"caf\xe9-pass-1 value-2%20%C3%BC")) == "${SECRET:BAD} ${SECRET:GOOD}"
 
 
-def test_a_log_record_without_a_value_keeps_its_arguments(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_record_without_secret_keeps_its_args(caplog: pytest.LogCaptureFixture) -> None:
     KNOWN_SECRETS.add("A", "value-of-a")
     logger.warning("%s said %s", "bob", "nothing")
     logger.warning("%s said %s", "bob", "value-of-a")

@@ -27,7 +27,7 @@ from transports.errors import ConnectFailed
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_app_introduces_itself_in_the_handshake(app_of: Connect) -> None:
+async def test_handshake_fills_app_info_and_capabilities(app_of: Connect) -> None:
     async with app_of({"hang": hang, "other": answering(1)}) as app:
         assert app.info.name == "In-process app"
         assert list(app.capabilities) == ["hang", "other"]
@@ -68,7 +68,7 @@ INITIALIZED = {
     ],
     ids=["plain", "wrapped", "wrapped twice", "named", "with invalid entries"],
 )
-async def test_every_form_of_a_list_of_capabilities_is_read(app_of: Connect, listed: object) -> None:
+async def test_every_capability_list_form_is_accepted(app_of: Connect, listed: object) -> None:
     async with app_of(NotingTransport(initialize=INITIALIZED, list=listed)) as app:
         assert sorted(app.capabilities) == ["one", "two"]
         assert app.info.version == "2"
@@ -81,12 +81,12 @@ async def test_every_form_of_a_list_of_capabilities_is_read(app_of: Connect, lis
     "listed",
     [[], {}, None, "text", {"success": True, "data": None}, {"success": False}, ProtocolError("no such method")],
 )
-async def test_an_empty_list_leaves_the_capabilities_of_initialize(app_of: Connect, listed: object) -> None:
+async def test_empty_list_keeps_capabilities_of_initialize(app_of: Connect, listed: object) -> None:
     async with app_of(NotingTransport(initialize=INITIALIZED, list=listed)) as app:
         assert list(app.capabilities) == ["one"]
 
 
-async def test_an_answer_to_initialize_may_be_wrapped_like_that_of_a_call(app_of: Connect) -> None:
+async def test_initialize_answer_may_be_wrapped_like_call_answer(app_of: Connect) -> None:
     async with app_of(NotingTransport(initialize={"success": True, "data": INITIALIZED}, list=[])) as app:
         assert app.info.name == "A"
 
@@ -121,7 +121,7 @@ REFUSAL = {"success": False, "error": {"code": "PERMISSION_DENIED", "message": "
     ],
     ids=["open", "null", "text", "wrong type", "refusal", "silence", "silent list", "cancelled"],
 )
-async def test_a_session_that_cannot_open_closes_everything(
+async def test_failed_session_open_closes_everything(
     app_of: Connect, transport: NotingTransport, error: type[Exception]
 ) -> None:
     before = asyncio.all_tasks()
@@ -174,7 +174,7 @@ async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, w
     assert len(transport.sent) == sent
 
 
-async def test_a_session_is_used_while_open_and_opened_once(app_of: Connect) -> None:
+async def test_session_is_usable_only_while_open_and_opens_once(app_of: Connect) -> None:
     app = app_of({"good": answering(1)})
     with pytest.raises(UsageError, match="async with"):
         await app.call("good")
@@ -187,7 +187,7 @@ async def test_a_session_is_used_while_open_and_opened_once(app_of: Connect) -> 
             pass
 
 
-async def test_closing_ends_calls_and_handlers_under_way(app_of: Connect) -> None:
+async def test_close_ends_running_calls_and_handlers(app_of: Connect) -> None:
     """A call gets a typed error; an elicitation handler is cancelled; both are gone when ``aclose`` returns."""
     before = asyncio.all_tasks()
     asked, cancelled = asyncio.Event(), asyncio.Event()
@@ -212,7 +212,7 @@ async def test_closing_ends_calls_and_handlers_under_way(app_of: Connect) -> Non
 
 
 @pytest.mark.parametrize("target", [None, 8000, Path("app"), b"http://a/", ["http://a/"]])
-async def test_an_address_that_is_not_text_is_named_by_its_type(target: Any) -> None:
+async def test_non_text_address_is_named_by_its_type(target: Any) -> None:
     for connecting in (transports.connect, transports.sync.connect):
         with pytest.raises(UsageError, match=rf"target must be text, .* not {type(target).__name__}"):
             connecting(target)

@@ -34,7 +34,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.requirement("R6-3i", "R6-10h", "R5-5d")
 @pytest.mark.requirement("R0-10b")
-def test_the_defaults_are_the_bridges() -> None:
+def test_settings_defaults_match_bridge() -> None:
     settings = Settings.load()
     assert (settings.output_dir, settings.store, settings.headless) == (None, None, True)
     assert settings.browser_timeout == 30_000
@@ -66,12 +66,14 @@ def test_the_defaults_are_the_bridges() -> None:
         ("ABP_STORE", "none:", "none:"),
     ],
 )
-def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object) -> None:
+def test_each_abp_variable_sets_its_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
+) -> None:
     monkeypatch.setenv(name, text)
     assert getattr(Settings.load(), name.removeprefix("ABP_").lower()) == value
 
 
-def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_environment_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ABP_OUTPUT_DIR", "ABP_CALL_TIMEOUT", "ABP_STORE", "ABP_HEADLESS"):
         monkeypatch.setenv(name, "")
     assert Settings.load() == Settings()
@@ -93,7 +95,7 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ABP_OUTPUT_DIR", "s3://KEY:SECRET@bucket"),
     ],
 )
-def test_a_bad_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+def test_invalid_value_error_names_its_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     monkeypatch.setenv(name, text)
     with pytest.raises(UsageError) as caught:
         connect("memory:", transport=MemoryTransport({}))
@@ -114,7 +116,7 @@ async def stored(**options: Path | str) -> Path:
 
 
 @pytest.mark.requirement("R0-10a", "R0-10b", "R0-10c", "R0-12b", "R2-5.2g")
-async def test_the_store_comes_before_the_folder_and_the_argument_before_both(
+async def test_store_setting_overrides_folder_and_argument_overrides_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "a"))
@@ -129,7 +131,7 @@ async def test_the_store_comes_before_the_folder_and_the_argument_before_both(
     assert "ABP_STORE" not in caught.value.message
 
 
-async def test_a_session_stores_no_more_than_its_total(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_session_total_size_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ABP_MAX_SESSION_BYTES", "12")
 
     async def give_text(params: Any, call: Call) -> object:
@@ -151,21 +153,23 @@ async def test_a_session_stores_no_more_than_its_total(monkeypatch: pytest.Monke
         await stored(store=tmp_path)
 
 
-async def test_the_limit_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_artifact_size_limit_from_environment_is_enforced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("ABP_MAX_ARTIFACT_BYTES", "4")
     with pytest.raises(Exception, match="limit of 4 bytes") as caught:
         await stored(store=tmp_path)
     assert getattr(caught.value, "code", None) == "TOO_LARGE"
 
 
-async def test_calls_take_their_timeout_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_call_timeout_is_read_from_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ABP_CALL_TIMEOUT", "30")
     async with connect("memory:", transport=MemoryTransport({"hang": hang}), store=tmp_path) as app:
         with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.03 s"):
             await app.call("hang")
 
 
-async def test_an_infinite_timeout_waits_and_gives_the_app_no_limit(tmp_path: Path) -> None:
+async def test_infinite_timeout_waits_and_sends_no_limit_to_app(tmp_path: Path) -> None:
     class Noting(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
             requests.append((message, timeout))
@@ -183,7 +187,7 @@ async def test_an_infinite_timeout_waits_and_gives_the_app_no_limit(tmp_path: Pa
     assert [timeout for message, timeout in requests if message.type != "capabilities/call"][:2] == [math.inf, math.inf]
 
 
-async def test_connecting_to_a_socket_may_wait_for_ever(tmp_path: Path) -> None:
+async def test_websocket_connect_accepts_infinite_timeout(tmp_path: Path) -> None:
     async with serve() as fixture, connect(fixture.ws_url, timeout=math.inf, store=tmp_path) as app:
         assert (await app.call("file.list")).data is not None
 
@@ -213,14 +217,14 @@ _ADDRESS = "give the app's address"
         ("./my page", "http.server --bind 127.0.0.1 --directory './my page'`, then give http://127.0.0.1:8000/"),
     ],
 )
-def test_what_is_no_target_is_refused_with_what_was_meant_and_without_its_password(target: str, message: str) -> None:
+def test_invalid_target_error_gives_hint_and_no_password(target: str, message: str) -> None:
     with pytest.raises(UsageError, match="is not a target") as caught:
         connect(target)
     assert message in caught.value.message
     assert "hunter2" not in caught.value.message
 
 
-def test_an_unknown_or_unfit_transport_is_refused() -> None:
+def test_unknown_or_unsuitable_transport_is_rejected() -> None:
     for address, transport, message in (
         ("http://h/", "carrier-pigeon", "unknown transport 'carrier-pigeon'; for http:// use 'playwright'"),
         ("http://h/", "websockets", "; ws:// addresses need no transport="),
@@ -232,7 +236,7 @@ def test_an_unknown_or_unfit_transport_is_refused() -> None:
         assert message in caught.value.message
 
 
-def test_a_web_address_is_for_the_browser_and_nothing_starts_before_it_is_opened() -> None:
+def test_http_url_uses_playwright_and_starts_nothing_before_open() -> None:
     session = connect("http://127.0.0.1:1/")
     assert isinstance(session.transport, PlaywrightTransport)
     assert session.transport.url == "http://127.0.0.1:1/"

@@ -71,7 +71,7 @@ async def app_behind(wire: str) -> AsyncIterator[Session]:
     ("wire", "capability", "at_most"),
     [("memory", "small", 185), ("websocket", "small", 185), ("websocket", "rows", 245)],
 )
-async def test_a_small_call_takes_few_calls_of_python_functions(wire: str, capability: str, at_most: int) -> None:
+async def test_small_call_makes_few_python_function_calls(wire: str, capability: str, at_most: int) -> None:
     """Counted, because time depends on the machine: those of the event loop are among them."""
     async with app_behind(wire) as app:
         for _ in range(10):
@@ -83,7 +83,7 @@ async def test_a_small_call_takes_few_calls_of_python_functions(wire: str, capab
     assert calls.count / 20 <= at_most
 
 
-async def test_a_reference_that_is_made_when_asked_for_says_what_the_store_would_have_said(
+async def test_lazily_made_reference_equals_stored_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store, source = NoneStore(), {"app": "memory", "call": "c1", "token": "secret"}
@@ -108,7 +108,7 @@ async def test_a_reference_that_is_made_when_asked_for_says_what_the_store_would
     assert repr(result.artifacts) == repr({"": made})
 
 
-async def test_what_must_be_checked_or_logged_is_not_put_off(tmp_path: object) -> None:
+async def test_required_checks_and_audit_are_not_deferred(tmp_path: object) -> None:
     lines: list[str] = []
     audit = AuditLog.__new__(AuditLog)
     audit.check = lambda: None  # type: ignore[method-assign]
@@ -121,7 +121,7 @@ async def test_what_must_be_checked_or_logged_is_not_put_off(tmp_path: object) -
         await Router(NoneStore(max_bytes=3)).route(DATA, capability="small")
 
 
-async def test_a_call_that_is_cancelled_before_its_handler_begins_ends_at_once(
+async def test_call_cancelled_before_handler_starts_ends_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):

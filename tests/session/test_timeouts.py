@@ -23,7 +23,7 @@ NAMES = ["above", "1e308", "400 digits", "5000 digits", "nan", "-inf", "negative
 
 
 @pytest.mark.parametrize("value", [1_000_000, 0.001, 3])
-def test_a_timeout_has_a_million_seconds_at_most(value: float) -> None:
+def test_timeout_over_a_million_seconds_is_rejected(value: float) -> None:
     assert timeout_seconds(value, 5) == value
     assert timeout_seconds(math.inf, 5) == math.inf  # no limit at all
     assert timeout_seconds(None, 5000) == 5
@@ -43,7 +43,7 @@ PLACES: Mapping[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("value", WRONG, ids=NAMES)
 @pytest.mark.parametrize("place", PLACES)
-def test_anything_else_is_refused(place: str, value: Any) -> None:
+def test_invalid_timeout_is_rejected_everywhere(place: str, value: Any) -> None:
     of_run = place in ("deadline", "lease_seconds")
     PLACES[place](1_000_000 if of_run else math.inf)
     if of_run and value == "3":
@@ -55,7 +55,7 @@ def test_anything_else_is_refused(place: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", WRONG, ids=NAMES)
-async def test_a_call_refuses_it_before_anything_runs(value: Any) -> None:
+async def test_call_rejects_invalid_timeout_before_running(value: Any) -> None:
     async with connect("memory:", transport=MemoryTransport({"do": _never}), store="none:") as app:
         with pytest.raises(UsageError, match="timeout must be"):
             await app.call("do", timeout=value)
@@ -66,7 +66,7 @@ async def _never(_: Mapping[str, object], __: Call) -> None:
 
 
 @pytest.mark.parametrize("value", WRONG[:-1], ids=NAMES[:-1])
-async def test_a_job_that_has_it_fails_and_is_not_unknown(tmp_path: Path, value: Any) -> None:
+async def test_job_with_invalid_timeout_is_failed_and_not_unknown(tmp_path: Path, value: Any) -> None:
     with pytest.raises(UsageError, match="timeout must be a positive number of seconds, at most 1,000,000"):
         parse_job({"capability": "do", "timeout": value})
 
@@ -79,7 +79,7 @@ async def test_a_job_that_has_it_fails_and_is_not_unknown(tmp_path: Path, value:
 
 
 @pytest.mark.parametrize("text", ["1000000000.1", "1e308", "inf", "nan", "-1", "0", "9" * 400])
-def test_a_variable_in_milliseconds_has_the_same_range(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_timeout_variable_in_milliseconds_has_same_range(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     for name in ("ABP_CALL_TIMEOUT", "ABP_BROWSER_TIMEOUT", "ABP_DOWNLOAD_TIMEOUT"):
         monkeypatch.setenv(name, "1e9")
         Settings.load()
@@ -90,7 +90,7 @@ def test_a_variable_in_milliseconds_has_the_same_range(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("text", ["1e308", "1000000.1", "true", "0", "1" + "0" * 400])
-def test_an_app_with_a_name_has_the_same_range(tmp_path: Path, text: str) -> None:
+def test_named_app_timeout_has_same_range(tmp_path: Path, text: str) -> None:
     config = tmp_path / "abp.toml"
     config.write_text(f'[apps.docs]\nurl = "ws://127.0.0.1:1/"\ntimeout = {text}\n')
     with pytest.raises(UsageError, match=r"docs.*timeout"):

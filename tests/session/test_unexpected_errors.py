@@ -22,9 +22,7 @@ APP = {"app.ask": ask, "app.work": answering(1)}
     ],
     ids=["unreadable", "no ordinary exception of the handler"],
 )
-async def test_an_app_gets_an_error_for_a_question_that_cannot_be_answered(
-    app_of: Connect, question: object, error: str
-) -> None:
+async def test_app_gets_error_for_unanswerable_question(app_of: Connect, question: object, error: str) -> None:
     async def failing(request: ElicitationRequest) -> Mapping[str, object]:
         pytest.fail("not expected to be asked")  # no Exception
 
@@ -42,7 +40,7 @@ class FailingAnswer(MemoryTransport):
         await super().notify(message)
 
 
-async def test_an_app_gets_an_error_for_an_answer_that_cannot_be_sent(app_of: Connect) -> None:
+async def test_app_gets_error_for_unsendable_answer(app_of: Connect) -> None:
     def agree(request: ElicitationRequest) -> Mapping[str, object]:
         return {"success": True, "data": {"confirmed": True}}
 
@@ -60,7 +58,7 @@ class FailingEvents(MemoryTransport):
             yield message
 
 
-async def test_listeners_hear_that_a_transport_has_no_events_any_more(
+async def test_listeners_are_notified_when_reading_events_fails(
     app_of: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = FailingEvents(APP)
@@ -105,9 +103,7 @@ async def _restored(events: AsyncIterator[Event]) -> None:
 
 
 @pytest.mark.parametrize("handshake", [True, False], ids=["handshake", "subscription"])
-async def test_calls_go_on_if_the_handshake_after_a_reconnection_fails_unexpectedly(
-    app_of: Connect, handshake: bool
-) -> None:
+async def test_calls_work_after_unexpected_handshake_failure_on_reconnect(app_of: Connect, handshake: bool) -> None:
     transport = FailingHandshake(handshake=handshake)
     async with app_of(transport) as app, app.events() as events:
         await app.resources.subscribe("app://state")

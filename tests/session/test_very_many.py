@@ -46,7 +46,7 @@ async def app_that_answers(size: str, kind: str, store: Path) -> AsyncIterator[S
 
 @pytest.mark.load
 @pytest.mark.parametrize("kind", slow_but(VERY_MANY, "objects", "one beyond"))
-async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind: str, tmp_path: Path) -> None:
+async def test_answer_with_too_many_values_is_rejected_before_parsing(kind: str, tmp_path: Path) -> None:
     async with app_that_answers("VERY_MANY", kind, tmp_path) as app:
         with peak_memory() as grown, longest_turn() as turn:
             with pytest.raises(ProtocolError, match="more than 1,000,000 values and names") as caught:
@@ -59,7 +59,7 @@ async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind
 
 @pytest.mark.load
 @pytest.mark.parametrize("kind", slow_but(AS_MANY, "beside a file", "a text of many marks"))
-async def test_an_answer_of_as_many_values_as_it_may_holds_nobody_up(kind: str, tmp_path: Path) -> None:
+async def test_answer_with_maximum_values_does_not_block_event_loop(kind: str, tmp_path: Path) -> None:
     async with app_that_answers("AS_MANY", kind, tmp_path) as app:
         with longest_turn() as turn:
             result = await app.call("many", timeout=60)
@@ -99,7 +99,9 @@ async def server_of(tools: int, carrier: str) -> AsyncIterator[str]:
 
 @pytest.mark.load
 @pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
-async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_oversized_tool_list_is_rejected_within_limits(
+    carrier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with server_of(3, carrier) as few, connect(few, store=tmp_path):
         pass  # what is loaded at the first use
     async with server_of(300_000, carrier) as many:
@@ -115,7 +117,7 @@ async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog:
 @pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
-async def test_a_server_of_many_tools_and_values_holds_nobody_up(carrier: str, tmp_path: Path) -> None:
+async def test_server_with_many_tools_and_values_does_not_block(carrier: str, tmp_path: Path) -> None:
     async with server_of(3, carrier) as few, connect(few, store=tmp_path) as app:
         await app.call("t0", {"kind": "fine"})  # what is loaded at the first use
     kinds = {"lists": 490_000, "names": 490_000, "blocks": 190_000, "text": 400_000}
@@ -134,9 +136,7 @@ async def test_a_server_of_many_tools_and_values_holds_nobody_up(carrier: str, t
 
 
 @pytest.mark.load
-async def test_a_question_or_notification_of_very_many_values_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_notification_with_too_many_values_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told: list[Notification] = []
     async with connect(target("crowd", "1"), store=tmp_path, on_notification=told.append) as app:
         await app.call("t0", {"kind": "fine", "tells": 1})

@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 
 This page shows what the kit does while its parts are killed: one run of
 `python -m tests.soak --minutes N --report docs/reliability.md`. A run of a minute is one of the tests
-(`tests/soak/test_soak.py::test_nothing_is_lost_and_nothing_is_left`).
+(`tests/soak/test_soak.py::test_soak_loses_and_leaks_nothing`).
 
 Two pages and an embedded app in one shared browser, two sockets, an MCP server, `abp serve`, `abp mcp` with a page, and
 an app with a disk of 8 MB make calls side by side, while processes get SIGKILL and SIGSTOP and a proxy cuts

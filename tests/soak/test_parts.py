@@ -20,7 +20,7 @@ from webapp_fixture import generate
 HELD = Resources(processes=20, descriptors=100, threads=8, files=10, memory=100 << 20)
 
 
-def test_a_seed_makes_the_same_schedule_and_every_fault_happens_in_the_warm_up() -> None:
+def test_seed_fixes_schedule_and_warm_up_runs_every_fault() -> None:
     faults = tuple(FAULTS)
     for plan in (Plan(), Plan.of_minutes(30, 7), Plan.of_minutes(2, 7)):
         assert plan.schedules(faults) == plan.schedules(faults)
@@ -31,7 +31,7 @@ def test_a_seed_makes_the_same_schedule_and_every_fault_happens_in_the_warm_up()
     assert Plan.of_minutes(30, 7).warm_up == 180
 
 
-async def test_each_call_has_one_outcome_and_only_expected_errors_are_no_problem() -> None:
+async def test_calls_have_one_outcome_and_unexpected_errors_are_problems() -> None:
     record = Record()
     async with record.call("page"):
         pass
@@ -62,11 +62,11 @@ async def test_each_call_has_one_outcome_and_only_expected_errors_are_no_problem
         ({"processes": 23}, "processes grew from 20 to 23"),
     ],
 )
-def test_what_grew_by_more_than_a_tenth_is_named(change: dict[str, int], problem: str | None) -> None:
+def test_growth_over_ten_percent_is_reported(change: dict[str, int], problem: str | None) -> None:
     assert compare(HELD, replace(HELD, **change)) == ([problem] if problem else [])
 
 
-async def test_a_store_is_compared_with_what_it_was_asked_for(tmp_path: Path) -> None:
+async def test_soak_check_compares_store_with_expected_contents(tmp_path: Path) -> None:
     root, audit, contents = tmp_path / "store", tmp_path / "audit.jsonl", Contents()
 
     async def put(store: LocalStore, *, answered: bool = True) -> str:

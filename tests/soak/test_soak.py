@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.starts_early]
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_and_nothing_is_left() -> None:
+def test_soak_loses_and_leaks_nothing() -> None:
     """In a process of its own: what other tests of this process hold would be counted."""
     command = [sys.executable, "-m", "tests.soak"]
     # Measuring coverage would take half of its processor time, and shows nothing that no other test reaches.

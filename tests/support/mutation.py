@@ -61,7 +61,7 @@ _ARGUMENTS = (
     *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not exhaustive and not hosts"),
     # mutmut calls each function through another one, which tests of the number of calls count
     *("--ignore", "tests/session/test_small_calls.py"),
-    *("-k", "not costs_the_event_loop_no_function_call"),
+    *("-k", "not makes_no_per_row_call"),
 )
 _CONFIG = """
 [tool.mutmut]

@@ -19,7 +19,7 @@ async def ask(params: Mapping[str, object], call: Call) -> object:
     return dict(await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"}))
 
 
-async def test_a_question_goes_to_the_latest_of_several_calls() -> None:
+async def test_question_is_attributed_to_latest_call() -> None:
     async with running(MemoryStore(), {"hold": hold, "ask": ask}) as web, web.listen() as events, asyncio.timeout(30):
         session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
         await web.post(f"/apps/{session}/calls", {"capability": "hold"})
@@ -28,7 +28,7 @@ async def test_a_question_goes_to_the_latest_of_several_calls() -> None:
         assert (await events.until("call_asked"))[2]["id"] == latest
 
 
-async def test_an_app_is_disconnected_alone() -> None:
+async def test_disconnecting_one_app_leaves_others_connected() -> None:
     async with running(MemoryStore(), {"ask": ask}) as web, asyncio.timeout(30):
         first, second = [
             (await web.post("/apps", {"url": f"ws://{name}.test/"})).json["session"] for name in ("a", "b")

@@ -41,7 +41,7 @@ class Nobody:
         raise AssertionError
 
 
-async def test_a_call_is_found_after_a_restart_by_its_owner_alone(tmp_path: Path) -> None:
+async def test_call_is_found_after_restart_by_its_owner_only(tmp_path: Path) -> None:
     state = tmp_path / "state"
     async with CallLedger(state) as ledger:
         assert stat.S_IMODE(state.stat().st_mode) == 0o700
@@ -65,7 +65,7 @@ async def test_a_call_is_found_after_a_restart_by_its_owner_alone(tmp_path: Path
         assert lost.record.error and lost.record.error[0] == "OUTCOME_UNKNOWN"
 
 
-async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is_unknown(tmp_path: Path) -> None:
+async def test_call_of_live_server_continues_and_of_dead_server_is_unknown(tmp_path: Path) -> None:
     first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
     await first.add(record("a"))
     seen = await second.get("a", ANN)
@@ -82,7 +82,7 @@ async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is
     await second.aclose()
 
 
-async def test_answers_expire_by_number_size_and_age_and_say_so(
+async def test_answers_expire_by_count_size_and_age_and_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with CallLedger(tmp_path, OwnerLimits(answers=3, answer_bytes=50, calls=5)) as ledger:
@@ -110,7 +110,7 @@ async def test_answers_expire_by_number_size_and_age_and_say_so(
         assert (gone := await ledger.get("bob's", BOB)) and gone.expired  # looking is enough
 
 
-async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_of_all_owners_expire_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kept() -> list[str]:
         with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file:
             return [call for (call,) in file.execute("SELECT id FROM calls WHERE answer IS NOT NULL ORDER BY id")]
@@ -129,7 +129,7 @@ async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkey
         assert kept() == []
 
 
-async def test_a_call_of_another_server_is_waited_for_and_not_under_way_once_that_has_ended(tmp_path: Path) -> None:
+async def test_call_of_another_server_is_awaited_and_unknown_after_its_end(tmp_path: Path) -> None:
     first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path, OwnerLimits(working=1)))
     await first.add(record("a"))
     waiting = asyncio.ensure_future(second.get("a", ANN, wait=15))
@@ -144,7 +144,7 @@ async def test_a_call_of_another_server_is_waited_for_and_not_under_way_once_tha
     await second.aclose()
 
 
-async def test_an_owner_has_so_many_calls_under_way_and_no_more() -> None:
+async def test_owner_call_limit_is_enforced() -> None:
     begun: list[str] = []
 
     async def work(call: str) -> Result:
@@ -174,7 +174,7 @@ async def test_an_owner_has_so_many_calls_under_way_and_no_more() -> None:
     await calls.aclose()
 
 
-async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tmp_path: Path) -> None:
+async def test_work_or_ledger_error_still_ends_call(tmp_path: Path) -> None:
     calls = DetachedCalls(CallLedger(tmp_path))
 
     async def fail() -> Result:
@@ -202,7 +202,7 @@ async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tm
     await calls.aclose()
 
 
-async def test_a_request_that_is_given_up_before_its_call_begins_leaves_none_under_way(tmp_path: Path) -> None:
+async def test_request_cancelled_before_its_call_starts_leaves_no_call(tmp_path: Path) -> None:
     calls = DetachedCalls(CallLedger(tmp_path))
     assert await calls.calls(ANN, 10) == []
 
@@ -220,7 +220,7 @@ async def test_a_request_that_is_given_up_before_its_call_begins_leaves_none_und
     await calls.aclose()
 
 
-async def test_connections_are_kept_by_owner(tmp_path: Path) -> None:
+async def test_kept_connections_are_scoped_to_owner(tmp_path: Path) -> None:
     first, second = KeptConnection("s1", {"url": "https://a/"}), KeptConnection("s2", {"url": "https://b/"})
     async with CallLedger(tmp_path) as ledger:
         for connection in (first, second):
@@ -234,7 +234,7 @@ async def test_connections_are_kept_by_owner(tmp_path: Path) -> None:
         assert await ledger.connections(ANN) == [second]
 
 
-async def test_a_folder_that_is_not_ours_or_no_ledger_is_refused(tmp_path: Path) -> None:
+async def test_foreign_or_invalid_ledger_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "file").touch()
@@ -256,7 +256,7 @@ async def test_a_folder_that_is_not_ours_or_no_ledger_is_refused(tmp_path: Path)
         assert stat.S_IMODE(open_to_all.stat().st_mode) == 0o700
 
 
-async def test_ledgers_in_memory_leave_no_file_and_do_not_see_each_other(
+async def test_in_memory_ledgers_are_isolated_and_write_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

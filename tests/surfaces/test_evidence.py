@@ -26,7 +26,7 @@ from webapp_fixture import Fixture
 __all__ = ["abp", "era", "serve", "workbench"]
 
 
-def test_settings_for_all_apps_ask_each_for_what_it_can_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evidence_setting_asks_each_app_for_what_it_supports(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(target: str, *, evidence: Evidence | None = None, own: str = "") -> Evidence | None:
         return evidence_for(evidence, own, target)
 
@@ -51,7 +51,7 @@ def test_settings_for_all_apps_ask_each_for_what_it_can_give(monkeypatch: pytest
         assert model.load().evidence == "trace,har=on-failure"
 
 
-def test_the_page_of_an_app_with_secrets_is_in_the_report_of_a_failed_test(tmp_path: Path) -> None:
+def test_failure_report_includes_page_of_app_with_secrets(tmp_path: Path) -> None:
     class InPage(MemoryTransport):
         page = None
 
@@ -63,7 +63,7 @@ def test_the_page_of_an_app_with_secrets_is_in_the_report_of_a_failed_test(tmp_p
     asked[0].close()
 
 
-def test_the_command_line_says_where_the_evidence_is(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_cli_prints_evidence_location(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     call = ("call", workbench.ws_url, "job.run", "-p", "delay=1", "--evidence")
     ran = abp(*call, "console", "-p", "steps=2")
     (line,) = [line for line in ran.out.splitlines() if line.startswith("Evidence, console: ")]
@@ -90,7 +90,7 @@ def test_a_batch_keeps_evidence_of_each_job(abp: CommandLine, workbench: Fixture
     assert kept.read_text()
 
 
-async def test_an_agent_is_told_where_the_evidence_of_a_failure_is(serve: Serve) -> None:
+async def test_agent_learns_where_failure_evidence_is(serve: Serve) -> None:
     async with serve(options={"evidence": "console=on-failure"}) as client:
         assert "evidence" not in await called(client, "abp_text_shout", text="hi")
         failed = await client.call_tool("abp_call", {"capability": "print.page", "params": {}})

@@ -114,7 +114,7 @@ def _connect(target: str, **options: Any) -> Session:
     return connect("memory:", transport=Hostile(), **options)
 
 
-async def test_mcp_clients_get_plain_words(tmp_path: Path) -> None:
+async def test_mcp_clients_get_plain_text(tmp_path: Path) -> None:
     heard: list[object] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -159,7 +159,7 @@ async def test_mcp_clients_get_plain_words(tmp_path: Path) -> None:
                 await client.list_resources(cursor=cursor)
 
 
-async def test_the_gallery_lists_plain_words(tmp_path: Path) -> None:
+async def test_gallery_lists_plain_text(tmp_path: Path) -> None:
     async with running(open_store(tmp_path), Hostile) as web:
         await web.post("/apps", {"url": "ws://app.test/"})
         (app,) = (await web.get("/apps")).json["apps"]
@@ -215,7 +215,7 @@ DOCUMENT = {"data": {EVERY: [EVERY, FAMILY, 1.5, None]}, "artifacts": [{"filenam
         (_print_value, DOCUMENT),
     ],
 )
-def test_json_on_a_terminal_is_plain_and_the_same_when_parsed(
+def test_terminal_json_is_plain_and_parses_equal(
     write: Callable[[Mapping[str, object]], None], document: dict[str, object]
 ) -> None:
     with at_terminal() as terminal:
@@ -227,7 +227,7 @@ def test_json_on_a_terminal_is_plain_and_the_same_when_parsed(
 
 
 @pytest.mark.load
-async def test_a_text_file_on_a_terminal_is_plain_and_elsewhere_as_it_is(tmp_path: Path) -> None:
+async def test_text_file_is_sanitized_on_terminal_and_raw_elsewhere(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty", reason="Windows has other terminals")
     tty = pytest.importorskip("tty")
     data = EVERY.encode() * 300  # several pieces
@@ -248,7 +248,7 @@ async def test_a_text_file_on_a_terminal_is_plain_and_elsewhere_as_it_is(tmp_pat
     assert shown.wait(30) == 0 and _check_bytes(bytes(received)).count("pwned") == 300
 
 
-def test_a_terminal_gets_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_output_is_sanitized(capsys: pytest.CaptureFixture[str]) -> None:
     words = {"name": NAME, "description": EVIL, "inputSchema": {"properties": {EVIL: {"description": EVIL}}}}
     capability = Capability.model_validate(words)
     print_capabilities(AppInfo(id=EVIL, name=EVIL, version=EVIL), [capability])

@@ -31,7 +31,7 @@ TYPES = {"top.html": "text/html", **{name: str(more["mimeType"]) for name, (_, m
 EXPECTED = {"abp_top": {"top.html"}, "abp_nested": set(TEXTS)}
 
 
-async def test_the_bridge_links_the_files(serve: Serve) -> None:
+async def test_bridge_links_stored_text_files(serve: Serve) -> None:
     async with serve(Apps(APP)) as client:
         for tool, names in EXPECTED.items():
             answer = await client.call_tool(tool, {})
@@ -45,7 +45,7 @@ async def test_the_bridge_links_the_files(serve: Serve) -> None:
                 assert await read_as_resource(client, link.uri) == CONTENT[name]
 
 
-async def test_the_artifact_server_shows_the_files(tmp_path: Path) -> None:
+async def test_artifact_server_serves_stored_text_files(tmp_path: Path) -> None:
     async with running(LocalStore(tmp_path / "out"), APP) as web:
         session = (await web.served.apps.connect("memory:", {})).key
         for tool, names in EXPECTED.items():

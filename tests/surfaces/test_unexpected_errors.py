@@ -35,7 +35,7 @@ async def refuse(params: Mapping[str, object], call: Call) -> object:
     raise CapabilityError("no paper", details={"tray": object()})  # which has no JSON
 
 
-async def test_a_call_whose_outcome_cannot_be_written_has_failed() -> None:
+async def test_call_with_unserializable_outcome_is_failed() -> None:
     async with running(MemoryStore(), {"refuse": refuse}) as web, asyncio.timeout(20):
         session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
         call = (await web.post(f"/apps/{session}/calls", {"capability": "refuse"})).json["id"]
@@ -49,7 +49,7 @@ async def ask(params: Mapping[str, object], call: Call) -> object:
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_a_client_that_cannot_be_asked_is_asked_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_failing_elicitation_is_asked_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     async def failing(session: ServerSession, *request: object, **options: object) -> object:
@@ -80,7 +80,7 @@ class FailingListener:
             raise KeyError(event.event)
 
 
-async def test_events_of_an_app_still_arrive_after_one_that_could_not_be_handled() -> None:
+async def test_app_events_continue_after_listener_error() -> None:
     listener, transport = FailingListener(), MemoryTransport({})
     apps = Apps(
         MemoryStore(), lambda target, **more: connect("memory:", transport=transport, **more), listener, limit=1
@@ -92,7 +92,7 @@ async def test_events_of_an_app_still_arrive_after_one_that_could_not_be_handled
     await apps.aclose()
 
 
-async def test_runs_are_still_watched_after_a_change_that_could_not_be_told(tmp_path: Path) -> None:
+async def test_run_watching_continues_after_listener_error(tmp_path: Path) -> None:
     told: list[str] = []
 
     def failing(run: str, overview: object) -> None:
@@ -127,7 +127,7 @@ asyncio.run(main())
 """
 
 
-def test_a_server_whose_stdin_cannot_be_read_ends(tmp_path: Path) -> None:
+def test_server_with_unreadable_stdin_exits(tmp_path: Path) -> None:
     file = tmp_path / "stdin"
     file.write_bytes(b"{}\n")
     with file.open("rb") as stdin:

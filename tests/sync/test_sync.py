@@ -172,7 +172,7 @@ def methods() -> Iterator[tuple[str, Any, Any]]:
                 yield f"{name}.{attribute}", member, there
 
 
-def test_every_asynchronous_name_has_a_blocking_one() -> None:
+def test_every_async_name_has_sync_counterpart() -> None:
     found = {name for name, _, _ in namesakes()} | {"expect"}  # the namesake of that is in playwright.async_api
     assert found == set(dir(transports.sync)) and dir(transports.sync) == sorted(found)
 
@@ -185,7 +185,7 @@ def in_blocking_terms(text: str) -> str:
 @pytest.mark.parametrize(
     ("name", "original", "blocking"), list(methods()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_signatures_and_docstrings_are_the_same(name: str, original: Any, blocking: Any) -> None:
+def test_sync_signatures_and_docstrings_match_async(name: str, original: Any, blocking: Any) -> None:
     if isinstance(original, property):
         assert isinstance(blocking, property)
         assert original.fget and blocking.fget
@@ -203,7 +203,7 @@ def test_signatures_and_docstrings_are_the_same(name: str, original: Any, blocki
     assert blocking.__doc__ == words.replace("await ", "")
 
 
-def test_a_session_has_every_attribute_of_the_asynchronous_one(app_of: App) -> None:
+def test_sync_session_has_every_async_attribute(app_of: App) -> None:
     with app_of() as app:
         shown = {name for name in vars(app.wrapped) if not name.startswith("_")}
         assert shown and all(hasattr(app, name) for name in shown)
@@ -211,7 +211,7 @@ def test_a_session_has_every_attribute_of_the_asynchronous_one(app_of: App) -> N
         assert (app.session_id, app.warnings, app.transport.name) == (app.wrapped.session_id, (), "memory")
 
 
-def test_connect_passes_every_option_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sync_connect_forwards_every_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: dict[str, object] = {}
     real = transports.connect
 
@@ -230,7 +230,7 @@ def test_connect_passes_every_option_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_with_files_and_progress(app_of: App, tmp_path: Path) -> None:
+def test_sync_call_sends_files_and_reports_progress(app_of: App, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"content")
     seen: list[tuple[Progress, str]] = []
     with app_of() as app:
@@ -255,7 +255,7 @@ async def flood(params: Mapping[str, Any], call: Call) -> object:
     return "done"
 
 
-def test_a_plain_notification_callback_may_make_calls(app_of: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_notification_callback_may_make_calls(app_of: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # a call that waited for its own callback would hang
     monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=30.0, callbacks=30.0))
     answers: list[object] = []
@@ -269,7 +269,7 @@ def test_a_plain_notification_callback_may_make_calls(app_of: App, monkeypatch: 
         assert answers == ["done"] * 3
 
 
-def test_a_handler_runs_in_a_thread_and_a_coroutine_in_the_loop_which_it_must_not_block(app_of: App) -> None:
+def test_sync_handler_runs_in_thread_and_coroutine_in_loop(app_of: App) -> None:
     def handler(request: ElicitationRequest) -> Mapping[str, object]:
         assert threading.current_thread() is not threading.main_thread()
         return {"success": True, "data": {"value": f"{request.params['message']} {app.call('echo').data is not None}"}}
@@ -284,7 +284,7 @@ def test_a_handler_runs_in_a_thread_and_a_coroutine_in_the_loop_which_it_must_no
             assert app.call("ask").data == {"answer": answer}
 
 
-def test_errors_are_the_same_and_their_traceback_begins_at_the_callers_line(app_of: App) -> None:
+def test_sync_errors_match_async_and_start_at_caller_line(app_of: App) -> None:
     with app_of() as app:
         with pytest.raises(CapabilityError, match="not today") as refused:
             app.call("refuse")
@@ -296,7 +296,7 @@ def test_errors_are_the_same_and_their_traceback_begins_at_the_callers_line(app_
     assert (first.filename, first.line) == (__file__, 'app.call("refuse")')
 
 
-def test_a_call_is_started_and_looked_at_later(app_of: App) -> None:
+def test_call_is_started_and_polled_later(app_of: App) -> None:
     with app_of() as app:
         handle = app.start("echo", {"n": 1}, call_id="mine")
         assert isinstance(handle, CallHandle) and (handle.id, handle.capability) == ("mine", "echo")
@@ -308,7 +308,7 @@ def test_a_call_is_started_and_looked_at_later(app_of: App) -> None:
         assert endless.status() == "cancelled"
 
 
-def test_calls_of_several_threads_run_at_once_in_their_contexts(app_of: App) -> None:
+def test_calls_of_several_threads_run_concurrently_in_their_contexts(app_of: App) -> None:
     barrier, who = asyncio.Barrier(10), ContextVar("who", default=-1)
 
     async def meet(params: Mapping[str, object], call: Call) -> object:
@@ -324,7 +324,7 @@ def test_calls_of_several_threads_run_at_once_in_their_contexts(app_of: App) -> 
     assert results == [{"done": n, "who": n} for n in range(10)]
 
 
-async def test_it_works_inside_a_running_loop(app_of: App) -> None:
+async def test_sync_session_works_inside_running_loop(app_of: App) -> None:
     with app_of() as app:
         assert app.call("echo", {"n": 1}).data == {"given": {"n": "int"}, "document": None}
         with pytest.raises(TypeError, match="await"):
@@ -337,7 +337,7 @@ async def test_it_works_inside_a_running_loop(app_of: App) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_queued_inside_their_block_and_end_with_the_session(app_of: App) -> None:
+def test_sync_events_are_queued_in_block_and_end_with_session(app_of: App) -> None:
     with app_of() as app, ThreadPoolExecutor(1) as pool:
         with pytest.raises(TypeError, match="not iterable"):
             list(app.events())  # type: ignore[call-overload]
@@ -377,7 +377,7 @@ class Refusing(MemoryTransport):
         raise Disconnected("nobody there")
 
 
-def test_sessions_and_stores_share_one_thread_that_ends_with_the_last(app_of: App) -> None:
+def test_sync_sessions_share_one_thread_that_ends_with_last(app_of: App) -> None:
     def loops() -> int:
         return ours().count("abp-sync")
 
@@ -394,7 +394,7 @@ def test_sessions_and_stores_share_one_thread_that_ends_with_the_last(app_of: Ap
     assert loops() == 0
 
 
-def test_closing_is_idempotent_and_a_closed_session_refuses_calls(app_of: App) -> None:
+def test_close_is_idempotent_and_closed_session_rejects_calls(app_of: App) -> None:
     app = app_of()
     with pytest.raises(UsageError):
         app.call("echo")
@@ -417,7 +417,7 @@ def test_closing_from_another_thread_ends_a_call(app_of: App) -> None:
             call.result(5)
 
 
-def test_a_forgotten_session_is_closed_with_a_warning(app_of: App) -> None:
+def test_unclosed_session_is_closed_with_resource_warning(app_of: App) -> None:
     transport = MemoryTransport(HANDLERS)
     app = app_of(transport).open()
     with pytest.warns(ResourceWarning, match="was not closed"):
@@ -432,7 +432,7 @@ def test_a_forgotten_session_is_closed_with_a_warning(app_of: App) -> None:
 # --- stores and the router --------------------------------------------------------------------------------------------
 
 
-def test_a_store(tmp_path: Path) -> None:
+def test_sync_store_stages_commits_and_reads(tmp_path: Path) -> None:
     store = open_store(tmp_path / "kept")
     with store.stage() as staged:
         staged.write(b"a")
@@ -469,7 +469,7 @@ def test_a_store_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
     assert open_files() == []
 
 
-def test_content_of_several_pieces_is_whole_from_a_store_that_nothing_else_holds_open(tmp_path: Path) -> None:
+def test_sync_open_reads_all_chunks_from_unentered_store(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     ref = store.put_bytes(bytes(3 << 20))
     assert sum(map(len, store.open(ref))) == 3 << 20
@@ -478,7 +478,7 @@ def test_content_of_several_pieces_is_whole_from_a_store_that_nothing_else_holds
     del pieces  # left in the middle
 
 
-def test_a_router(tmp_path: Path) -> None:
+def test_sync_router_stores_binary(tmp_path: Path) -> None:
     result = Router(LocalStore(tmp_path)).route(
         {"document": {"content": b"x", "mimeType": "text/plain"}}, capability="c"
     )
@@ -488,7 +488,7 @@ def test_a_router(tmp_path: Path) -> None:
 # --- the pool ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
+def test_blocking_pool_maps_jobs_and_does_not_leak(tmp_path: Path) -> None:
     def app(target: str, **options: Any) -> Any:
         return transports.connect("memory:", transport=MemoryTransport(HANDLERS), **options)
 
@@ -510,7 +510,7 @@ def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
             blocking_batch.run(lines[:1], tmp_path / "run", pool=pool)
 
 
-def test_the_advice_of_an_error_is_in_blocking_terms(app_of: App) -> None:
+def test_sync_error_advice_uses_sync_terms(app_of: App) -> None:
     session = app_of()
     for use in (lambda: session.call("echo"), lambda: session.start("echo"), session.screenshot):
         with pytest.raises(UsageError) as caught:

@@ -39,7 +39,7 @@ def in_thread(work: Callable[[], object]) -> list[object]:
     return outcome
 
 
-def test_a_loop_that_cannot_be_started_is_an_error_and_the_next_call_starts_another(
+def test_loop_start_failure_raises_and_next_call_starts_new_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing() -> Any:
@@ -59,7 +59,7 @@ class NotClosing(MemoryTransport):
         raise KeyError("cannot be closed")
 
 
-async def test_a_forgotten_session_that_does_not_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unclosed_session_that_fails_to_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     app = await asyncio.to_thread(connect("memory:", transport=NotClosing({}), store="none:").open)
     with caplog.at_level(logging.ERROR), pytest.warns(ResourceWarning, match="was not closed"):
         del app

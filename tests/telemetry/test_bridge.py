@@ -131,7 +131,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
 
 @pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_without_spans_continues_its_trace_by_meta_or_by_a_header(
+async def test_client_without_spans_continues_trace_by_meta_or_header(
     era: str, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracer = collector.tracers.get_tracer("mcp")
@@ -154,7 +154,7 @@ async def test_a_client_without_spans_continues_its_trace_by_meta_or_by_a_header
 
 
 @pytest.mark.load
-async def test_a_bridge_behind_a_session_is_in_the_same_trace(
+async def test_bridge_calls_join_trace_of_calling_session(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_otel, "_tracer", collector.tracers.get_tracer("mcp"))

@@ -31,7 +31,7 @@ def shown(exposition: Exposition) -> dict[str, dict[tuple[tuple[str, str], ...],
     return samples
 
 
-async def test_each_metric_has_the_same_values_in_both_worlds(collector: Collector) -> None:
+async def test_metrics_match_in_opentelemetry_and_prometheus(collector: Collector) -> None:
     browser, before = Browser(), len(OPEN_BROWSERS)
     OPEN_BROWSERS.add(browser)
     with Exposition("1.2.3").recording() as exposition:
@@ -63,7 +63,7 @@ async def test_each_metric_has_the_same_values_in_both_worlds(collector: Collect
     assert collector.points("abp.browser.restarts")[0].value == 2
 
 
-def test_a_label_has_two_hundred_values_at_most(collector: Collector) -> None:
+def test_metric_label_keeps_at_most_200_values(collector: Collector) -> None:
     with Exposition("1").recording() as exposition:
         for number in range(300):
             record(BROWSER_RESTARTS, 1, {"reason": f"made up {number}"})
@@ -71,7 +71,7 @@ def test_a_label_has_two_hundred_values_at_most(collector: Collector) -> None:
     assert len(values) == 201 and values[(("reason", "_OTHER"),)] == 100
 
 
-def test_the_board_asks_for_metrics_and_labels_that_exist() -> None:
+def test_grafana_board_uses_existing_metrics_and_labels() -> None:
     board = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
     asked = [(panel["title"], one) for panel in board["panels"] for one in panel["targets"]]
     known = _series(Exposition("1"))

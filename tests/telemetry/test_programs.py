@@ -51,13 +51,13 @@ async def shout(params: object, call: Call) -> object:
 
 
 @pytest.mark.load
-def test_a_call_imports_nothing_of_opentelemetry() -> None:
+def test_call_does_not_import_opentelemetry() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run([sys.executable, "-c", WITHOUT], env=env, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [[], False, []]
 
 
-def test_the_command_says_what_is_missing_or_wrong(
+def test_telemetry_setup_reports_missing_or_wrong_settings(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("OTEL_SERVICE_NAME", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL"):
@@ -77,7 +77,7 @@ def test_the_command_says_what_is_missing_or_wrong(
     assert not caplog.records
 
 
-def test_a_command_does_not_wait_for_a_collector_that_is_gone(
+def test_command_does_not_wait_for_unreachable_collector(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     gone, began = threading.Event(), threading.Barrier(3)
@@ -100,7 +100,7 @@ def test_a_command_does_not_wait_for_a_collector_that_is_gone(
     gone.set()
 
 
-async def test_a_call_by_the_web_server_continues_the_trace_of_its_client(tmp_path: Path, collector: Collector) -> None:
+async def test_web_server_call_continues_trace_of_its_client(tmp_path: Path, collector: Collector) -> None:
     async with open_store(tmp_path) as store, running(store, {"text.shout": shout}) as web:
         session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -130,7 +130,7 @@ async def test_a_call_by_the_web_server_continues_the_trace_of_its_client(tmp_pa
     assert f"abp_call_duration_seconds_count{labels} 1.0" in text
 
 
-async def test_numbers_are_served_to_this_machine_alone() -> None:
+async def test_metrics_server_rejects_foreign_hosts_and_origins() -> None:
     async with serve_metrics("127.0.0.1", 0, "--metrics") as url, aiohttp.ClientSession() as http:
         async with connect("memory:", transport=MemoryTransport({"text.shout": shout}), store="memory:") as app:
             await app.call("text.shout")
@@ -147,7 +147,7 @@ async def test_numbers_are_served_to_this_machine_alone() -> None:
         assert taken.value.code == "ADDRESS_UNAVAILABLE"
 
 
-def test_a_batch_serves_numbers_where_asked(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_batch_serves_metrics_at_given_address(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text(json.dumps({"capability": "data.csv", "params": {"rows": [{"n": 1}]}, "target": workbench.ws_url}))
     ran = abp("batch", "run", jobs, "--out", tmp_path / "run", "--metrics", "127.0.0.1:0")

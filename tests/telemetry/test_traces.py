@@ -118,7 +118,7 @@ async def test_a_call_is_one_trace_from_the_request_to_the_commit(
 
 
 @pytest.mark.parametrize("path", ["f", "moved"])
-async def test_downloads_from_the_own_origin_carry_the_trace_where_asked(
+async def test_same_origin_downloads_carry_trace_when_enabled(
     path: str, origin: Server, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABP_TRACE_DOWNLOADS", "1")
@@ -131,7 +131,7 @@ async def test_downloads_from_the_own_origin_carry_the_trace_where_asked(
     assert redirected == ([""] if path == "moved" else [])  # another port is another origin
 
 
-async def test_parameters_stand_in_a_trace_only_where_asked_and_without_secrets(
+async def test_traces_include_params_only_on_request_and_redacted(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {
@@ -152,7 +152,7 @@ async def test_parameters_stand_in_a_trace_only_where_asked_and_without_secrets(
     assert SECRET not in collector.everything()
 
 
-async def test_a_named_secret_stands_in_a_trace_as_its_name(
+async def test_named_secret_appears_in_trace_by_name(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class AtAddress(MemoryTransport):

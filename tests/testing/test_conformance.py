@@ -85,7 +85,7 @@ def findings(check: str, evidence: Evidence) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("check", ["errors.type", "errors.missing"])
-def test_a_faulty_call_without_an_answer_is_a_finding_if_the_right_call_has_one(check: str) -> None:
+def test_unanswered_faulty_call_is_a_finding_if_valid_call_is_answered(check: str) -> None:
     evidence = evidence_of({"count": 1})
     trial = evidence.trials[0]
     faulty_call = FaultyCall("size", Exchange(error=CallTimeout("no answer within 5 s")))
@@ -95,7 +95,7 @@ def test_a_faulty_call_without_an_answer_is_a_finding_if_the_right_call_has_one(
     assert findings(check, evidence) == ()
 
 
-def test_an_error_without_retryable_is_told_with_its_words() -> None:
+def test_error_without_retryable_is_a_finding_quoting_it() -> None:
     evidence = evidence_of(None)
     error = {"code": "OPERATION_FAILED", "message": "the app threw 'no'"}
     evidence.trials[0].call = Exchange({"success": False, "error": error})
@@ -103,13 +103,13 @@ def test_an_error_without_retryable_is_told_with_its_words() -> None:
     assert findings("errors.shape", evidence) == (f"make: {said}",)
 
 
-def test_a_call_that_broke_the_connection_is_not_made_again_to_be_cancelled() -> None:
+def test_conformance_does_not_repeat_call_that_broke_connection() -> None:
     drop, slow = (Trial(Capability(name=name), {}) for name in ("drop", "slow"))
     called = [(drop, Exchange(error=Disconnected("gone"))), (slow, Exchange(error=CallTimeout("no answer")))]
     assert _long_calls(called) == [slow]
 
 
-def test_each_schema_of_a_capability_is_checked() -> None:
+def test_conformance_checks_input_and_output_schemas() -> None:
     entries = [
         {"name": "first", "inputSchema": {"type": 7}, "outputSchema": {}},
         {"name": "second", "inputSchema": {}, "outputSchema": {"type": 8}},
@@ -122,7 +122,7 @@ def test_each_schema_of_a_capability_is_checked() -> None:
 
 
 @pytest.mark.requirement("R1-5c")
-def test_a_reference_needs_a_size() -> None:
+def test_reference_without_size_is_a_finding() -> None:
     reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf"}
     assert findings("binary.reference_size", evidence_of({"file": reference})) == (
         "make: file is a downloadUrl without size",
@@ -138,7 +138,7 @@ TEN_MEGABYTES = 10 * 1024 * 1024  # as the sample of the document counts them
 
 @pytest.mark.requirement("R1-2c", "R1-2d", "R1-2e", "R1-13c")
 @pytest.mark.parametrize(("size", "large"), [(10_000_001, False), (TEN_MEGABYTES, False), (TEN_MEGABYTES + 1, True)])
-def test_content_of_more_than_10_megabytes_should_be_a_download(size: int, large: bool) -> None:
+def test_conformance_flags_inline_content_over_10_mb(size: int, large: bool) -> None:
     content = {"content": b"x", "mimeType": "application/pdf"}
     found = findings("answers.size", evidence_of({"file": content}, size=size))
     assert found == ((f"make: file has {size:,} bytes",) if large else ())
@@ -172,7 +172,7 @@ PATHS = ("/tmp/output.pdf", r"C:\Users\me\report.pdf", "exports/2024", "report.p
     ],
     ids=str,
 )
-def test_a_path_or_a_status_alone_is_not_an_answer(data: object) -> None:
+def test_path_or_status_alone_is_not_a_real_answer(data: object) -> None:
     assert findings("answers.real", evidence_of(data)) == (f"make answered {data}",)
 
 
@@ -192,7 +192,7 @@ def test_a_path_or_a_status_alone_is_not_an_answer(data: object) -> None:
         {"rendered": True},
     ],
 )
-def test_a_name_a_state_or_a_greeting_is_an_answer(data: object) -> None:
+def test_short_text_answers_are_accepted_as_real(data: object) -> None:
     assert findings("answers.real", evidence_of(data)) == ()
 
 
@@ -200,7 +200,7 @@ def test_a_name_a_state_or_a_greeting_is_an_answer(data: object) -> None:
     ("data", "complete"),
     [({"message": "PDF generated"}, True), ({"status": "print_dialog_opened"}, False)],
 )
-def test_a_printed_page_is_an_answer_unless_a_person_has_to_save_it(data: object, complete: bool) -> None:
+def test_printed_page_is_an_answer_unless_user_must_save_it(data: object, complete: bool) -> None:
     evidence = evidence_of(data)
     assert evidence.trials[0].call is not None
     evidence.trials[0].call.outputs = 1
@@ -218,14 +218,14 @@ def test_a_printed_page_is_an_answer_unless_a_person_has_to_save_it(data: object
         ("clipboardHistory.list", False),
     ],
 )
-def test_no_capability_stands_for_a_way_of_delivery(name: str, is_delivery: bool) -> None:
+def test_conformance_flags_delivery_capabilities(name: str, is_delivery: bool) -> None:
     evidence = Evidence("memory:", "page", 1.0, trials=[Trial(Capability(name=name), {})])
     assert findings("session.delivery", evidence) == ((f"{name} is declared",) if is_delivery else ())
 
 
 @pytest.mark.requirement("R1-13d")
 @pytest.mark.parametrize(("left", "finding"), [(None, ""), (7200, ""), (3590, ""), (600, "10 minutes"), (-5, "")])
-def test_a_download_url_should_live_for_an_hour(left: float | None, finding: str) -> None:
+def test_short_lived_download_url_is_reported(left: float | None, finding: str) -> None:
     reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf", "size": 12}
     found = findings("binary.lifetime", evidence_of({"file": reference}, expires_in=left))
     assert found == ((f"make: file expires in {finding}",) if finding else ())
@@ -254,7 +254,7 @@ FILE: dict[str, Any] = {
         ({"properties": {"document": True}}, ["document", "pages.0.image"]),
     ],
 )
-def test_content_should_be_described_by_the_output_schema(
+def test_conformance_flags_content_missing_from_output_schema(
     schema: Mapping[str, object] | None, silent_about: list[str]
 ) -> None:
     content = {"content": b"%PDF-1.4 x", "mimeType": "application/pdf"}
@@ -265,7 +265,7 @@ def test_content_should_be_described_by_the_output_schema(
 
 
 @pytest.mark.requirement("R1-12b")
-def test_the_output_schema_should_name_the_download_url_of_an_answer() -> None:
+def test_conformance_expects_download_url_in_output_schema() -> None:
     url = {"downloadUrl": "data:application/pdf,x", "mimeType": "application/pdf", "size": 1}
     silent = {"properties": {"document": FILE}}
     assert findings("schema.content", evidence_of({"document": url}, silent)) == (
@@ -311,16 +311,16 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
         ({**OBJECT, "required": ["a"], "examples": [{"a": "given"}]}, {"a": "given"}),
     ],
 )
-def test_generated_parameters_are_the_smallest_that_fit(schema: dict[str, Any], params: dict[str, object]) -> None:
+def test_generated_params_are_minimal(schema: dict[str, Any], params: dict[str, object]) -> None:
     assert generated_params("x", schema) == [params]
 
 
-def test_the_first_five_examples_are_used() -> None:
+def test_conformance_uses_first_5_examples() -> None:
     examples = [{"a": number} for number in range(7)]
     assert generated_params("x", {**OBJECT, "examples": examples}) == examples[:5]
 
 
-def test_binary_parameters_are_small_files() -> None:
+def test_generated_binary_parameters_are_small_files() -> None:
     file = {"properties": {"content": {}, "mimeType": {"type": "string"}}}
     (params,) = generated_params(
         "x",
@@ -344,7 +344,7 @@ def test_binary_parameters_are_small_files() -> None:
         {**OBJECT, "examples": [{"a": 1}], "required": ["b"]},
     ],
 )
-def test_a_schema_without_a_value_that_can_be_generated_raises(schema: dict[str, Any]) -> None:
+def test_schema_without_generatable_value_raises(schema: dict[str, Any]) -> None:
     with pytest.raises(CannotGenerate):
         generated_params("x", schema)
 
@@ -375,7 +375,7 @@ def test_generated_parameters_fit_their_schema(schema: dict[str, Any]) -> None:
     assert jsonschema_rs.is_valid(whole, params)
 
 
-def test_faulty_parameters() -> None:
+def test_conformance_generates_invalid_params() -> None:
     schema = schema_of(a={"type": "string"}, b={"type": "integer"})
     assert without_required(schema, {"a": "x", "b": 1}) == ("a", {"b": 1})
     assert with_wrong_type(schema, {"a": "x", "b": 1}) == ("a", {"a": 12345, "b": 1})
@@ -385,7 +385,7 @@ def test_faulty_parameters() -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_text_json_junit_and_badge(
+def test_conformance_writes_text_json_junit_and_badge(
     served: webapp_fixture.Fixture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     junit, badge = tmp_path / "junit.xml", tmp_path / "badge.json"
@@ -408,7 +408,7 @@ def test_text_json_junit_and_badge(
     assert json.loads(badge.read_text())["message"] == "not conformant"
 
 
-def test_an_app_that_conforms(
+def test_conforming_app_passes_conformance_command(
     served: webapp_fixture.Fixture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     badge = tmp_path / "badge.json"
@@ -453,12 +453,12 @@ def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fi
         ["ws://127.0.0.1:1/", "--timeout", "0"],
     ],
 )
-def test_bad_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_is_reported(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", *args]) == 2
     assert capsys.readouterr().err.startswith("abp: ")
 
 
-def test_an_app_that_refuses_to_begin_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+def test_app_rejecting_initialize_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing at all at the address is an error: ``tests/surfaces/cli/test_errors.py``."""
 
     def refuse(connection: ServerConnection) -> None:
@@ -497,7 +497,7 @@ TEXT = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8
         ({"content": "half \ud800", "size": None}, {"binary.encoding": "failed", "binary.size_given": "warning"}),
     ],
 )
-async def test_declared_text_is_judged_as_content(changed: dict[str, object], found: dict[str, str]) -> None:
+async def test_conformance_checks_declared_text_as_content(changed: dict[str, object], found: dict[str, str]) -> None:
     file = {**TEXT, **changed}
     for place, data in (("the answer", file), ("pages.0.file", {"pages": [{"file": file}]})):
         outcomes = await binary_outcomes(data)
@@ -507,7 +507,7 @@ async def test_declared_text_is_judged_as_content(changed: dict[str, object], fo
         assert any(one.status == "passed" for one in outcomes)
 
 
-async def test_text_without_a_sign_of_a_file_is_data() -> None:
+async def test_conformance_treats_plain_text_as_data() -> None:
     outcomes = await binary_outcomes({"content": "some text", "mimeType": "text/plain"})
     assert {one.status for one in outcomes} == {"not-applicable"}
 
@@ -529,14 +529,14 @@ def test_every_check_finds_a_planted_fault() -> None:
     assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
-def test_every_fault_of_the_reference_app_is_planted() -> None:
+def test_every_fixture_fault_is_planted() -> None:
     faults = {entry["name"].removeprefix("fault.") for entry in webapp_fixture.capabilities(faults=True)}
     broken_frames = {entry["name"] for entry in wire.definitions()}
     queries = {planted.query.partition("&")[0].removeprefix("faults=") for planted in (*PLANTED, *ALLOWED)}
     assert faults | broken_frames <= queries
 
 
-def test_the_rules_of_mcp_apps_are_all_there() -> None:
+def test_all_mcp_apps_rules_are_checked() -> None:
     """Ids of `src/validator/rules.ts` in `modelcontextprotocol/ext-apps`."""
     official = [*range(1, 12), *range(100, 107)]
     assert [check.id for check in VIEW_CHECKS if check.theme == "APP"] == [f"APP-{number:03}" for number in official]

@@ -122,7 +122,7 @@ BROKEN: dict[type[MemoryTransport], str] = {
 
 @pytest.mark.load
 @pytest.mark.parametrize(("kind", "name"), BROKEN.items(), ids=lambda value: getattr(value, "__name__", value))
-async def test_a_broken_transport_is_found(kind: type[MemoryTransport], name: str, tmp_path: Path) -> None:
+async def test_contract_detects_broken_transport(kind: type[MemoryTransport], name: str, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     try:
         with pytest.raises(AssertionError) as caught:
@@ -143,7 +143,7 @@ async def test_a_broken_transport_is_found(kind: type[MemoryTransport], name: st
         ("capabilities/call", "JSON results become files", "no answer to capabilities/call of data.json (id "),
     ],
 )
-async def test_a_request_without_an_answer_is_named(unanswered: str, name: str, words: str, tmp_path: Path) -> None:
+async def test_unanswered_request_is_named(unanswered: str, name: str, words: str, tmp_path: Path) -> None:
     class Silent(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
             if message.type == unanswered:
@@ -161,7 +161,7 @@ def test_every_behaviour_has_a_name_and_a_source() -> None:
         assert behaviour.source and str(behaviour) == f"{behaviour.theme}: {behaviour.name}"
 
 
-async def test_deviations(tmp_path: Path) -> None:
+async def test_declared_deviations_must_be_known_and_real(tmp_path: Path) -> None:
     behaviour, subject = BY_NAME["a reply carries its request's id"], Subject(in_process, tmp_path)
     with pytest.raises(pytest.fail.Exception, match=r"remove it from the deviations .reason: so it is"):
         await verify(behaviour, subject, {behaviour.name: "so it is"})

@@ -78,7 +78,7 @@ USED = """
         ("abp_timeout = 1\nabp_slowmo = 1\n", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed", EVIDENCE)),
     ],
 )
-def test_timeout_headed_and_slowmo_are_options_and_ini_keys(
+def test_plugin_takes_timeout_headed_and_slowmo_as_option_or_ini(
     pytester: pytest.Pytester, ini: str, args: tuple[str, ...]
 ) -> None:
     pytester.makeini(f"[pytest]\n{ini}")
@@ -88,13 +88,13 @@ def test_timeout_headed_and_slowmo_are_options_and_ini_keys(
 
 
 @pytest.mark.parametrize(("arg", "value"), [("timeout", "soon"), ("slowmo", "-1"), ("keep-runs", "0")])
-def test_a_number_that_makes_no_sense_is_refused(pytester: pytest.Pytester, arg: str, value: str) -> None:
+def test_plugin_rejects_non_positive_number(pytester: pytest.Pytester, arg: str, value: str) -> None:
     result = ran(pytester, f"--abp-{arg}={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*abp_{arg.replace('-', '_')} must be a number above 0, not '{value}'*"])
 
 
-def test_a_file_of_the_marker_that_is_missing(pytester: pytest.Pytester) -> None:
+def test_missing_marker_file_is_reported(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import pytest\n\n@pytest.mark.abp('pages/app.html')\ndef test_it(abp_app): ...")
     result = ran(pytester)
     result.assert_outcomes(errors=1)
@@ -110,7 +110,7 @@ def results(pytester: pytest.Pytester) -> list[str]:
 
 
 @pytest.mark.load
-def test_each_run_has_a_folder_and_the_last_is_kept(pytester: pytest.Pytester) -> None:
+def test_each_run_gets_a_folder_and_only_last_is_kept(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(abp_golden): abp_golden.check(b'x', 'x.txt')")
     older = [f"202601{day:02}-120000-{NOBODY}" for day in range(1, 4)]
     running, other = f"20260101-110000-{os.getppid()}", "my-own-folder"
@@ -127,7 +127,7 @@ def test_each_run_has_a_folder_and_the_last_is_kept(pytester: pytest.Pytester) -
     assert len(left) <= 1 and not left & set(older)
 
 
-def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pytester) -> None:
+def test_failure_without_evidence_creates_no_folder(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
 
@@ -141,9 +141,7 @@ def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pyt
     assert not (pytester.path / "abp-results").exists()
 
 
-def test_an_error_of_the_kit_is_shown_with_the_lines_of_the_test_alone(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     pytester.makepyfile(
@@ -216,7 +214,7 @@ def test_an_error_of_the_kit_is_shown_with_the_lines_of_the_test_alone(
 
 
 @pytest.mark.load
-def test_workers_of_xdist_share_the_folder_of_the_run(pytester: pytest.Pytester) -> None:
+def test_xdist_workers_share_run_folder(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     pytester.makepyfile(
         "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\n"
@@ -227,7 +225,7 @@ def test_workers_of_xdist_share_the_folder_of_the_run(pytester: pytest.Pytester)
     assert len([*(pytester.path / "abp-results" / run).iterdir()]) == 2
 
 
-def test_only_folders_of_runs_are_removed(tmp_path: Path) -> None:
+def test_only_run_folders_are_removed(tmp_path: Path) -> None:
     name = new_run_name()
     remove_older_runs(tmp_path / "nowhere", name, 1)
     (tmp_path / f"20260101-120000-{NOBODY}").write_text("a file of somebody's")
@@ -239,7 +237,7 @@ def test_only_folders_of_runs_are_removed(tmp_path: Path) -> None:
 # --- golden files -----------------------------------------------------------------------------------------------------
 
 
-def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_file(pytester: pytest.Pytester) -> None:
+def test_golden_failure_names_result_copy_or_missing_file(pytester: pytest.Pytester) -> None:
     pytester.mkdir("golden").joinpath("different.txt").write_text("other")
     pytester.makepyfile("""
         from pathlib import Path
@@ -276,7 +274,7 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     )
 
 
-def test_a_golden_file_that_two_tests_would_write_otherwise_is_refused(pytester: pytest.Pytester) -> None:
+def test_conflicting_updates_of_golden_file_are_rejected(pytester: pytest.Pytester) -> None:
     folder = pytester.mkdir("golden")
     folder.joinpath("own.txt").write_text("older")
     pytester.makepyfile("""
@@ -304,7 +302,7 @@ def test_a_golden_file_that_two_tests_would_write_otherwise_is_refused(pytester:
     assert (folder / "same.txt").read_text() == "same" and (folder / "own.txt").read_text() == "second"
 
 
-def test_the_words_about_a_trace_are_a_command_that_shows_it(tmp_path: Path) -> None:
+def test_trace_hint_is_a_command_that_shows_it(tmp_path: Path) -> None:
     folder = tmp_path / "a test"
     folder.mkdir()
     (folder / "trace.zip").write_bytes(b"PK")
@@ -322,7 +320,7 @@ def golden_file(folder: Path, name: str, content: bytes) -> Golden:
     return golden
 
 
-def test_a_share_of_the_pixels_may_differ_and_no_more(tmp_path: Path) -> None:
+def test_golden_image_allows_limited_pixel_difference(tmp_path: Path) -> None:
     def picture(different: int) -> bytes:
         image = Image.new("RGB", (20, 10), (10, 10, 10))
         for x in range(different):
@@ -341,7 +339,7 @@ def test_a_share_of_the_pixels_may_differ_and_no_more(tmp_path: Path) -> None:
         assert shown.getpixel((0, 0)) == (255, 0, 80) and shown.getpixel((1, 0)) == (194, 194, 194)
 
 
-def test_pdfs_are_compared_by_their_text_and_texts_by_their_lines(tmp_path: Path) -> None:
+def test_golden_compares_pdfs_by_text_and_texts_by_line(tmp_path: Path) -> None:
     golden = golden_file(tmp_path, "a.pdf", make_pdf("Hello", "A title"))
     golden.check(make_pdf("Hello", "Another title"), "a.pdf")
     with pytest.raises(AssertionError, match=r"page 1 reads 'Goodbye', in .*a\.pdf 'Hello'"):
@@ -351,7 +349,7 @@ def test_pdfs_are_compared_by_their_text_and_texts_by_their_lines(tmp_path: Path
         golden.check(b"some\n", "a.txt")
 
 
-async def test_assertions_about_sizes_and_schemas() -> None:
+async def test_assert_size_and_assert_schema_check_values() -> None:
     ref = await open_store("memory:").put_bytes(bytes(600), filename="a.bin")
     assert_size(ref, 600, at_least=600, at_most=600)
     for bounds in ({"exactly": 599}, {"at_least": 601}, {"at_most": 599}):

@@ -45,22 +45,22 @@ async def findings_after(fixture: Fixture, capability: str, timeout: float = 2) 
         ("wire.untimed", "capabilities/call-result"),
     ],
 )
-async def test_a_broken_frame_is_found_once(fixture: Fixture, capability: str, finding: str) -> None:
+async def test_broken_frame_is_reported_once(fixture: Fixture, capability: str, finding: str) -> None:
     assert await findings_after(fixture, capability) == [finding]
 
 
 @pytest.mark.load
-async def test_text_that_is_not_json_is_found(fixture: Fixture) -> None:
+async def test_non_json_text_is_reported_as_finding(fixture: Fixture) -> None:
     (finding,) = await findings_after(fixture, "wire.bad_json", timeout=0.3)
     assert finding.startswith("it sent text that is not JSON (")
 
 
 @pytest.mark.parametrize("capability", ["data.json", "job.run", "wire.huge", "wire.close"])
-async def test_what_the_protocol_allows_is_no_finding(fixture: Fixture, capability: str) -> None:
+async def test_allowed_protocol_variations_have_no_findings(fixture: Fixture, capability: str) -> None:
     assert await findings_after(fixture, capability) == []
 
 
-async def test_a_connection_that_broke_is_not_opened_again(fixture: Fixture) -> None:
+async def test_broken_connection_is_not_reopened(fixture: Fixture) -> None:
     async with StrictWebSocket(fixture.ws_url, timeout=5, findings=[], untimed=[]) as transport:
         await transport.request(initialize_request(), timeout=5)
         with pytest.raises(Disconnected, match="the app closed it with 1011 on purpose"):
@@ -70,7 +70,7 @@ async def test_a_connection_that_broke_is_not_opened_again(fixture: Fixture) -> 
     assert len(fixture.handshakes) == 1
 
 
-def test_the_methods_that_it_replaces_exist() -> None:
+def test_overridden_private_methods_exist() -> None:
     """It replaces methods of the transport that are private there. A new name there is needed here too."""
     replaced = {"__init__", "_on_message", "_close_error"}
     assert replaced <= set(vars(WebSocketTransport)) and replaced <= set(vars(StrictWebSocket))

@@ -11,7 +11,7 @@ from webapp_fixture.modules import joined
 from webapp_fixture.pages import STATIC
 
 
-async def test_the_page_loads_all_its_modules_in_one_request() -> None:
+async def test_page_loads_all_modules_in_one_request() -> None:
     async with serve() as fixture, aiohttp.ClientSession() as http:
         async with http.get(fixture.url) as response:
             (address,) = re.findall(r'<script type="module" src="/([^"]+)">', await response.text())
@@ -26,7 +26,7 @@ async def test_the_page_loads_all_its_modules_in_one_request() -> None:
         assert path.name in names
 
 
-def test_a_module_is_joined_once_and_before_those_that_import_it(tmp_path: Path) -> None:
+def test_bundle_contains_module_once_before_its_importers(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text(
         "import { $, later } from './b.js';\nimport { Shape } from './c.js';\nlater($, Shape);\n"
     )
@@ -52,7 +52,7 @@ def test_a_module_is_joined_once_and_before_those_that_import_it(tmp_path: Path)
         ("import { a } from './entry.js';", "imports a module that imports it"),
     ],
 )
-def test_what_cannot_be_joined_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_unjoinable_module_is_named_in_error(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "entry.js").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)):
         joined(tmp_path / "entry.js")

@@ -39,7 +39,7 @@ async def test_session(browser: Browser, fixture: Fixture) -> None:
     await page.close()
 
 
-async def test_capabilities_are_those_of_the_manifest(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
+async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
     listed = await app.page.evaluate("() => abp.listCapabilities()")
     async with http.get(fixture.url + "abp-manifest.json") as response:
         manifest = await response.json()
@@ -164,7 +164,7 @@ def decoded(value: Any) -> Any:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_the_socket_answers_as_the_page(app: App, fixture: Fixture, name: str, params: dict[str, Any]) -> None:
+async def test_fixture_socket_answers_like_page(app: App, fixture: Fixture, name: str, params: dict[str, Any]) -> None:
     # As text, because Playwright's own reading of arguments is not JSON's.
     script = f"""async (text) => {{ {PACK}
       const [name, params] = JSON.parse(text);
@@ -176,11 +176,11 @@ async def test_the_socket_answers_as_the_page(app: App, fixture: Fixture, name: 
         assert decoded(await client.data(name, **params)) == decoded(of_page)
 
 
-async def test_params_that_are_no_object(app: App) -> None:
+async def test_non_object_params_are_rejected(app: App) -> None:
     assert (await app.answer("file.list", [1]))["error"]["code"] == "INVALID_PARAMS"
 
 
-async def test_a_capability_comes_and_goes(browser: Browser, fixture: Fixture) -> None:
+async def test_toggled_capability_is_added_and_removed(browser: Browser, fixture: Fixture) -> None:
     app = await open_app(browser, fixture.url)
     await app.page.evaluate(
         "() => { window.seen = []; window.__abp_capabilities_changed = (told) => seen.push(told); }"
@@ -275,7 +275,7 @@ async def test_chart_formats_and_flat_form(app: App) -> None:
 
 @pytest.mark.requirement("R1-1a")
 @pytest.mark.parametrize("text", ["https://example.com/a?b=c", "0123456789", "grüße 世界 🙂", "x" * 2331])
-async def test_a_qr_code_says_its_text(app: App, text: str) -> None:
+async def test_qr_code_decodes_to_its_text(app: App, text: str) -> None:
     data = await app.data("generate.qrcode", text=text, scale=3)
     assert png_size(data["image"]) == (3 * (data["modules"] + 8),) * 2
     with Image.open(io.BytesIO(content(data["image"]))) as image:
@@ -283,7 +283,7 @@ async def test_a_qr_code_says_its_text(app: App, text: str) -> None:
     assert (code.format, code.text) == (zxingcpp.BarcodeFormat.QRCode, text)
 
 
-async def test_a_text_that_fits_no_qr_code_is_refused(app: App) -> None:
+async def test_text_too_long_for_qr_code_is_rejected(app: App) -> None:
     error = await app.error("generate.qrcode", text="x" * 2332)
     assert error["code"] == "INVALID_PARAMS"
     assert error["message"] == "text (2332 characters) is more than a QR code holds"
@@ -308,7 +308,7 @@ async def test_images(app: App) -> None:
     assert {png_size(page["image"]) for page in pages["pages"]} == {(40, 60)}
 
 
-async def test_binary_input_in_every_form(app: App) -> None:
+async def test_binary_input_is_accepted_in_every_form(app: App) -> None:
     got = await app.page.evaluate(
         """async () => {
           const bytes = Uint8Array.from({ length: 1000 }, (_, at) => at % 251);
@@ -352,7 +352,7 @@ async def test_csv_and_json(app: App) -> None:
 @pytest.mark.parametrize(
     "size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, pytest.param(40_000_001, marks=pytest.mark.slow)]
 )
-async def test_generators_agree(app: App, size: int) -> None:
+async def test_python_and_page_generators_agree(app: App, size: int) -> None:
     for seed in (0, 7, 0x9E3779B9, 0xFFFFFFFF)[: 1 if size > 1 << 22 else 4]:
         form = "blob" if size > 1 << 22 else "buffer"
         data = await app.data("file.generate", bytes=size, seed=seed, digest=True, **{"as": form})
@@ -360,7 +360,7 @@ async def test_generators_agree(app: App, size: int) -> None:
         assert hashlib.sha256(content(data["file"])).hexdigest() == digest(size, seed)
 
 
-async def test_generator_in_python() -> None:
+async def test_python_generator_matches_its_blocks_and_digest() -> None:
     whole = b"".join(generate(2_500_000, 3))
     assert whole[: 1 << 20] == block(0, 3) and whole[1 << 20 : 1 << 21] == block(1, 3)
     assert b"".join(generate(2_500_000, 3, 1_048_570)) == whole[1_048_570:]
@@ -369,7 +369,7 @@ async def test_generator_in_python() -> None:
         block(0, -1)
 
 
-async def test_generated_addresses(app: App) -> None:
+async def test_generated_urls_return_exact_content(app: App) -> None:
     made = await app.data("file.generate", bytes=100_000, seed=2, **{"as": "base64"})
     assert content(made["file"]) == b"".join(generate(100_000, 2))
     for form in ("blobUrl", "dataUrl"):
@@ -379,7 +379,7 @@ async def test_generated_addresses(app: App) -> None:
 
 
 @pytest.mark.requirement("R1-9c")
-async def test_base64_without_the_browsers_own(app: App) -> None:
+async def test_base64_fallback_works_without_browser_support(app: App) -> None:
     script = """async (sizes) => {
       const { encodeBase64, decodeBase64 } = await import('/static/lib/base64.js');
       const { toBase64 } = Uint8Array.prototype;
@@ -411,7 +411,7 @@ async def test_shapes(app: App, shape: str) -> None:
     assert data["file"]["content"]["kind"] == {"subarray": "Uint8Array"}.get(shape, shape)
 
 
-async def test_all_shapes_answer(app: App) -> None:
+async def test_every_shape_capability_answers(app: App) -> None:
     names = next(c for c in capabilities() if c["name"] == "shape")["inputSchema"]["properties"]["shape"]["enum"]
     ask = "(names) => Promise.all(names.map(async (shape) => (await abp.call('shape', { shape })).success))"
     answered = dict(zip(names, await app.page.evaluate(ask, names), strict=True))

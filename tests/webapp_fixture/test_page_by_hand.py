@@ -12,7 +12,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
-async def test_typing_shows_in_the_preview(browser: Browser, fixture: Fixture) -> None:
+async def test_typing_updates_the_preview(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)
     await page.get_by_label("Markdown").fill("# Hello *you*\n\n<script>alert(1)</script>")
@@ -26,7 +26,7 @@ async def test_typing_shows_in_the_preview(browser: Browser, fixture: Fixture) -
     await page.close()
 
 
-async def test_buttons_make_files_that_the_list_shows(browser: Browser, fixture: Fixture) -> None:
+async def test_buttons_create_files_shown_in_list(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)
     async with page.expect_download() as download:
@@ -56,7 +56,7 @@ async def test_buttons_make_files_that_the_list_shows(browser: Browser, fixture:
     await page.close()
 
 
-async def test_the_tone_is_made_when_somebody_first_looks_at_it(browser: Browser, fixture: Fixture) -> None:
+async def test_tone_is_generated_on_first_view(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)
     tone = page.get_by_label("The tone", exact=True)
@@ -67,7 +67,7 @@ async def test_the_tone_is_made_when_somebody_first_looks_at_it(browser: Browser
     await page.close()
 
 
-async def test_a_dropped_file_is_added(browser: Browser, fixture: Fixture) -> None:
+async def test_dropped_file_is_added_to_list(browser: Browser, fixture: Fixture) -> None:
     page = await browser.new_page()
     await page.goto(fixture.url)
     drop = await page.evaluate_handle(

@@ -69,7 +69,7 @@ async def test_credentials(app: App, http: aiohttp.ClientSession, fixture: Fixtu
     assert all(record.headers[name.lower()] == value for name, value in headers.items())
 
 
-async def test_cookie_and_expiry(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
+async def test_download_urls_require_cookie_and_expire(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
     file = (await app.data("file.generate", bytes=10, auth="cookie", **{"as": "url"}))["file"]
     assert file["downloadUrl"].startswith("/downloads/") and "auth" not in file
     assert await app.page.evaluate("async (url) => (await fetch(url)).status", file["downloadUrl"]) == 200
@@ -119,7 +119,7 @@ async def test_download_faults(app: App, http: aiohttp.ClientSession, fixture: F
     assert "Authorization" not in landed.headers
 
 
-async def test_the_server_leaves_nothing() -> None:
+async def test_fixture_server_leaves_no_tasks() -> None:
     before = asyncio.all_tasks()
     async with serve() as running, aiohttp.ClientSession() as session:
         async with session.get(f"{running.url}downloads/{1 << 30}/0/large") as response:

@@ -32,7 +32,9 @@ async def test_cancel(app: App, form: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "works"), [("string", [True, False]), ("object", [False, True])])
-async def test_cancel_in_one_form_only(browser: Browser, fixture: Fixture, form: str, works: list[bool]) -> None:
+async def test_fixture_accepts_only_configured_cancel_form(
+    browser: Browser, fixture: Fixture, form: str, works: list[bool]
+) -> None:
     app = await open_app(browser, f"{fixture.url}?canceltype={form}")
     got = await app.page.evaluate(
         """async () => {
@@ -44,7 +46,7 @@ async def test_cancel_in_one_form_only(browser: Browser, fixture: Fixture, form:
     await app.page.close()
 
 
-async def test_timeout_is_a_cancellation(app: App) -> None:
+async def test_timeout_counts_as_cancellation(app: App) -> None:
     answer = await app.answer("job.wait", timeout=30)
     assert answer["cancelled"] and answer["error"]["code"] == "TIMEOUT" and answer["metadata"]["duration"] >= 29
 
@@ -80,7 +82,7 @@ async def test_events_reach_the_exposed_functions(browser: Browser, fixture: Fix
 
 
 @pytest.mark.parametrize("style", ["assign", "call"])
-async def test_own_events(browser: Browser, fixture: Fixture, style: str) -> None:
+async def test_fixture_supports_own_event_styles(browser: Browser, fixture: Fixture, style: str) -> None:
     app = await open_app(browser, f"{fixture.url}?ownevents={style}")
     got = await app.page.evaluate(
         """async (style) => {
@@ -100,7 +102,7 @@ async def test_own_events(browser: Browser, fixture: Fixture, style: str) -> Non
     await app.page.close()
 
 
-async def test_unanswered_question_cancels(app: App) -> None:
+async def test_unanswered_question_cancels_call(app: App) -> None:
     answer = await app.answer("files.clear")
     assert answer["cancelled"] and not answer["success"]
     assert (await app.data("form.ask", method="m", params={}))["response"]["success"] is False

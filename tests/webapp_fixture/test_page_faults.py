@@ -53,14 +53,16 @@ async def test_only_the_document_is_printed(browser: Browser, fixture: Fixture, 
         ("capabilities=20000", "async () => (await abp.listCapabilities()).at(-1).name", "bulk.019999"),
     ],
 )
-async def test_page_options(browser: Browser, fixture: Fixture, query: str, script: str, expected: Any) -> None:
+async def test_fixture_page_options_are_applied(
+    browser: Browser, fixture: Fixture, query: str, script: str, expected: Any
+) -> None:
     page = await browser.new_page()
     await page.goto(f"{fixture.url}?{query}")
     assert await page.evaluate(script) == expected
     await page.close()
 
 
-async def test_content_faults(app: App) -> None:
+async def test_fixture_returns_planted_content_faults(app: App) -> None:
     def document(data: Any) -> tuple[Any, int]:
         return data["document"], len(base64.b64decode(data["document"]["content"]["$bytes"]))
 
@@ -82,7 +84,7 @@ async def test_content_faults(app: App) -> None:
     assert [f["size"] - len(base64.b64decode(f["content"]["$bytes"])) for f in partial] == [0, 1, 0]
 
 
-async def test_answer_faults(app: App) -> None:
+async def test_fixture_serves_faulty_answers(app: App) -> None:
     assert await app.answer("fault.crash_half") == {"success": True}
     values: tuple[Any, ...] = (None, "text", 5, [])
     for value in values:

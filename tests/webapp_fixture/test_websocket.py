@@ -109,7 +109,7 @@ def content(binary: dict[str, Any]) -> bytes:
 # The session and its envelope
 
 
-async def test_initialize_tells_what_there_is(fixture: Fixture) -> None:
+async def test_initialize_is_required_and_describes_app(fixture: Fixture) -> None:
     async with dial(fixture) as client:
         early = await client.call("file.list")
         assert early["error"]["code"] == "NOT_INITIALIZED" and early["error"]["retryable"] is True
@@ -135,13 +135,13 @@ async def test_initialize_tells_what_there_is(fixture: Fixture) -> None:
     assert client.others == []
 
 
-async def test_initialize_refuses(fixture: Fixture) -> None:
+async def test_initialize_rejects_missing_agent_and_unknown_version(fixture: Fixture) -> None:
     async with dial(fixture) as client:
         assert (await client.initialize(agent=None))["error"]["code"] == "MISSING_PARAM"
         assert (await client.initialize(protocolVersion="1.0"))["error"]["code"] == "NOT_SUPPORTED"
 
 
-async def test_options_of_the_address(fixture: Fixture) -> None:
+async def test_fixture_url_options_are_applied(fixture: Fixture) -> None:
     async with dial(fixture, "?faults&capabilities=3") as client:
         names = [entry["name"] for entry in (await client.initialize())["capabilities"]]
         assert {"wire.cut", "wire.shuffle", "fault.never", "bulk.000002"} <= set(names)
@@ -172,7 +172,7 @@ async def test_credentials(fixture: Fixture) -> None:
 
 
 @pytest.mark.parametrize(("frame", "code"), [("{", 1007), ("[" * 100_000, 1007), (b"{}", 1003)])
-async def test_frames_that_are_no_messages(app: Client, frame: str | bytes, code: int) -> None:
+async def test_invalid_frames_close_connection(app: Client, frame: str | bytes, code: int) -> None:
     await app.socket.send(frame)
     with pytest.raises(ConnectionClosedError):
         await app.receive()
@@ -182,7 +182,7 @@ async def test_frames_that_are_no_messages(app: Client, frame: str | bytes, code
 # Capabilities
 
 
-async def test_a_pdf_of_html(app: Client) -> None:
+async def test_html_is_converted_to_pdf(app: Client) -> None:
     html = "<h1>Hi (you)</h1><script>no</script><p>caf\u00e9"
     pdf = await app.data("export.pdf", html=html, options={"landscape": True})
     data = content(pdf["document"])
@@ -192,7 +192,7 @@ async def test_a_pdf_of_html(app: Client) -> None:
         assert data[offset:].split(b" ", 2)[1:2] == [b"0"]
 
 
-async def test_what_no_page_answers_alike(app: Client) -> None:
+async def test_socket_specific_capabilities_answer(app: Client) -> None:
     tone = await app.data("audio.tone", seconds=0.1, sampleRate=8000)
     with wave.open(io.BytesIO(content(tone["audio"]))) as sound:
         assert (sound.getframerate(), sound.getnframes(), sound.getsampwidth()) == (8000, 800, 2)
@@ -234,7 +234,7 @@ async def test_generated_files(app: Client, fixture: Fixture) -> None:
 
 @pytest.mark.requirement("R1-9a")
 @pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f")
-async def test_a_file_of_more_than_10_mb_is_a_download_for_an_hour_if_size_decides(app: Client) -> None:
+async def test_auto_form_serves_files_over_10_mb_as_hour_long_downloads(app: Client) -> None:
     small, large = [
         (await app.data("file.generate", bytes=size, **{"as": "auto"}))["file"] for size in (10 << 20, (10 << 20) + 1)
     ]
@@ -259,7 +259,7 @@ async def test_progress_and_notifications(app: Client) -> None:
     assert completed == {"event": "notifications/operation/completed", "data": {**about, "outcome": "success"}}
 
 
-async def test_features_that_the_client_does_not_have(fixture: Fixture) -> None:
+async def test_fixture_respects_missing_client_features(fixture: Fixture) -> None:
     async with dial(fixture) as client:
         await client.initialize(features={"notifications": False, "progress": False, "elicitation": False})
         await client.data("job.run", steps=2, delay=0)
@@ -267,7 +267,7 @@ async def test_features_that_the_client_does_not_have(fixture: Fixture) -> None:
         assert response["error"]["code"] == "NOT_SUPPORTED" and client.others == []
 
 
-async def test_a_capability_comes_and_goes(fixture: Fixture) -> None:
+async def test_toggled_capability_is_added_and_removed(fixture: Fixture) -> None:
     async with dial(fixture) as client, dial(fixture) as other:
         assert (await client.initialize())["features"]["dynamicCapabilities"] is True
         await other.initialize()
@@ -287,7 +287,7 @@ async def test_a_capability_comes_and_goes(fixture: Fixture) -> None:
         assert (await client.data("app.record"))["handedOut"] == []
 
 
-async def test_cancel_and_timeout(app: Client) -> None:
+async def test_fixture_supports_cancel_and_timeout(app: Client) -> None:
     waiting = await app.start("job.wait", {"callId": "w"})
     stop = {"callId": "w", "reason": "enough"}
     assert await app.until(await app.send("capabilities/cancel", stop)) == {**stop, "cancelled": True}
@@ -354,7 +354,7 @@ async def test_shuffle(app: Client) -> None:
 # The end
 
 
-async def test_nothing_is_left_behind() -> None:
+async def test_fixture_leaves_no_tasks() -> None:
     before = len(asyncio.all_tasks())
     async with serve() as fixture:
         served = len(asyncio.all_tasks())
@@ -376,7 +376,7 @@ async def test_nothing_is_left_behind() -> None:
     assert len(asyncio.all_tasks()) == before
 
 
-async def test_the_server_ends_with_sockets_open() -> None:
+async def test_fixture_server_stops_with_open_sockets() -> None:
     async with serve() as fixture:
         idle, silent, busy = dial(fixture), dial(fixture), dial(fixture)
         clients = [await manager.__aenter__() for manager in (idle, silent, busy)]

@@ -132,7 +132,7 @@ def conversation(chance: random.Random) -> tuple[bytes, list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_messages_come_out_whole_and_in_order_however_they_are_cut(seed: int) -> None:
+async def test_fragmented_messages_arrive_complete_and_in_order(seed: int) -> None:
     chance = random.Random(seed)
     peer = Peer()
     data, expected = conversation(chance)
@@ -166,7 +166,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-async def test_what_breaks_the_rules_ends_the_connection_and_nothing_after_it_is_read(case: str) -> None:
+async def test_protocol_violation_closes_connection_and_stops_reading(case: str) -> None:
     """RFC 6455 §5.2 to §5.5 and §7.4.1."""
     wrong, code = WRONG[case]
     peer = Peer()
@@ -182,7 +182,7 @@ async def test_what_breaks_the_rules_ends_the_connection_and_nothing_after_it_is
         await ended
 
 
-async def test_an_error_of_the_taker_ends_the_reading_and_is_raised_to_the_reader() -> None:
+async def test_message_handler_error_stops_reading_and_reaches_reader() -> None:
     def refuse(data: bytes, text: bool) -> bool:
         raise ZeroDivisionError
 
@@ -192,7 +192,7 @@ async def test_an_error_of_the_taker_ends_the_reading_and_is_raised_to_the_reade
         await peer.read()
 
 
-async def test_a_refused_handshake_is_left_to_the_library_with_its_text() -> None:
+async def test_rejected_handshake_body_is_left_to_library() -> None:
     peer = Peer()
     peer.response()
     body = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000)
@@ -201,7 +201,7 @@ async def test_a_refused_handshake_is_left_to_the_library_with_its_text() -> Non
     assert peer.got == []
 
 
-async def test_nothing_is_sent_now_to_a_peer_that_reads_slowly_or_is_gone() -> None:
+async def test_can_send_now_is_false_for_slow_or_closed_peer() -> None:
     peer = Peer()
     await peer.feed(peer.response(), iter(lambda: 1000, None))
     peer.wire.written.clear()
@@ -220,7 +220,7 @@ async def test_nothing_is_sent_now_to_a_peer_that_reads_slowly_or_is_gone() -> N
     assert not peer.connection.can_send_now
 
 
-async def test_reading_pauses_while_a_large_message_waits_and_none_overtakes_it() -> None:
+async def test_reading_pauses_during_large_message_and_keeps_order() -> None:
     peer, large = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
     data = peer.response() + large + frame(Opcode.TEXT, b"small") * 2
     feeding = asyncio.ensure_future(peer.feed(data, iter(lambda: 50_000, None)))

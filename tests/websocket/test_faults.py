@@ -37,7 +37,7 @@ def session(fixture: Fixture, query: str = "", **options: object) -> Session:
 
 
 @pytest.mark.parametrize("answer", [b"220 smtp.example ESMTP\r\n", b"", b"HTTP/1.0 200 OK\r\n\r\n"])
-async def test_a_server_that_speaks_something_else_is_told_in_words(answer: bytes) -> None:
+async def test_non_http_server_is_explained(answer: bytes) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -58,7 +58,7 @@ def counts(app: Session) -> dict[str, int]:
 
 @pytest.mark.fault(12)
 @pytest.mark.parametrize("fault", ["cut", "no_close"])
-async def test_a_cut_fails_all_calls_under_way_and_the_next_call_reconnects(fixture: Fixture, fault: str) -> None:
+async def test_disconnect_fails_calls_in_flight_and_next_call_reconnects(fixture: Fixture, fault: str) -> None:
     async with session(fixture) as app:
         waiting = [asyncio.ensure_future(app.call("job.wait")) for _ in range(3)]
         await asyncio.sleep(0.1)
@@ -72,7 +72,7 @@ async def test_a_cut_fails_all_calls_under_way_and_the_next_call_reconnects(fixt
 
 @pytest.mark.load
 @pytest.mark.fault(13)
-async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fixture) -> None:
+async def test_oversized_message_error_names_limit_and_reconnects_once(fixture: Fixture) -> None:
     async with session(fixture, max_bytes=1_000_000) as app:
         fits = await app.call("file.generate", {"bytes": 990_000})
         assert fits.artifacts["file"].size_bytes == 990_000
@@ -87,7 +87,7 @@ async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fix
 @pytest.mark.fault(14)
 @pytest.mark.requirement("R4-15f")
 @pytest.mark.parametrize("query", ["", pytest.param("?deflate", marks=pytest.mark.load)])
-async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> None:
+async def test_deflate_bomb_is_not_inflated(fixture: Fixture, query: str) -> None:
     async with session(fixture, query) as app:
         await app.call("file.list")
         before = psutil.Process().memory_info().rss
@@ -98,7 +98,7 @@ async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> 
 
 
 @pytest.mark.fault(16)
-async def test_a_frame_that_is_no_utf8_is_a_protocol_error(fixture: Fixture) -> None:
+async def test_non_utf8_frame_raises_protocol_error(fixture: Fixture) -> None:
     async with session(fixture) as app:
         with pytest.raises(ProtocolError, match="UTF-8"):
             await app.call("wire.invalid_utf8", timeout=3)
@@ -107,7 +107,7 @@ async def test_a_frame_that_is_no_utf8_is_a_protocol_error(fixture: Fixture) -> 
 
 @pytest.mark.fault(17, 21)
 @pytest.mark.parametrize("kind", ["junk", "nan", "huge_number", "long_int", "surrogate", "deep"])
-async def test_bad_json_loses_the_message_not_the_session(fixture: Fixture, kind: str) -> None:
+async def test_bad_json_drops_message_but_not_session(fixture: Fixture, kind: str) -> None:
     async with session(fixture) as app:
         started = time.monotonic()
         with pytest.raises(ProtocolError):
@@ -134,7 +134,7 @@ async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) 
 
 
 @pytest.mark.fault(19)
-async def test_a_thousand_replies_out_of_order(fixture: Fixture) -> None:
+async def test_1000_replies_out_of_order_are_matched(fixture: Fixture) -> None:
     async with session(fixture) as app:
         calls = [app.call("wire.shuffle", {"n": 1000, "value": n}) for n in range(1000)]
         results = await asyncio.gather(*calls)
@@ -152,7 +152,7 @@ async def test_unknown_types_and_extra_fields_are_ignored_with_one_warning(
     assert caplog.text.count("unknown type") == 1
 
 
-async def test_many_long_unknown_types_are_one_short_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_long_unknown_types_log_one_short_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def flood(socket: ServerConnection) -> None:
         async for text in socket:
             request = json.loads(text)
@@ -171,7 +171,7 @@ async def test_many_long_unknown_types_are_one_short_warning(caplog: pytest.LogC
     assert len(warning.getMessage()) < 200
 
 
-async def test_a_slow_peer_is_waited_for(fixture: Fixture) -> None:
+async def test_slow_peer_does_not_time_out(fixture: Fixture) -> None:
     async with session(fixture) as app:
         result = await app.call("wire.slow", {"bytes": 20_000, "ms": 5})
         assert result.artifacts["file"].size_bytes == 20_000
@@ -191,7 +191,7 @@ def other_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @pytest.mark.load
 @pytest.mark.fault(15)
-async def test_a_stopped_server_is_noticed_within_the_configured_time(
+async def test_stopped_server_is_detected_within_configured_time(
     other_process: tuple[subprocess.Popen[str], str],
 ) -> None:
     process, url = other_process
@@ -260,7 +260,7 @@ def impatient(url: str) -> Session:
 
 
 @pytest.mark.load
-async def test_an_answer_that_arrives_slowly_is_a_sign_of_life(fixture: Fixture) -> None:
+async def test_slowly_arriving_answer_counts_as_activity(fixture: Fixture) -> None:
     async with Line(fixture.ws_url, step=20_000, pause=0.05) as url, impatient(url) as app:
         result = await app.call("file.generate", {"bytes": 600_000}, timeout=60)
         assert result.artifacts["file"].size_bytes == 600_000
@@ -269,7 +269,7 @@ async def test_an_answer_that_arrives_slowly_is_a_sign_of_life(fixture: Fixture)
 
 @pytest.mark.load
 @pytest.mark.parametrize("size", [1_000_000, 12_000_000], ids=["hidden in buffers", "more than buffers hold"])
-async def test_a_request_that_is_taken_slowly_is_a_sign_of_life(fixture: Fixture, tmp_path: Path, size: int) -> None:
+async def test_slowly_received_request_counts_as_activity(fixture: Fixture, tmp_path: Path, size: int) -> None:
     path = tmp_path / "upload.bin"
     path.write_bytes(os.urandom(size))
     async with Line(fixture.ws_url, step=size // 20, pause=0.15) as url, impatient(url) as app:
@@ -281,7 +281,7 @@ async def test_a_request_that_is_taken_slowly_is_a_sign_of_life(fixture: Fixture
 
 @pytest.mark.load
 @pytest.mark.parametrize("size", [500_000, 20_000_000], ids=["hidden in buffers", "more than buffers hold"])
-async def test_a_peer_that_stops_reading_is_given_up_after_the_time_for_what_it_was_sent(
+async def test_peer_that_stops_reading_times_out_by_sent_size(
     fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(_connection, "_MAX_EXTRA", 1.0)

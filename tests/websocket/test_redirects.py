@@ -40,7 +40,7 @@ async def session_of(app: App) -> Any:
 
 
 @pytest.mark.fault(36)
-async def test_no_header_of_the_caller_follows_a_redirect_to_another_origin() -> None:
+async def test_caller_headers_do_not_follow_cross_origin_redirect() -> None:
     secret = {"Authorization", "X-Team", "Cookie", "X-Api-Key"}
     first, second = Redirecting(), Redirecting()
     async with AsyncExitStack() as stack:
@@ -72,7 +72,7 @@ async def test_no_header_of_the_caller_follows_a_redirect_to_another_origin() ->
         (None, "answered HTTP 307 instead of a WebSocket"),
     ],
 )
-async def test_redirects_that_are_not_followed(location: str | None, said: str) -> None:
+async def test_invalid_redirects_are_not_followed(location: str | None, said: str) -> None:
     redirecting = Redirecting()
 
     def process(connection: ServerConnection, request: Request) -> Response | None:
@@ -86,7 +86,7 @@ async def test_redirects_that_are_not_followed(location: str | None, said: str) 
         assert "s3cret" not in failed.value.message and len(redirecting.seen) <= 6
 
 
-async def test_a_message_goes_to_the_origin_that_the_handshake_led_to_or_nowhere() -> None:
+async def test_message_is_sent_only_to_origin_of_redirected_handshake() -> None:
     redirecting = Redirecting()
     async with running(echo) as there, running(echo, process_request=redirecting) as here:
         redirecting.locations = {"/abp": there.url}

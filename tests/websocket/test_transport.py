@@ -110,7 +110,7 @@ async def echo(socket: ServerConnection, request: dict[str, Any]) -> None:
 
 
 @pytest.mark.load
-async def test_a_server_that_restarts_during_a_loop_of_calls_loses_and_doubles_nothing() -> None:
+async def test_server_restart_does_not_lose_or_repeat_calls() -> None:
     answered: list[int] = []
 
     async def slowly(socket: ServerConnection, request: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ async def test_a_server_that_restarts_during_a_loop_of_calls_loses_and_doubles_n
             assert [event.event for event in events] == ["connection/lost", "connection/restored"] * 2
 
 
-async def test_a_call_under_way_at_the_break_fails_and_is_not_sent_again() -> None:
+async def test_call_in_flight_at_disconnect_fails_and_is_not_resent() -> None:
     async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
         if len(app.calls) == 1:
             socket.transport.abort()
@@ -161,7 +161,7 @@ async def test_a_call_under_way_at_the_break_fails_and_is_not_sent_again() -> No
 
 
 @pytest.mark.parametrize("first_minute", [True, False])
-async def test_a_lost_server_is_looked_for_every_second_at_first_and_less_often_later(
+async def test_reconnect_starts_at_one_second_and_backs_off(
     first_minute: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delays: list[float] = []
@@ -184,7 +184,7 @@ async def test_a_lost_server_is_looked_for_every_second_at_first_and_less_often_
     assert (max(delays[:12]) < 1) is first_minute
 
 
-async def test_without_reconnection_a_break_ends_the_session() -> None:
+async def test_break_without_reconnection_ends_session() -> None:
     async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.abort()
 
@@ -216,9 +216,7 @@ async def test_timeouts_reach_the_app_and_late_replies_are_dropped() -> None:
 
 
 @pytest.mark.fault(36)
-async def test_headers_tokens_and_subprotocols_travel_and_are_not_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_headers_and_tokens_are_sent_but_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="transports")
     async with running(echo, subprotocols=["abp"]) as app:
         transport = WebSocketTransport(
@@ -232,7 +230,7 @@ async def test_headers_tokens_and_subprotocols_travel_and_are_not_logged(
     assert "s3cret" not in caplog.text and "t0p" not in caplog.text
 
 
-async def test_addresses_that_are_no_websocket() -> None:
+async def test_non_websocket_addresses_are_explained() -> None:
     async def refuse(connection: ServerConnection, request: object) -> Any:
         return connection.respond(401, "no\n")
 
@@ -247,7 +245,7 @@ async def test_addresses_that_are_no_websocket() -> None:
 
 
 @pytest.mark.load
-async def test_messages_that_wait_to_be_sent_use_no_memory() -> None:
+async def test_messages_waiting_to_be_sent_use_no_memory() -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.pause_reading()
 
@@ -271,7 +269,7 @@ def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.load
-async def test_tls_with_a_ca_and_a_client_certificate_of_ones_own(tmp_path: Path) -> None:
+async def test_tls_works_with_custom_ca_and_client_certificate(tmp_path: Path) -> None:
     server_key, server_cert = certificate(tmp_path, "server", "-addext", "subjectAltName=IP:127.0.0.1")
     client_key, client_cert = certificate(tmp_path, "client")
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -296,7 +294,7 @@ async def test_tls_with_a_ca_and_a_client_certificate_of_ones_own(tmp_path: Path
         assert "try ws://" not in refused.value.message
 
 
-async def test_a_server_without_tls_is_named_as_that() -> None:
+async def test_server_without_tls_is_reported_as_such() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await reader.read()
@@ -309,7 +307,7 @@ async def test_a_server_without_tls_is_named_as_that() -> None:
                 pass
 
 
-async def test_a_proxy_is_used_by_option_and_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -346,7 +344,7 @@ async def test_a_proxy_is_used_by_option_and_by_environment(monkeypatch: pytest.
 
 
 @pytest.mark.load
-async def test_two_hundred_connections_leave_no_task_and_no_file_descriptor() -> None:
+async def test_two_hundred_connections_leave_no_tasks_or_descriptors() -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
         threads = psutil.Process().num_threads()
@@ -375,7 +373,7 @@ def nested_run(identity: str) -> bytes:
 
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("broken", ["nesting", "decoding", "delivery", "connecting again"])
-async def test_no_message_ends_the_reader_in_silence(
+async def test_unreadable_message_does_not_silently_end_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     """A message that cannot be read fails its own call; if reading itself fails, the connection is opened again."""

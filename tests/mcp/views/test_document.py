@@ -36,16 +36,16 @@ def document(*sources: object) -> ViewDocument:
         ({"text": None}, "neither text nor blob"),
     ],
 )
-def test_a_document_that_no_host_shows_is_refused(content: dict[str, object], why: str) -> None:
+def test_unsupported_view_document_is_rejected(content: dict[str, object], why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
         read(**content)
 
 
-def test_a_document_of_eight_megabytes_is_shown() -> None:
+def test_view_document_of_8_mb_is_shown() -> None:
     assert len(read(text=" " * (8 << 20)).html) == 8 << 20
 
 
-def test_sources_that_are_not_origins_are_left_out_of_the_policy() -> None:
+def test_invalid_csp_sources_are_dropped() -> None:
     injected = (
         "https://a.example; script-src *",
         "https://b.example\n; script-src *",
@@ -68,7 +68,7 @@ def test_sources_that_are_not_origins_are_left_out_of_the_policy() -> None:
     assert any("after the first 100" in text for text in view.warnings)
 
 
-def test_what_a_server_declares_in_an_odd_way_grants_nothing() -> None:
+def test_malformed_view_declarations_grant_nothing() -> None:
     view = read({"csp": "script-src *", "permissions": {"camera": {}, "everything": {}}})
     assert view.policy("declared") == (
         "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -104,7 +104,7 @@ def test_what_a_server_declares_in_an_odd_way_grants_nothing() -> None:
         "[::ffff:7f00:1]",
     ],
 )
-def test_this_machine_is_no_source_in_any_spelling(source: str) -> None:
+def test_csp_drops_loopback_sources_in_any_spelling(source: str) -> None:
     view = document(source, "https://a.example")
     assert view.csp == {key: ["https://a.example"] for key in KINDS}
     assert [warning.partition(";")[0] for warning in view.warnings] == [
@@ -127,12 +127,12 @@ def test_this_machine_is_no_source_in_any_spelling(source: str) -> None:
         "data:",
     ],
 )
-def test_another_host_that_looks_alike_is_a_source(source: str) -> None:
+def test_similar_looking_host_is_a_separate_csp_source(source: str) -> None:
     view = document(source)
     assert view.csp == {key: [source] for key in KINDS} and not view.warnings
 
 
-def test_the_hosts_of_a_policy_are_those_that_may_be_connected_to() -> None:
+def test_connection_allowlist_matches_hosts_of_view_policy() -> None:
     view = document("https://*.a.example:8443/x", "wss://b.example", "[2001:db8::1]", "data:")
     hosts = r'response-origin "*://*.a.example:*/*" "*://b.example:*/*" "*://[2001\\:db8\\:\\:1]:*/*"'
     assert view.policy_headers("declared")["Connection-Allowlist"] == f"({hosts});redirects=allow;webrtc=block"

@@ -41,13 +41,13 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.requirement("R0-6e", "R1-6c")
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.binary(max_size=200))
-def test_every_accepted_form_gives_the_exact_bytes(form: str, data: bytes) -> None:
+def test_every_binary_form_decodes_to_exact_bytes(form: str, data: bytes) -> None:
     assert decode(FORMS[form](data).decode()) == data
 
 
 @pytest.mark.fault(24)
 @given(st.text("AQgw09+/-_= \n", max_size=12) | st.text(max_size=12))
-def test_only_text_that_encodes_back_to_itself_is_accepted(text: str) -> None:
+def test_base64_decode_accepts_only_canonical_text(text: str) -> None:
     try:
         data = decode(text)
     except BadEncoding:
@@ -80,20 +80,20 @@ def test_only_text_that_encodes_back_to_itself_is_accepted(text: str) -> None:
         pytest.param("data:;base64,AAAA", id="data URL"),
     ],
 )
-def test_ambiguous_or_broken_base64_is_refused(text: str) -> None:
+def test_ambiguous_or_broken_base64_is_rejected(text: str) -> None:
     """docs/faults.md 24."""
     with pytest.raises(BadEncoding, match="strictly valid base64") as caught:
         decode(text)
     assert text[:8] not in caught.value.message
 
 
-def test_base64_is_decoded_four_mebibytes_of_text_at_a_time() -> None:
+def test_base64_is_decoded_in_4_mib_pieces() -> None:
     assert [len(part) for part in Encoded("A" * (4 << 20), "base64").chunks()] == [3 << 20]
     assert [len(part) for part in Encoded("A" * ((4 << 20) + 4), "base64").chunks()] == [3 << 20, 3]
     assert [len(part) for part in Encoded("a" * ((4 << 20) + 1), "utf-8").chunks()] == [4 << 20, 1]
 
 
-def test_4098_bytes_of_base64_are_its_head() -> None:
+def test_base64_head_decodes_at_most_4098_bytes() -> None:
     assert len(base64_head("A" * 6000)) == 4098
     assert base64_head("A" * 5463) == bytes(4098)
     assert base64_head("QUJD!" + "A" * 100) == b"ABC"
@@ -107,25 +107,25 @@ class TestInSlices:
         monkeypatch.setattr(binary, "_CHUNK_CHARS", 8)
 
     @pytest.mark.parametrize("size", range(20))
-    def test_the_bytes_are_the_same(self, size: int) -> None:
+    def test_base64_decode_returns_same_bytes(self, size: int) -> None:
         data = bytes(range(240, 240 + size)) if size < 16 else bytes(size)
         assert decode(base64.b64encode(data).decode()) == data
 
-    def test_they_come_piece_by_piece(self) -> None:
+    def test_encoded_content_is_read_in_chunks(self) -> None:
         chunks = list(Encoded(base64.b64encode(bytes(14)).decode(), "base64").chunks())
         assert [len(chunk) for chunk in chunks] == [6, 6, 2]
 
-    def test_one_alphabet_counts_for_the_whole(self) -> None:
+    def test_mixed_base64_alphabets_are_rejected(self) -> None:
         assert decode("AAAAAAAA____") == bytes(6) + b"\xff\xff\xff"
         with pytest.raises(BadEncoding):
             decode("AAAAAAA_AAAAAAA/")
 
     @pytest.mark.parametrize("text", ["AAAAAA==AAAA", "AAAAAAA=AAAAAAAA"])
-    def test_padding_between_slices_is_refused(self, text: str) -> None:
+    def test_base64_padding_between_slices_is_rejected(self, text: str) -> None:
         with pytest.raises(BadEncoding, match="middle of the text, before character 8"):
             decode(text)
 
-    def test_the_error_says_where(self) -> None:
+    def test_bad_encoding_error_gives_position(self) -> None:
         with pytest.raises(BadEncoding, match="characters 8-16"):
             decode("AAAAAAAAAAA!AAAAAAAA")
 
@@ -134,7 +134,7 @@ class TestInSlices:
         chunks = list(Encoded(text, "utf-8").chunks())
         assert b"".join(chunks).decode() == text and len(chunks) == 3
 
-    def test_files_are_read_piece_by_piece(self, tmp_path: Path) -> None:
+    def test_files_are_read_in_chunks(self, tmp_path: Path) -> None:
         path = tmp_path / "x"
         path.write_bytes(bytes(20))
         assert [len(chunk) for chunk in BinaryData.from_path(path).chunks()] == [8, 8, 4]
@@ -142,7 +142,7 @@ class TestInSlices:
 
 @given(st.text())
 @example("a\ud800")
-def test_text_becomes_utf8_or_is_refused(text: str) -> None:
+def test_text_is_encoded_as_utf8_or_rejected(text: str) -> None:
     if any("\ud800" <= character <= "\udfff" for character in text):
         with pytest.raises(BadEncoding, match="surrogate"):
             BinaryData(Encoded(text, "utf-8")).read()
@@ -157,7 +157,7 @@ def test_text_becomes_utf8_or_is_refused(text: str) -> None:
 @pytest.mark.fault(25)
 @pytest.mark.requirement("R1-14b")
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
-def test_a_declared_size_must_be_the_real_one(declared: int, actual: int) -> None:
+def test_declared_size_must_match_actual_size(declared: int, actual: int) -> None:
     verify_size(None, actual)
     if declared == actual:
         verify_size(declared, actual)
@@ -168,7 +168,7 @@ def test_a_declared_size_must_be_the_real_one(declared: int, actual: int) -> Non
 
 
 @pytest.mark.parametrize("declared", [0, 3, 5])
-def test_reading_compares_bytes_not_characters(declared: int) -> None:
+def test_declared_size_counts_bytes_not_characters(declared: int) -> None:
     content = Encoded("éé", "utf-8")
     assert BinaryData(content, size=4).read() == BinaryData(content).read() == "éé".encode()
     with pytest.raises(SizeMismatch):
@@ -178,7 +178,7 @@ def test_reading_compares_bytes_not_characters(declared: int) -> None:
 # --- content from here ------------------------------------------------------------------------------------------------
 
 
-def test_bytes_know_their_size_and_type() -> None:
+def test_bytes_have_size_and_detected_type() -> None:
     data = BinaryData.from_bytes(b"%PDF-1.7 ...", filename="a.pdf")
     assert data == BinaryData(b"%PDF-1.7 ...", "application/pdf", 12, "a.pdf")
     assert data.read() == b"%PDF-1.7 ..."
@@ -186,14 +186,14 @@ def test_bytes_know_their_size_and_type() -> None:
     assert BinaryData.from_bytes(b"abc").mime_type is None
 
 
-def test_bytes_are_copied_from_what_can_change() -> None:
+def test_from_bytes_copies_mutable_buffers() -> None:
     buffer = bytearray(b"abc")
     data = BinaryData.from_bytes(buffer)
     buffer[0] = 0
     assert data.read() == b"abc"
 
 
-def test_a_file_knows_its_name_size_and_type(tmp_path: Path) -> None:
+def test_from_path_detects_name_size_and_type(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"GIF89a" + bytes(5000))
     data = BinaryData.from_path(str(path))
@@ -202,7 +202,7 @@ def test_a_file_knows_its_name_size_and_type(tmp_path: Path) -> None:
     assert BinaryData.from_path(path, mime_type="x/y").mime_type == "x/y"
 
 
-def test_a_file_that_changed_meanwhile_is_not_sent_with_its_old_size(tmp_path: Path) -> None:
+def test_file_resized_after_opening_raises_size_mismatch(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     data = BinaryData.from_path(path)
@@ -211,7 +211,7 @@ def test_a_file_that_changed_meanwhile_is_not_sent_with_its_old_size(tmp_path: P
         data.read()
 
 
-def test_what_is_no_readable_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_unreadable_file_is_rejected_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
     for path, reason in ((tmp_path, "regular"), (tmp_path / "pipe", "regular"), (tmp_path / "no", "No such file")):
         with pytest.raises(UsageError, match=reason):
@@ -221,12 +221,12 @@ def test_what_is_no_readable_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [Handle("1"), Download("https://app.example/x")])
-def test_content_that_is_elsewhere_is_fetched_by_others(content: Content) -> None:
+def test_reading_remote_content_raises_type_error(content: Content) -> None:
     with pytest.raises(TypeError, match="fetched by"):
         BinaryData(content).read()
 
 
-def test_neither_text_nor_credentials_are_printed() -> None:
+def test_repr_hides_text_and_credentials() -> None:
     shown = repr(
         [
             Encoded("secret", "utf-8"),

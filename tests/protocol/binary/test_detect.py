@@ -64,7 +64,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
 
 
 @pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e")
-def test_a_documented_descriptor() -> None:
+def test_documented_descriptor_is_detected() -> None:
     tree = {
         "document": {
             "content": b64(PDF),
@@ -127,7 +127,7 @@ def test_a_documented_descriptor() -> None:
         ("data:image/png;base64,YWJj", "image/png", "utf-8", b"data:image/png;base64,YWJj"),
     ],
 )
-def test_what_is_binary_data_and_how_it_is_decoded(
+def test_binary_data_is_recognised_and_decoded(
     content: str, mime_type: str, encoding: str | None, expected: bytes | None
 ) -> None:
     node = {"content": content, "mimeType": mime_type} | ({} if encoding is None else {"encoding": encoding})
@@ -158,7 +158,7 @@ def test_text_without_a_name_or_a_size_is_data(more: dict[str, object]) -> None:
     assert find({"content": "<p>", "mimeType": "text/html", **more}) == []
 
 
-def test_a_data_url_in_the_place_of_text_is_decoded() -> None:
+def test_data_url_in_text_field_is_decoded() -> None:
     node = {"content": "data:text/csv;base64,YSxi", "mimeType": "text/csv", "size": 3}
     assert one(node).read() == b"a,b"
     assert one({"content": "data:,", "mimeType": "text/csv", "encoding": "base64"}).read() == b""
@@ -166,7 +166,7 @@ def test_a_data_url_in_the_place_of_text_is_decoded() -> None:
 
 
 @pytest.mark.parametrize("size", [8, 9, 12])
-def test_the_size_of_text_is_its_bytes_as_utf_8(size: int) -> None:
+def test_text_size_counts_utf8_bytes(size: int) -> None:
     node = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8"}
     assert one({**node, "size": 13}).read().decode() == "héllo 世界"
     with pytest.raises(SizeMismatch):
@@ -174,29 +174,29 @@ def test_the_size_of_text_is_its_bytes_as_utf_8(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 2.5, 2**60])
-def test_a_size_that_cannot_be_is_an_error_for_text_too(size: float) -> None:
+def test_impossible_size_is_rejected_for_text_too(size: float) -> None:
     assert isinstance(fault({"content": "<p>", "mimeType": "text/html", "size": size}, ""), BadDescriptor)
 
 
 @pytest.mark.parametrize("encoding", ["hex", 7, "", {"a": 1}, "x" * 100])
-def test_an_unknown_encoding_is_an_error(encoding: object) -> None:
+def test_unknown_encoding_raises_bad_encoding(encoding: object) -> None:
     error = fault({"content": "00", "mimeType": "image/png", "encoding": encoding}, "")
     assert isinstance(error, BadEncoding) and "unknown encoding" in error.message and len(error.message) < 120
 
 
 @pytest.mark.requirement("R1-4b")
 @pytest.mark.parametrize("node", [{"content": "YWJj"}, {"mimeType": "image/png"}, {"content": 3, "mimeType": "a/b"}])
-def test_a_descriptor_needs_content_and_a_type(node: object) -> None:
+def test_descriptor_requires_content_and_type(node: object) -> None:
     assert find(node) == []
 
 
 @pytest.mark.parametrize("filename", [None, "", 7, ["a"]])
-def test_a_filename_is_text_or_none(filename: object) -> None:
+def test_non_text_filename_is_ignored(filename: object) -> None:
     assert one({"content": b"", "mimeType": "a/b", "filename": filename}).filename is None
 
 
 @pytest.mark.fault(24)
-def test_base64_is_decoded_strictly_when_it_is_read() -> None:
+def test_base64_is_decoded_strictly_on_read() -> None:
     with pytest.raises(BadEncoding):
         one({"content": "YWJ", "mimeType": "image/png", "encoding": "base64", "size": 2}).read()
     with pytest.raises(SizeMismatch):
@@ -207,7 +207,7 @@ def test_base64_is_decoded_strictly_when_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("content", [PNG, bytearray(PNG), memoryview(PNG)])
-def test_bytes_alone_or_described(content: bytes) -> None:
+def test_bytes_are_detected_alone_or_in_descriptor(content: bytes) -> None:
     assert one({"a": content}, "a") == BinaryData(PNG)
     assert one([content], "0") == BinaryData(PNG)
     assert one({"content": content, "mimeType": "image/png", "size": 3}, "") == BinaryData(PNG, "image/png", 3)
@@ -215,7 +215,7 @@ def test_bytes_alone_or_described(content: bytes) -> None:
         assert one({"content": content, **no_type}, "") == BinaryData(PNG)
 
 
-def test_a_handle_brings_its_size() -> None:
+def test_handle_provides_size() -> None:
     assert one(Handle("1", 5), "") == BinaryData(Handle("1", 5), size=5)
     assert one({"content": Handle("1", 5), "mimeType": "image/png", "alt": "x"}, "") == BinaryData(
         Handle("1", 5), "image/png", 5, None, {"alt": "x"}
@@ -224,7 +224,7 @@ def test_a_handle_brings_its_size() -> None:
     assert declared.size == 6  # a lie is for the one who fetches it to find
 
 
-def test_a_file_of_the_page_brings_its_type_and_name_unless_told_others() -> None:
+def test_page_file_keeps_type_and_name_unless_overridden() -> None:
     leaf = BinaryData(b"abc", "image/png", 3, "a.png")
     assert one({"x": leaf}, "x") is leaf
     assert one({"content": leaf}, "") == leaf
@@ -235,7 +235,7 @@ def test_a_file_of_the_page_brings_its_type_and_name_unless_told_others() -> Non
 
 @pytest.mark.fault(26)
 @pytest.mark.parametrize("tree", [Broken("detached"), {"content": Broken("detached"), "mimeType": "image/png"}])
-def test_content_that_could_not_be_read_is_an_error_with_its_reason(tree: object) -> None:
+def test_unreadable_content_error_includes_reason(tree: object) -> None:
     error = fault({"x": tree}, "x")
     assert isinstance(error, UnsupportedBinary) and error.message.endswith("detached")
 
@@ -249,7 +249,7 @@ def reference(**fields: object) -> dict[str, object]:
 
 @pytest.mark.requirement("R5-3a", "R5-3b")
 @pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
-def test_a_documented_reference() -> None:
+def test_documented_reference_is_detected() -> None:
     binary = one(
         {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"
     )
@@ -259,12 +259,12 @@ def test_a_documented_reference() -> None:
 
 
 @pytest.mark.parametrize("expires", [2**53 - 1, 1 - 2**53])
-def test_an_expiry_is_a_number_that_javascript_has(expires: int) -> None:
+def test_expiry_accepts_javascript_numbers(expires: int) -> None:
     assert one(reference(expiresAt=expires)).content == Download("https://app.example/d/1", expires)
 
 
 @pytest.mark.requirement("R1-6a", "R1-14a")
-def test_a_download_url_goes_before_content() -> None:
+def test_download_url_takes_precedence_over_content() -> None:
     """docs/protocol.md 10.1; but an empty one is none."""
     assert isinstance(one(reference(content="YWJj", encoding="base64")).content, Download)
     assert one(reference(downloadUrl="", content="YWJj", encoding="base64")).read() == b"abc"
@@ -272,12 +272,12 @@ def test_a_download_url_goes_before_content() -> None:
 
 @pytest.mark.requirement("R1-5b")
 @pytest.mark.parametrize("fields", [{"mimeType": None}, {"mimeType": 3}, {"downloadUrl": 7}, {"downloadUrl": ""}])
-def test_a_reference_needs_a_url_and_a_type(fields: dict[str, object]) -> None:
+def test_reference_requires_url_and_type(fields: dict[str, object]) -> None:
     assert find(reference(**fields)) == []
 
 
 @pytest.mark.parametrize("url", ["/d/1", "d/1", "blob:https://app.example/1-2", "file:///etc/passwd"])
-def test_which_urls_are_fetched_is_decided_elsewhere(url: str) -> None:
+def test_detection_accepts_any_download_url(url: str) -> None:
     assert one(reference(downloadUrl=url)).content == Download(url)
 
 
@@ -293,11 +293,11 @@ def test_which_urls_are_fetched_is_decided_elsewhere(url: str) -> None:
         ("data:,\u00e9", "é".encode()),
     ],
 )
-def test_a_data_url_is_in_hand(url: str, expected: bytes) -> None:
+def test_download_data_url_is_read_inline(url: str, expected: bytes) -> None:
     assert one(reference(downloadUrl=url)).read() == expected
 
 
-def test_a_data_url_is_decoded_strictly() -> None:
+def test_download_data_url_is_decoded_strictly() -> None:
     with pytest.raises(BadEncoding):
         one(reference(downloadUrl="data:;base64,YWJj!")).read()
     assert isinstance(fault(reference(downloadUrl="data:,\ud800")), BadEncoding)
@@ -322,7 +322,7 @@ def test_a_data_url_is_decoded_strictly() -> None:
         ({"type": "query", "token": "abc", "header": "x"}, {}, {"token": "abc"}),
     ],
 )
-def test_every_documented_form_of_auth(auth: object, headers: dict[str, str], query: dict[str, str]) -> None:
+def test_every_documented_auth_form_is_accepted(auth: object, headers: dict[str, str], query: dict[str, str]) -> None:
     assert one(reference(auth=auth)).content == Download("https://app.example/d/1", None, headers, query)
 
 
@@ -345,7 +345,7 @@ def test_every_documented_form_of_auth(auth: object, headers: dict[str, str], qu
         {"type": "query", "token": "a\0b"},
     ],
 )
-def test_auth_that_is_not_understood_is_an_error_that_does_not_show_it(auth: object) -> None:
+def test_unsupported_auth_error_does_not_show_it(auth: object) -> None:
     error = fault(reference(auth=auth))
     assert isinstance(error, BadDescriptor) and "auth" in error.message and "abc" not in error.message
 
@@ -353,7 +353,7 @@ def test_auth_that_is_not_understood_is_an_error_that_does_not_show_it(auth: obj
 @pytest.mark.parametrize(
     "expires", ["2024-02-09T17:33:20Z", True, math.nan, math.inf, 2**53, -(2**53), 10**400, [1], HUGE]
 )
-def test_a_bad_expiry_is_an_error(expires: object) -> None:
+def test_invalid_expiry_raises_bad_descriptor(expires: object) -> None:
     error = fault(reference(expiresAt=expires))
     assert isinstance(error, BadDescriptor) and "expiresAt" in error.message and len(error.message) < 120
 
@@ -363,7 +363,7 @@ def test_a_bad_expiry_is_an_error(expires: object) -> None:
 
 @given(st.integers(0, 2**53 - 1))
 @example(2**53 - 1)
-def test_a_size_is_a_whole_number_of_bytes(size: int) -> None:
+def test_size_accepts_whole_numbers(size: int) -> None:
     assert one({"content": b"", "size": size}).size == size
     assert find({"content": b"", "size": float(size)})[0].binary == BinaryData(b"", size=int(float(size)))
 
@@ -382,7 +382,7 @@ def test_a_size_is_a_whole_number_of_bytes(size: int) -> None:
     [{"content": "YWJj", "mimeType": "image/png"}, reference(), {"image": b64(PNG), "mimeType": "image/png"}],
     ids=["content", "reference", "flat"],
 )
-def test_a_bad_size_is_an_error(node: dict[str, object], size: object) -> None:
+def test_invalid_size_raises_bad_descriptor(node: dict[str, object], size: object) -> None:
     error = fault({**node, "size": size})
     assert isinstance(error, BadDescriptor) and error.message.startswith("size must be") and len(error.message) < 120
 
@@ -431,7 +431,7 @@ PLAIN = b64(NOISE[:75])  # no signature; 100 characters are long enough
         ({"svg": "data:image/svg+xml,%3Csvg/%3E", "mimeType": "image/svg+xml"}, "svg", b"<svg/>"),
     ],
 )
-def test_the_flat_form(tree: dict[str, object], field: str, expected: bytes) -> None:
+def test_flat_form_is_recognised(tree: dict[str, object], field: str, expected: bytes) -> None:
     binary = one(tree, field)
     assert binary.read() == expected
     assert binary.mime_type == tree["mimeType"] and binary.extra == {}
@@ -440,7 +440,7 @@ def test_the_flat_form(tree: dict[str, object], field: str, expected: bytes) -> 
 @pytest.mark.parametrize(
     "content", [b"abc", bytearray(b"abc"), memoryview(b"abc"), BinaryData(b"abc", "image/x", 3, "leaf.png")]
 )
-def test_the_flat_form_of_content_that_is_not_text(content: object) -> None:
+def test_flat_form_of_non_text_content_is_recognised(content: object) -> None:
     tree = {"caption": "c", "image": content, "mimeType": "image/png", "filename": "flat.png"}
     binary = one(tree, "image")
     assert (binary.content, binary.mime_type, binary.filename) == (b"abc", "image/png", "flat.png")
@@ -450,20 +450,20 @@ GENERIC = ["data", "base64", "bytes", "file", "blob", "buffer", "body", "binary"
 
 
 @pytest.mark.parametrize("key", GENERIC)
-def test_generic_names_of_content(key: str) -> None:
+def test_generic_content_keys_are_recognised(key: str) -> None:
     assert one({"id": "x", key: b64(NOISE), "mimeType": "application/x-thing"}, key).read() == NOISE
 
 
-def test_the_flat_form_of_a_handle_or_of_something_broken() -> None:
+def test_flat_form_of_handle_or_broken_content_is_recognised() -> None:
     assert one({"image": Handle("1", 5), "mimeType": "image/png"}, "image").size == 5
     assert isinstance(fault({"image": Broken("gone"), "mimeType": "image/png"}, "image"), UnsupportedBinary)
 
 
-def test_a_file_in_a_flat_form_keeps_its_name() -> None:
+def test_flat_file_form_keeps_filename() -> None:
     assert one({"image": BinaryData(b"a", None, 1, "a.png"), "mimeType": "image/png"}).filename == "a.png"
 
 
-def test_content_beside_a_flat_forms_own_is_found_for_itself() -> None:
+def test_content_beside_flat_form_is_found_separately() -> None:
     tree = {"thumbnail": b"abc", "pdf": b64(PDF), "mimeType": "application/pdf", "parts": [{"content": b"x"}]}
     found = find(tree)
     assert [(item.field, cast(BinaryData, item.binary).mime_type) for item in found] == [
@@ -513,7 +513,7 @@ PATH = "exports/2024/quarterly/reports/of/the/northern/region/with-all-of-its/at
         pytest.param(["a"], id="list"),
     ],
 )
-def test_look_alikes_of_the_flat_form_stay_data(key: str, value: object) -> None:
+def test_flat_form_look_alikes_stay_data(key: str, value: object) -> None:
     tree = {key: value, "mimeType": "image/png"}
     assert find([tree, {**tree, "size": 48_213}]) == []
 
@@ -554,19 +554,19 @@ def test_other_objects_with_a_type_stay_data(tree: object) -> None:
     ],
 )
 @pytest.mark.parametrize("encoding", [{}, {"encoding": "base64"}])
-def test_broken_base64_in_a_flat_form_is_an_error_and_not_data(content: str, encoding: dict[str, str]) -> None:
+def test_broken_base64_in_flat_form_is_an_error(content: str, encoding: dict[str, str]) -> None:
     """docs/faults.md 24."""
     binary = one({"pdf": content, "mimeType": "application/pdf", **encoding}, "pdf")
     with pytest.raises(BadEncoding):
         binary.read()
 
 
-def test_content_of_another_size_than_declared_is_an_error_and_not_data() -> None:
+def test_reading_content_of_wrong_size_raises_size_mismatch() -> None:
     with pytest.raises(SizeMismatch):
         one({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF) + 1}).read()
 
 
-def test_a_flat_data_url_with_half_of_a_surrogate_pair_is_an_error() -> None:
+def test_flat_data_url_with_lone_surrogate_raises() -> None:
     assert isinstance(fault({"image": "data:,\ud800", "mimeType": "image/png"}, "image"), BadEncoding)
 
 
@@ -584,7 +584,7 @@ def test_a_flat_data_url_with_half_of_a_surrogate_pair_is_an_error() -> None:
         "data:;base64," + b64(PDF),
     ],
 )
-def test_long_base64_of_a_known_file_needs_no_descriptor(text: str) -> None:
+def test_long_base64_of_known_type_needs_no_descriptor(text: str) -> None:
     for tree, field in ((text, ""), ({"a": text}, "a"), ([1, text], "1")):
         binary = one(tree, field)
         assert binary.read() in (PDF, PDF[:750]) and binary.mime_type == "application/pdf" and binary.size is None
@@ -614,7 +614,7 @@ def test_other_long_text_stays_data(text: str) -> None:
 
 
 @given(st.text("0123456789abcdef", min_size=8, max_size=40), st.booleans())
-def test_hex_is_never_taken_for_a_file(start: str, upper: bool) -> None:
+def test_hex_text_is_never_detected_as_file(start: str, upper: bool) -> None:
     text = (start * 200)[:4000]
     assume(not (upper and set(text) <= set("abcdef")))
     assert find(text.upper() if upper else text) == []
@@ -648,14 +648,14 @@ def test_plain_data_has_no_content(data: object) -> None:
     assert find(data) == []
 
 
-async def test_data_that_holds_itself_many_times_is_refused_in_time() -> None:
+async def test_self_referencing_data_is_rejected_quickly() -> None:
     endless: list[object] = []
     endless += [endless] * 5
     with pytest.raises(ProtocolError, match="64 levels"):
         await Router(NoneStore()).route(endless, capability="endless")
 
 
-async def test_a_large_table_costs_the_event_loop_no_function_call_for_each_row() -> None:
+async def test_large_table_makes_no_per_row_call_on_event_loop() -> None:
     """Counted, because time depends on the machine. A search in a thread is another one's time."""
     rows = [{"id": n, "name": f"person {n}", "tags": ["a", "b"]} for n in range(2000)]
     router = Router(NoneStore())
@@ -665,7 +665,7 @@ async def test_a_large_table_costs_the_event_loop_no_function_call_for_each_row(
     assert calls.count < 1000
 
 
-def test_the_top_has_an_empty_name() -> None:
+def test_root_content_has_empty_field_name() -> None:
     assert find(b"x") == [Found((), BinaryData(b"x"))]
     assert find(b"x")[0].field == ""
 
@@ -679,11 +679,11 @@ def test_a_dot_in_a_key_is_escaped() -> None:
 
 
 @given(st.sets(st.lists(st.text("a.\\0", max_size=3), min_size=1, max_size=3).map(tuple), min_size=2))
-def test_no_two_places_share_a_name(paths: set[Place]) -> None:
+def test_field_names_are_unique_per_path(paths: set[Place]) -> None:
     assert len({Found(path, BinaryData(b"")).field for path in paths}) == len(paths)
 
 
-def test_one_bad_binary_does_not_lose_the_others() -> None:
+def test_one_bad_binary_does_not_lose_others() -> None:
     tree = {
         "a": {"content": b"1", "size": -1},
         "b": {"content": b"2", "mimeType": "image/png"},
@@ -710,7 +710,7 @@ def nested(levels: int, leaf: object) -> object:
 
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("leaf", [1, "x", b"x", None])
-def test_64_levels_are_looked_at_and_65_are_an_error(leaf: object) -> None:
+def test_nesting_over_64_levels_raises_protocol_error(leaf: object) -> None:
     """docs/faults.md 21: never silence."""
     assert len(find(nested(64, leaf))) == (leaf == b"x")
     for levels in (65, 100_000):
@@ -718,7 +718,7 @@ def test_64_levels_are_looked_at_and_65_are_an_error(leaf: object) -> None:
             find(nested(levels, leaf))
 
 
-def test_a_descriptor_is_a_level_too() -> None:
+def test_descriptor_counts_as_nesting_level() -> None:
     node = {"content": b"x", "mimeType": "a/b"}
     assert len(find(nested(63, node))) == 1
     with pytest.raises(ProtocolError):
@@ -747,7 +747,7 @@ def leaves(tree: object, path: Place = ()) -> dict[Place, object]:
 
 
 @given(TREES)
-def test_every_binary_is_found_once_and_replaced_where_it_stood(tree: object) -> None:
+def test_every_binary_is_found_once_and_replaced_in_place(tree: object) -> None:
     found = find(tree)
     before = leaves(tree)
     assert {item.path for item in found} == {path for path, leaf in before.items() if isinstance(leaf, bytes)}
@@ -758,31 +758,31 @@ def test_every_binary_is_found_once_and_replaced_where_it_stood(tree: object) ->
 
 
 @given(TREES)
-def test_replacing_nothing_changes_nothing(tree: object) -> None:
+def test_replacing_nothing_returns_same_tree(tree: object) -> None:
     assert replace(tree, {}) is tree
     assert replace(tree, {(): 1}) == 1
 
 
-def test_what_no_place_leads_to_is_shared() -> None:
+def test_replace_shares_untouched_subtrees() -> None:
     tree = {"a": [1, [2]], "b": {"c": 3}, "t": (1, 2)}
     copy = cast(dict[str, object], replace(tree, {("a", 0): "x", ("t", 1): "y"}))
     assert copy == {"a": ["x", [2]], "b": {"c": 3}, "t": [1, "y"]}
     assert copy["b"] is tree["b"] and cast(list[object], copy["a"])[1] is tree["a"][1]  # type: ignore[index]
 
 
-def test_keys_that_are_no_text_have_their_place_too() -> None:
+def test_binary_under_non_string_keys_is_found_and_replaced() -> None:
     tree = {1: b"x", None: b"y"}
     assert [found.field for found in find(tree)] == ["1", "None"]
     assert replace(tree, {found.path: 0 for found in find(tree)}) == {1: 0, None: 0}
 
 
 @pytest.mark.parametrize("place", [("b",), ("a", 1), ("a", "0"), ("a", 0, "x")])
-def test_a_place_that_is_not_there_is_an_error(place: Place) -> None:
+def test_replacing_missing_place_raises_key_error(place: Place) -> None:
     with pytest.raises(KeyError, match="no place"):
         replace({"a": [1]}, {place: 0, ("a", 0): 0} if place[-1] != "x" else {place: 0})
 
 
-def test_content_text_is_not_copied_into_messages() -> None:
+def test_content_text_is_not_in_repr() -> None:
     assert "secret" not in repr(find({"content": "secret", "mimeType": "image/png"}))
     assert isinstance(one({"content": "secret", "mimeType": "image/png"}).content, Encoded)
 
@@ -790,7 +790,7 @@ def test_content_text_is_not_copied_into_messages() -> None:
 # --- guesses by themselves --------------------------------------------------------------------------------------------
 
 
-def test_a_guess_about_very_long_text_is_checked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base64_detection_validates_long_text_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.protocol._heuristics._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
     guess = Heuristics().recognise(b64(content))
@@ -798,18 +798,18 @@ def test_a_guess_about_very_long_text_is_checked_to_its_end(monkeypatch: pytest.
     assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
 
 
-def test_text_like_a_data_url_that_is_not_valid_is_plain_text() -> None:
+def test_invalid_data_url_is_plain_text() -> None:
     assert find({"text": "data:text/plain," + "a" * 2000 + "\ud800"}) == []
 
 
-def test_a_guess_is_about_long_text_only() -> None:
+def test_base64_detection_requires_min_chars() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
     assert Heuristics().recognise(b64(content)) is not None
     assert Heuristics(min_chars=5000).recognise(b64(content)) is None
 
 
 @pytest.mark.requirement("R2-4.2b")
-def test_a_signature_of_the_caller_comes_before_the_known_ones() -> None:
+def test_custom_signature_takes_precedence_over_known_ones() -> None:
     own = Heuristics(signatures=[Signature(b"ACME", "application/x-acme", 4), Signature(b"%PDF", "application/x-own")])
     content = b"\1\2\3\4ACME" + bytes(range(256)) * 4
     for text in (b64(content), content.decode("latin-1")):
@@ -824,13 +824,13 @@ def test_a_signature_of_the_caller_comes_before_the_known_ones() -> None:
     ("magic", "mime_type", "offset"),
     [(b"ab", "a/b", 0), (b"abc", "a/b", -1), (b"abc", "a/b", 4094), (b"abc", "nonsense", 0)],
 )
-def test_a_signature_that_makes_no_sense_is_refused(magic: bytes, mime_type: str, offset: int) -> None:
+def test_invalid_signature_is_rejected(magic: bytes, mime_type: str, offset: int) -> None:
     with pytest.raises(UsageError, match=r"^Signature: "):
         Signature(magic, mime_type, offset)
 
 
 @pytest.mark.requirement("R2-4.2e")
-def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
+def test_base64_without_signature_is_a_file_if_not_required() -> None:
     content = bytes(range(256)) * 4
     loose = Heuristics(require_magic_bytes=False)
     assert Heuristics().recognise(b64(content)) is None
@@ -841,7 +841,7 @@ def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
 
 
 @pytest.mark.requirement("R2-4.2d")
-def test_content_of_just_the_limit_is_decoded_and_no_more() -> None:
+def test_content_up_to_decode_limit_is_recognised() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
     for text, size in ((b64(content), len(b64(content)) * 3 // 4), (content.decode("latin-1"), len(content))):
         assert Heuristics(max_decode_bytes=size).recognise(text) is not None
@@ -856,9 +856,7 @@ def test_content_of_just_the_limit_is_decoded_and_no_more() -> None:
     ],
     ids=["bmp", "ico"],
 )
-def test_content_that_is_too_long_to_keep_is_judged_by_its_head(
-    content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_content_is_recognised_by_its_head(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bitmap says how long it is, and an icon where its picture ends: that is compared with what is there."""
     whole, cut = b64(content), b64(content[:-6])
     kept = Heuristics().recognise(whole)
@@ -873,7 +871,7 @@ def test_content_that_is_too_long_to_keep_is_judged_by_its_head(
     assert kept is not None and kept.content == content
 
 
-def test_a_signature_of_the_caller_has_three_bytes_within_the_first_4096() -> None:
+def test_custom_signature_matches_within_first_4096_bytes() -> None:
     assert Signature(b"abc", "a/b", 4093).offset == 4093
     own = Heuristics(signatures=[Signature(b"abc", "a/b", 4093)])
     for data in (b"\1" * 4093 + b"abc", b"\1" * 4093 + b"abc" + b"\1" * 3000):
@@ -882,7 +880,7 @@ def test_a_signature_of_the_caller_has_three_bytes_within_the_first_4096() -> No
             assert found is not None and found.mime_type == "a/b"
 
 
-def test_gzip_has_more_than_its_frame_and_no_reserved_flag() -> None:
+def test_gzip_without_data_or_with_reserved_flag_is_not_recognised() -> None:
     def recognised(flags: int, length: int) -> bool:
         text = (
             "data:application/gzip;x="
@@ -896,14 +894,14 @@ def test_gzip_has_more_than_its_frame_and_no_reserved_flag() -> None:
     assert not recognised(0, 18) and not recognised(0x20, 19)
 
 
-def test_three_bytes_of_a_jpeg_are_none() -> None:
+def test_jpeg_needs_more_than_three_signature_bytes() -> None:
     start = "data:image/jpeg;x=" + "x" * 980 + ";base64,"
     assert Heuristics().recognise(start + b64(b"\xff\xd8\xff")) is None
     assert Heuristics().recognise(start + b64(b"\xff\xd8\xff\xbf")) is None
     assert Heuristics().recognise(start + b64(b"\xff\xd8\xff\xc0")) is not None
 
 
-def test_the_picture_of_an_icon_stands_behind_its_directory() -> None:
+def test_icon_picture_must_follow_directory() -> None:
     def icon(offset: int, count: int = 1) -> str:
         head = struct.pack("<HHHBBBBHHII", 0, 1, count, 1, 1, 0, 0, 1, 32, 1000, offset)
         data = bytearray(head.ljust(1200, b"\1"))
@@ -916,18 +914,18 @@ def test_the_picture_of_an_icon_stands_behind_its_directory() -> None:
 
 
 @pytest.mark.parametrize(("tag", "known"), [(b"cvt ", True), (b"~~~~", True), (b"cv\x1f ", False), (b"cv\x7f ", False)])
-def test_the_first_table_of_a_font_has_a_name_of_four_characters(tag: bytes, known: bool) -> None:
+def test_font_is_recognised_by_4_character_table_name(tag: bytes, known: bool) -> None:
     font = struct.pack(">4sHHHH4sIII", b"\0\1\0\0", 1, 0, 0, 0, tag, 0, 28, 4)
     assert (Heuristics().recognise(b64(font.ljust(900, b"\1"))) is not None) is known
 
 
-def test_a_binary_string_passes_the_second_check_too() -> None:
+def test_binary_string_must_match_size_in_bitmap_header() -> None:
     bitmap = b"BM" + struct.pack("<IHHI", 1200, 0, 0, 26) + bytes(1186)
     assert Heuristics().recognise(bitmap.decode("latin-1")) is not None
     assert Heuristics().recognise((bitmap + b"\0").decode("latin-1")) is None
 
 
-def test_content_of_a_block_stands_where_mcp_says() -> None:
+def test_mcp_block_content_is_found_in_its_standard_field() -> None:
     image = {"type": "image", "data": b64(PNG), "mimeType": "image/png"}
     trees: list[object] = [[image], {"content": [image]}, {"a": {"contents": [1, image]}}]
     for tree in trees:
@@ -950,5 +948,5 @@ def test_content_of_a_block_stands_where_mcp_says() -> None:
     assert found.binary == BinaryData(b"x", "image/png") and found.path == (0, "data")
 
 
-def test_numbers_are_no_content() -> None:
+def test_numbers_are_not_content() -> None:
     assert [found.path for found in find_values({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]

@@ -71,7 +71,7 @@ ODT = "application/vnd.oasis.opendocument.text"
         ("../../etc/passwd", ".bin"),
     ],
 )
-def test_extension_of_a_type(mime_type: str | None, extension: str) -> None:
+def test_extension_for_mime_type(mime_type: str | None, extension: str) -> None:
     assert extension_for(mime_type) == extension
 
 
@@ -94,7 +94,7 @@ def test_extension_of_a_type(mime_type: str | None, extension: str) -> None:
         (None, None),
     ],
 )
-def test_a_type_is_normalised_or_is_none(mime_type: str | None, bare: str | None) -> None:
+def test_mime_type_is_normalised_or_none(mime_type: str | None, bare: str | None) -> None:
     assert normalise_mime(mime_type) == bare
 
 
@@ -113,7 +113,7 @@ def test_a_type_is_normalised_or_is_none(mime_type: str | None, bare: str | None
         ("", False),
     ],
 )
-def test_every_type_is_binary_but_text_and_json(mime_type: str, binary: bool) -> None:
+def test_all_types_except_text_and_json_are_binary(mime_type: str, binary: bool) -> None:
     """docs/protocol.md 9.2."""
     assert is_binary_mime(mime_type) is binary
 
@@ -252,13 +252,13 @@ REAL = {
 
 @pytest.mark.requirement("R2-3.2b", "R2-A.a", "R2-A.b", "R2-A.c", "R2-A.d", "R2-A.e")
 @pytest.mark.parametrize("name", REAL)
-def test_a_file_is_known_by_its_first_bytes(name: str) -> None:
+def test_file_type_is_detected_from_first_bytes(name: str) -> None:
     data, mime_type = REAL[name]
     assert sniff(data[:4096]) == mime_type
     assert mime_type is None or extension_for(mime_type) != ".bin"
 
 
-def test_sqlite_is_known(tmp_path: Path) -> None:
+def test_sqlite_files_are_sniffed(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with sqlite3.connect(path) as connection:
         connection.execute("create table t (a)")
@@ -267,14 +267,14 @@ def test_sqlite_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", py_compile.PycInvalidationMode)
-def test_bytecode_of_this_python_is_known(tmp_path: Path, mode: py_compile.PycInvalidationMode) -> None:
+def test_bytecode_of_running_python_is_recognized(tmp_path: Path, mode: py_compile.PycInvalidationMode) -> None:
     (tmp_path / "x.py").write_text("a = 1\n")
     compiled = py_compile.compile(str(tmp_path / "x.py"), invalidation_mode=mode)
     assert compiled and sniff(Path(compiled).read_bytes()) == "application/x-python-code"
 
 
 @pytest.mark.parametrize(("kind", "mime_type"), [("WEBP", "image/webp"), ("AVIF", "image/avif")])
-def test_newer_images_are_known(kind: str, mime_type: str) -> None:
+def test_newer_image_types_are_sniffed(kind: str, mime_type: str) -> None:
     if not features.check(kind.lower()):
         pytest.skip(f"this Pillow writes no {kind}")
     assert sniff(image(kind)) == mime_type
@@ -333,7 +333,7 @@ def test_sniffing_never_fails(data: bytes) -> None:
         ("image/svg+xml", "application/xml", False),
     ],
 )
-def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: bool) -> None:
+def test_mime_contradiction_differs_from_more_specific_type(declared: str, sniffed: str, lie: bool) -> None:
     assert contradicts(declared, sniffed) is lie
 
 
@@ -389,7 +389,7 @@ def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: 
         (None, "fallback.pdf"),
     ],
 )
-def test_a_file_name_is_made_harmless(suggestion: str | None, name: str) -> None:
+def test_file_name_is_sanitized(suggestion: str | None, name: str) -> None:
     assert safe_filename(suggestion, fallback="fallback", mime_type="application/pdf") == name
 
 
@@ -403,7 +403,7 @@ NASTY = st.from_regex(r"[.\-~ :/]{0,3}(con|AUX|nul|com1|lpt¹|conin\$)[. :;]{0,3
 @given(st.text(max_size=300) | NASTY, st.sampled_from(["application/pdf", "x", None]))
 @example("-con." + "a" * 300, None)
 @example("\u0344" * 200, None)
-def test_no_suggestion_makes_a_harmful_name(suggestion: str, mime_type: str | None) -> None:
+def test_safe_filename_is_always_harmless(suggestion: str, mime_type: str | None) -> None:
     name = safe_filename(suggestion, fallback="fallback", mime_type=mime_type)
     stem, dot, extension = name.rpartition(".")
     assert stem and dot and extension.isascii() and extension.isalnum()
@@ -416,7 +416,7 @@ def test_no_suggestion_makes_a_harmful_name(suggestion: str, mime_type: str | No
     assert safe_filename(name, fallback="other", mime_type=mime_type) == name
 
 
-def test_a_long_name_is_cut_before_it_is_composed() -> None:
+def test_long_name_is_cut_before_normalization() -> None:
     began = time.thread_time()
     marks = "a" + "\u0316\u0301" * 200_000
     name = safe_filename(marks + ".pdf", fallback="other", mime_type=None)

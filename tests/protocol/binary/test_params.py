@@ -23,25 +23,25 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_json_passes_as_it_is(params: object) -> None:
+def test_plain_json_params_are_unchanged(params: object) -> None:
     assert prepare_params(params) == (params, [])
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_may_stand_anywhere(kind: type) -> None:
+def test_bytes_are_accepted_anywhere_in_params(kind: type) -> None:
     prepared, found = prepare_params({"a": [1, kind(b"GIF89a")], "b": (kind(b"x"),)})
     gif, x = BinaryData(b"GIF89a", "image/gif", 6), BinaryData(b"x", None, 1)
     assert prepared == {"a": [1, gif], "b": [x]}
     assert found == [Found(("a", 1), gif), Found(("b", 0), x)]
 
 
-def test_at_the_top_too() -> None:
+def test_top_level_bytes_become_binary_data() -> None:
     assert prepare_params(b"x")[1] == [Found((), BinaryData(b"x", None, 1))]
 
 
 @pytest.mark.requirement("R5-3b")
 @pytest.mark.requirement("R1-11a", "R1-11c")
-def test_files_and_binary_data_may_stand_anywhere(tmp_path: Path) -> None:
+def test_prepare_params_finds_files_and_binary_data_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "a.gif"
     path.write_bytes(b"GIF89a")
     data = BinaryData(b"x", "text/x", 1, "x.txt")
@@ -51,7 +51,7 @@ def test_files_and_binary_data_may_stand_anywhere(tmp_path: Path) -> None:
         prepare_params({"file": tmp_path / "no"})
 
 
-def test_the_places_are_those_of_the_prepared_tree() -> None:
+def test_found_places_match_prepared_tree() -> None:
     prepared, found = prepare_params({"a.b": [{"c": b"1"}], "d": b"2"})
     replaced = replace(prepared, {item.path: item.field for item in found})
     assert replaced == {"a.b": [{"c": "a\\.b.0.c"}], "d": "d"}
@@ -60,13 +60,13 @@ def test_the_places_are_those_of_the_prepared_tree() -> None:
 class TestDescriptor:
     """docs/protocol.md 9.13: ``{content, mimeType}`` is one binary."""
 
-    def test_around_bytes(self) -> None:
+    def test_descriptor_around_bytes_becomes_binary_data(self) -> None:
         given_params = {"image": {"content": b"abc", "mimeType": "image/x", "filename": "a.x", "size": 99, "alt": "A"}}
         prepared, found = prepare_params(given_params)
         expected = BinaryData(b"abc", "image/x", 3, "a.x", {"alt": "A"})
         assert prepared == {"image": expected} and found == [Found(("image",), expected)]
 
-    def test_around_a_file_keeps_its_name_unless_told_another(self, tmp_path: Path) -> None:
+    def test_descriptor_around_file_keeps_its_name_by_default(self, tmp_path: Path) -> None:
         path = tmp_path / "a.gif"
         path.write_bytes(b"GIF89a")
         own, told = prepare_params(
@@ -78,23 +78,23 @@ class TestDescriptor:
         assert own.binary == BinaryData(LocalFile(path), "image/x", 6, "a.gif")
         assert told.binary == BinaryData(LocalFile(path), "image/x", 6, "b")
 
-    def test_around_binary_data(self) -> None:
+    def test_descriptor_around_binary_data_overrides_its_fields(self) -> None:
         data = BinaryData(b"x", "text/x", 1, "x", {"a": 1, "b": 1})
         (found,) = prepare_params({"content": data, "mimeType": "text/y", "b": 2})[1]
         assert found.binary == BinaryData(b"x", "text/y", 1, "x", {"a": 1, "b": 2})
 
-    def test_needs_a_type_and_content(self) -> None:
+    def test_descriptor_needs_mime_type_and_binary_content(self) -> None:
         base64_text = {"content": "YWJj", "mimeType": "image/x", "encoding": "base64"}
         assert prepare_params(base64_text) == (base64_text, [])
         for mime_type in ({}, {"mimeType": None}):
             assert prepare_params({"content": b"x", **mime_type})[1][0].path == ("content",)
 
     @pytest.mark.parametrize("beside", [b"y", [b"y"], {"z": b"y"}])
-    def test_holds_one_content_only(self, beside: object) -> None:
+    def test_binary_param_rejects_second_content(self, beside: object) -> None:
         with pytest.raises(UsageError, match=r"p\.q holds another"):
             prepare_params({"p": {"q": {"content": b"x", "mimeType": "image/x", "thumbnail": beside}}})
 
-    def test_holds_json_beside_its_content(self) -> None:
+    def test_binary_param_rejects_non_json_fields(self) -> None:
         with pytest.raises(UsageError, match="set at alt cannot be sent"):
             prepare_params({"content": b"x", "mimeType": "image/x", "alt": {1}})
 
@@ -111,7 +111,7 @@ class TestDescriptor:
         ({"a": {"\ud800": 1}}, "text at a holds half"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(params: object, message: str) -> None:
+def test_non_json_params_are_rejected_with_location(params: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         prepare_params(params)
 
@@ -123,7 +123,7 @@ def nested(levels: int) -> object:
     return tree
 
 
-def test_nesting_is_limited_as_in_answers() -> None:
+def test_params_nesting_is_limited_to_64_levels() -> None:
     """docs/faults.md 21, the other way."""
     assert prepare_params(nested(64)) == (nested(64), [])
     for params in (nested(65), nested(100_000)):
@@ -135,11 +135,11 @@ def test_nesting_is_limited_as_in_answers() -> None:
         prepare_params(loop)
 
 
-def test_ordered_mappings_stay_in_order() -> None:
+def test_ordered_mappings_keep_order() -> None:
     assert list(prepare_params(OrderedDict(b=1, a=2))[0]) == ["b", "a"]  # type: ignore[call-overload]
 
 
-def test_a_value_gets_a_place_in_parameters() -> None:
+def test_set_path_places_value_in_parameters() -> None:
     params: dict[str, object] = {"a": [1, {"b": 2}]}
     set_path(params, ["a", "1", "b"], 3)
     set_path(params, ["a", "2"], 4)

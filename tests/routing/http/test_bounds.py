@@ -21,14 +21,14 @@ from transports.session._manifest import PageHead, read_manifest
 
 
 @pytest.mark.parametrize(("length", "title"), [(1024, "ą"), (1025, "\ufffd")])
-def test_a_page_names_its_encoding_within_1024_bytes(length: int, title: str) -> None:
+def test_meta_charset_is_honored_within_first_1024_bytes(length: int, title: str) -> None:
     meta = b"<meta charset=iso-8859-2>"
     head = PageHead()
     head.feed(b" " * (length - len(meta)) + meta + b"<title>\xb1</title>", last=True)
     assert head.title == title
 
 
-def test_after_1024_bytes_the_encoding_is_decided() -> None:
+def test_encoding_is_fixed_after_1024_bytes() -> None:
     link = b"<link rel=abp-manifest href=/m>"
     head = PageHead()
     head.feed(link + b" " * (1023 - len(link)))
@@ -38,7 +38,7 @@ def test_after_1024_bytes_the_encoding_is_decided() -> None:
 
 
 @pytest.mark.parametrize("pieces", [["x" * 1000], ["x" * 1001], ["x" * 600, "x" * 600]])
-def test_1000_characters_of_a_title_are_kept(pieces: list[str]) -> None:
+def test_title_is_cut_to_1000_characters(pieces: list[str]) -> None:
     head = PageHead("utf-8")
     head.feed(b"<title>")
     for piece in pieces:
@@ -50,7 +50,7 @@ def test_1000_characters_of_a_title_are_kept(pieces: list[str]) -> None:
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_manifest_is_quoted_even_where_a_character_is_cut() -> None:
+def test_invalid_manifest_error_quotes_cut_characters() -> None:
     with pytest.raises(ProtocolError, match="begins with '\"a" + "ä" * 19 + "'"):
         read_manifest(('"a' + "ä" * 19 + '"').encode())
     with pytest.raises(ProtocolError, match="begins with '\"ab" + "ä" * 18 + "\ufffd'"):
@@ -60,7 +60,7 @@ def test_what_is_no_manifest_is_quoted_even_where_a_character_is_cut() -> None:
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
-def test_of_several_connections_the_one_that_was_made_is_told() -> None:
+def test_connected_address_is_known_for_only_one_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         guard = AddressGuard(allow_private=True)
         assert guard.connected_address() is None
@@ -102,7 +102,7 @@ def excerpt(data: bytes, *secrets: str, piece: int = 1 << 20, breaks: bool = Fal
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 1000])
-def test_200_characters_of_the_first_4096_bytes_of_an_error_are_told(piece: int) -> None:
+def test_error_excerpt_shows_200_characters_of_first_4096_bytes(piece: int) -> None:
     assert excerpt(b"x" * 200, piece=piece) == "x" * 200
     assert excerpt(b"x" * 201, piece=piece) == "x" * 200
     assert excerpt(b" " * 4095 + b"abc", piece=piece) == "a"
@@ -110,7 +110,7 @@ def test_200_characters_of_the_first_4096_bytes_of_an_error_are_told(piece: int)
     assert excerpt(b"", piece=piece) == ""
 
 
-def test_the_end_is_left_out_where_a_secret_may_be_cut() -> None:
+def test_excerpt_drops_end_that_may_cut_a_secret() -> None:
     assert excerpt(b"no: secr", "secret", breaks=True) == "no"
     assert excerpt(b"no: secr", breaks=True) == "no: secr"
     assert excerpt(b" " * 4085 + b"0123456789", "other", "secret") == "0123456789"
@@ -119,7 +119,7 @@ def test_the_end_is_left_out_where_a_secret_may_be_cut() -> None:
     assert excerpt(b"my secrets and others", "secret", "secrets", "other") == "my … and …s"
 
 
-def test_forms_of_a_secret_have_four_characters() -> None:
+def test_secret_forms_have_at_least_4_characters() -> None:
     assert secret_forms("abc", "abcd") == {"abcd"}
     assert secret_forms("a b", "a%20b/c") == {"a%20b", "a%20b/c", "a b/c", "a%2520b/c", "a%2520b%2Fc"}
     assert secret_forms("Basic dXNlcjpwYXNzOndvcmQ=") >= {"user:pass:word", "user", "pass:word", "user%3Apass%3Aword"}
@@ -127,7 +127,7 @@ def test_forms_of_a_secret_have_four_characters() -> None:
     assert secret_forms("Basic ä§") == {"Basic ä§", "Basic", "Basic%20%C3%A4%C2%A7", "%C3%A4%C2%A7"}
 
 
-def test_a_text_is_one_line_of_its_length() -> None:
+def test_one_line_joins_and_cuts_text() -> None:
     assert one_line("a\u200b\tb\x07 \u2028 c" + "d" * 9, 8) == "a b cddd"
 
 
@@ -143,11 +143,11 @@ def test_a_text_is_one_line_of_its_length() -> None:
         ("/path?secret", "/path?…"),
     ],
 )
-def test_a_url_that_is_none_is_shown_without_secrets(text: str, shown: str) -> None:
+def test_unparsable_url_is_shown_without_secrets(text: str, shown: str) -> None:
     assert display_unparsed_url(text) == shown
 
 
-def test_reasons_against_a_url_and_a_header_are_short() -> None:
+def test_bad_url_and_header_reasons_are_short() -> None:
     with pytest.raises(BadUrl, match=rf"its scheme is {'x' * 20}:, and only"):
         parse("x" * 21 + ":y")
     with pytest.raises(BadHeader, match=rf"may not set the header {'x' * 40};"):

@@ -53,7 +53,7 @@ codings = pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
 @pytest.mark.requirement("R1-3c", "R1-14b")
 @pytest.mark.parametrize("coding", [*PACKERS])
 @pytest.mark.parametrize("framing", ["length", "chunks"])
-async def test_size_and_hash_are_those_of_the_content(get: Get, serve: Serve, coding: str, framing: str) -> None:
+async def test_size_and_hash_describe_decompressed_content(get: Get, serve: Serve, coding: str, framing: str) -> None:
     body, coding = PACKERS[coding](CONTENT), coding.partition(" ")[0]
     assert len(body) < len(CONTENT) // 2
     answer = reply(body, Content_Encoding=coding)
@@ -69,7 +69,7 @@ async def test_size_and_hash_are_those_of_the_content(get: Get, serve: Serve, co
     assert server.sent("Accept-Encoding") == [ALL] and server.connects == 1
 
 
-async def test_what_is_not_compressed_is_taken_as_it_is(get: Get, serve: Serve) -> None:
+async def test_uncompressed_body_is_accepted_unchanged(get: Get, serve: Serve) -> None:
     server = await serve(reply(BODY), reply(BODY, Content_Encoding="identity"))
     assert (await get(server.url, accept_compression=True)).data == BODY
     assert (await get(server.url, accept_compression=True, size=len(BODY))).data == BODY
@@ -85,7 +85,9 @@ async def test_what_is_not_compressed_is_taken_as_it_is(get: Get, serve: Serve) 
     ],
     ids=["unknown", "two", "transfer", "both"],
 )
-async def test_other_codings_are_refused(get: Get, serve: Serve, headers: dict[str, str]) -> None:
+async def test_unsupported_codings_are_rejected_despite_accept_compression(
+    get: Get, serve: Serve, headers: dict[str, str]
+) -> None:
     body = gzip.compress(BODY)
     server = await serve(reply(chunks(body) if "Transfer_Encoding" in headers else body, **headers))
     with pytest.raises(EncodingRefused, match="which was not asked for"):
@@ -95,7 +97,7 @@ async def test_other_codings_are_refused(get: Get, serve: Serve, headers: dict[s
 
 @codings
 @pytest.mark.parametrize("off", [-1, 1])
-async def test_a_declared_size_is_compared_with_the_content(get: Get, serve: Serve, coding: str, off: int) -> None:
+async def test_declared_size_is_compared_with_decoded_content(get: Get, serve: Serve, coding: str, off: int) -> None:
     server = await serve(reply(PACKERS[coding](BODY), Content_Encoding=coding))
     with pytest.raises(SizeMismatch) as caught:
         await get(server.url, accept_compression=True, size=len(BODY) + off)
@@ -103,7 +105,7 @@ async def test_a_declared_size_is_compared_with_the_content(get: Get, serve: Ser
 
 
 @codings
-async def test_a_body_that_breaks_off_is_begun_again(get: Get, serve: Serve, coding: str) -> None:
+async def test_interrupted_compressed_body_is_downloaded_from_start(get: Get, serve: Serve, coding: str) -> None:
     body = PACKERS[coding](CONTENT)
     headers = {"ETag": '"1"', "Accept_Ranges": "bytes", "Content_Encoding": coding}
     half = reply(body[: len(body) // 2], "200 OK", len(body), **headers)
@@ -115,7 +117,7 @@ async def test_a_body_that_breaks_off_is_begun_again(get: Get, serve: Serve, cod
 
 @pytest.mark.fault(31)
 @codings
-async def test_a_body_that_ends_early_is_not_whole_though_its_framing_is(get: Get, serve: Serve, coding: str) -> None:
+async def test_truncated_compressed_body_is_rejected_despite_valid_framing(get: Get, serve: Serve, coding: str) -> None:
     server = await serve(*[reply(PACKERS[coding](CONTENT)[:-5], Content_Encoding=coding)] * REQUESTS)
     with pytest.raises(Truncated, match="the compressed body ended early"):
         await get(server.url, accept_compression=True, timeout=30)
@@ -124,7 +126,7 @@ async def test_a_body_that_ends_early_is_not_whole_though_its_framing_is(get: Ge
 
 @codings
 @pytest.mark.parametrize("how", ["nonsense", "goes on"])
-async def test_a_body_that_cannot_be_decoded_is_refused_once(get: Get, serve: Serve, coding: str, how: str) -> None:
+async def test_undecodable_body_is_rejected_without_retry(get: Get, serve: Serve, coding: str, how: str) -> None:
     body = b"nonsense, really, and more of it" if how == "nonsense" else PACKERS[coding](BODY) + b"nonsense"
     server = await serve(reply(body, Content_Encoding=coding))
     with pytest.raises(EncodingRefused, match=r"which (cannot be decoded|goes on after its end); nothing was stored"):
@@ -138,7 +140,7 @@ async def test_a_body_that_cannot_be_decoded_is_refused_once(get: Get, serve: Se
 @pytest.mark.slow
 @pytest.mark.fault(31)
 @codings
-async def test_a_bomb_costs_little_memory_and_is_not_stored(get: Get, serve: Serve, coding: str) -> None:
+async def test_decompression_bomb_is_rejected_with_little_memory(get: Get, serve: Serve, coding: str) -> None:
     bomb = PACKERS[coding](bytes(256 << 20))
     server = await serve(reply(bomb, Content_Encoding=coding))
     tracemalloc.start()
@@ -153,7 +155,7 @@ async def test_a_bomb_costs_little_memory_and_is_not_stored(get: Get, serve: Ser
 
 
 @codings
-async def test_the_limit_holds_for_what_comes_out(get: Get, serve: Serve, coding: str) -> None:
+async def test_limit_applies_to_decompressed_content(get: Get, serve: Serve, coding: str) -> None:
     server = await serve(*[reply(PACKERS[coding](CONTENT), Content_Encoding=coding)] * 2)
     assert (await get(server.url, accept_compression=True, limit=len(CONTENT))).data == CONTENT
     with pytest.raises(TooLarge) as caught:
@@ -161,7 +163,7 @@ async def test_the_limit_holds_for_what_comes_out(get: Get, serve: Serve, coding
     assert caught.value.details["limit"] == len(CONTENT) - 1 and get.received < len(CONTENT)
 
 
-def test_the_first_megabyte_may_come_out_of_anything() -> None:
+def test_first_megabyte_may_exceed_compression_ratio() -> None:
     """At the bound, and one byte beyond it."""
     zeros = gzip.compress(bytes(1 << 20), 9, mtime=0)
     assert len(zeros) * LIMITS.ratio < 1 << 20
@@ -171,7 +173,7 @@ def test_the_first_megabyte_may_come_out_of_anything() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_beyond_it_200_bytes_may_come_out_of_one(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+def test_decompression_ratio_is_limited_to_200(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
     """At the bound, and one byte beyond it, which no real compressor meets."""
 
     class Stream:
@@ -190,7 +192,7 @@ def test_beyond_it_200_bytes_may_come_out_of_one(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_a_body_may_have_several_streams_but_not_very_many_small_ones(coding: str) -> None:
+def test_body_with_many_tiny_compressed_streams_is_rejected(coding: str) -> None:
     pack = PACKERS[coding]
     parts = b"".join(pack(CONTENT[at : at + 60_000]) for at in range(0, len(CONTENT), 60_000))
     for piece in (1000, len(parts)):
@@ -205,7 +207,7 @@ def test_a_body_may_have_several_streams_but_not_very_many_small_ones(coding: st
         list(BodyDecoder(coding).decode(empty * (most + 1)))
 
 
-async def test_a_body_is_decoded_in_threads(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compressed_body_is_decoded_in_threads(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of brotli fills its window of 16 MB, which takes a tenth of a second."""
     threads: set[int] = set()
 
@@ -224,7 +226,7 @@ async def test_a_body_is_decoded_in_threads(get: Get, serve: Serve, monkeypatch:
 # --- which codings, and who says so -----------------------------------------------------------------------------------
 
 
-def test_without_the_libraries_only_what_python_has_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accept_encoding_lists_only_available_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
     assert accept_encoding() == ALL and can_decode("br") and not can_decode("compress")
     monkeypatch.setattr(_decoding, "find_spec", lambda name: name == "zlib" or None)
     _decoding._available.cache_clear()
@@ -236,7 +238,7 @@ def test_without_the_libraries_only_what_python_has_is_asked_for(monkeypatch: py
 
 @pytest.mark.requirement("R1-3c")
 @pytest.mark.parametrize("way", ["argument", "variable", "neither"])
-async def test_a_session_takes_compressed_downloads_if_it_is_told(
+async def test_session_accepts_compressed_downloads_if_enabled(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     server = await serve(reply(PACKERS["zstd"](CONTENT), Content_Encoding="zstd"))

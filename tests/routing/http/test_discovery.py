@@ -99,9 +99,7 @@ def why(found: Discovery) -> DiscoveryFailed:
         ("application/octet-stream", "the manifest is served as application/octet-stream, not as application/json"),
     ],
 )
-async def test_a_manifest_of_another_type_is_a_warning(
-    find: Find, serve: Serve, kind: str, warning: str | None
-) -> None:
+async def test_manifest_with_wrong_content_type_warns(find: Find, serve: Serve, kind: str, warning: str | None) -> None:
     server = await serve(
         site({"/": page(), "/m.json": [reply(manifest(), Content_Type=kind, Cache_Control="max-age=9")]})
     )
@@ -112,7 +110,7 @@ async def test_a_manifest_of_another_type_is_a_warning(
 
 
 @pytest.mark.requirement("R6-1a")
-async def test_page_link_manifest(find: Find, serve: Serve) -> None:
+async def test_manifest_is_found_by_page_link(find: Find, serve: Serve) -> None:
     server = await serve(site({"/app?x=1": page(), "/m.json": json_reply()}))
     found = await find(f"{server.url}/app?x=1#part")
     assert found.manifest is not None
@@ -140,13 +138,13 @@ async def test_page_link_manifest(find: Find, serve: Serve) -> None:
         ('<link rel=abp-manifest href="?m">', "/dir/app?m"),
     ],
 )
-async def test_the_link_is_resolved(find: Find, serve: Serve, head: str, path: str) -> None:
+async def test_manifest_link_is_resolved_against_page(find: Find, serve: Serve, head: str, path: str) -> None:
     server = await serve(site({"/dir/app": page(head), path: json_reply()}))
     found = await find(f"{server.url}/dir/app")
     assert found.manifest is not None and found.manifest_url == server.url + path, found.reason
 
 
-async def test_the_link_is_resolved_against_where_redirects_lead(find: Find, serve: Serve) -> None:
+async def test_manifest_link_is_resolved_against_redirect_target(find: Find, serve: Serve) -> None:
     paths = {"/a": moved("/b/", "301 x"), "/b/": moved("/b/c", "302 x"), "/b/c": moved("/b/c/app", "303 x")}
     manifests = {"/b/c/m": moved("/d", "307 x"), "/d": moved("/e", "308 x"), "/e": json_reply()}
     server = await serve(site({**paths, "/b/c/app": page("<link rel=abp-manifest href=m>"), **manifests}))
@@ -155,7 +153,7 @@ async def test_the_link_is_resolved_against_where_redirects_lead(find: Find, ser
     assert asked(server) == ["/a", "/b/", "/b/c", "/b/c/app", "/b/c/m", "/d", "/e"]
 
 
-async def test_charset_of_the_header(find: Find, serve: Serve) -> None:
+async def test_page_is_decoded_with_header_charset(find: Find, serve: Serve) -> None:
     body = "<title>Grüße</title><link rel=abp-manifest href='/ü'>".encode("cp1252")
     server = await serve(
         site({"/": reply(body, Content_Type="text/html; Charset=ISO-8859-1"), "/%C3%BC": json_reply()})
@@ -189,7 +187,7 @@ async def test_charset_of_the_header(find: Find, serve: Serve) -> None:
         (page('<link rel=abp-manifest href="http://[::1">'), "manifest link that is not"),
     ],
 )
-async def test_a_page_without_a_manifest(find: Find, serve: Serve, answer: bytes, reason: str) -> None:
+async def test_page_without_manifest_is_reported(find: Find, serve: Serve, answer: bytes, reason: str) -> None:
     server = await serve(answer)
     found = await find(f"{server.url}/?token={SECRET}")
     assert found.manifest_url is None
@@ -218,7 +216,7 @@ async def test_a_page_without_a_manifest(find: Find, serve: Serve, answer: bytes
         (b'{"error": "no"}', "has none of abp, app and capabilities"),
     ],
 )
-async def test_a_manifest_that_is_none(find: Find, serve: Serve, body: bytes, reason: str) -> None:
+async def test_invalid_manifest_is_rejected(find: Find, serve: Serve, body: bytes, reason: str) -> None:
     server = await serve(site({"/": page(), "/m.json": json_reply(body)}))
     found = await find(server.url)
     assert (found.manifest_url, found.title) == (f"{server.url}/m.json", "The app")
@@ -231,7 +229,7 @@ async def test_a_manifest_that_is_none(find: Find, serve: Serve, body: bytes, re
     ("status", "retryable"),
     [(304, False), (428, False), (429, True), (430, False), (499, False), (500, True), (599, True)],
 )
-async def test_a_manifest_may_come_later_where_the_server_is_busy(
+async def test_manifest_error_is_retryable_if_server_is_busy(
     find: Find, serve: Serve, status: int, retryable: bool
 ) -> None:
     server = await serve(site({"/": page(), "/m.json": reply(b"", f"{status} x")}))
@@ -240,7 +238,7 @@ async def test_a_manifest_may_come_later_where_the_server_is_busy(
 
 
 @pytest.mark.requirement("R6-1e")
-async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
+async def test_missing_manifest_is_reported(find: Find, serve: Serve) -> None:
     server = await serve(site({"/": page(f"<link rel=abp-manifest href='/m?key={SECRET}'>")}))
     failure = why(await find(server.url))
     assert failure.message == f"the manifest {server.url}/m?… answered 404 Not Found"
@@ -250,13 +248,13 @@ async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
 
 @pytest.mark.requirement("R6-1i")
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://x/", "ws://127.0.0.1/", "http://", f"http://u:{SECRET}@[/"])
-async def test_what_is_no_web_address(url: str) -> None:
+async def test_non_web_url_is_rejected_by_discovery(url: str) -> None:
     with pytest.raises(UsageError, match=r"such as http://127\.0\.0\.1:8000/") as caught:
         await discover(url)
     assert SECRET not in caught.value.message
 
 
-async def test_nobody_listens(find: Find, serve: Serve) -> None:
+async def test_discovery_reports_refused_connection_as_retryable(find: Find, serve: Serve) -> None:
     failure = why(await find("http://127.0.0.1:9/"))
     assert "no connection (nothing listens there)" in failure.message and failure.retryable
 
@@ -265,7 +263,7 @@ async def test_nobody_listens(find: Find, serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-1h")
-async def test_redirects_are_counted(find: Find, serve: Serve) -> None:
+async def test_discovery_limits_number_of_redirects(find: Find, serve: Serve) -> None:
     chain = {f"/{n}": moved(f"/{n + 1}") for n in range(MAX_REDIRECTS)}
     server = await serve(site({**chain, f"/{MAX_REDIRECTS}": page("<link rel=abp-manifest href=/0>")}))
     found = await find(f"{server.url}/0")
@@ -289,7 +287,7 @@ async def test_redirects_are_counted(find: Find, serve: Serve) -> None:
         ("", "without a Location"),
     ],
 )
-async def test_redirects_that_are_not_followed(find: Find, serve: Serve, to: str, reason: str) -> None:
+async def test_invalid_redirects_are_not_followed(find: Find, serve: Serve, to: str, reason: str) -> None:
     paths = {"/": moved(to), "/b": moved("/")}
     server = await serve(site(paths))
     assert reason in why(await find(f"{server.url}/")).message
@@ -301,7 +299,7 @@ async def test_redirects_that_are_not_followed(find: Find, serve: Serve, to: str
 
 @pytest.mark.requirement("R6-1k")
 @pytest.mark.usefixtures("trusted")
-async def test_https_never_leads_to_http(find: Find, serve: Serve, tls: ssl.SSLContext) -> None:
+async def test_discovery_does_not_downgrade_https_to_http(find: Find, serve: Serve, tls: ssl.SSLContext) -> None:
     plain = await serve(site({"/": page(), "/m.json": json_reply()}))
     for paths in (
         {"/": moved(plain.url)},
@@ -320,7 +318,7 @@ async def test_https_never_leads_to_http(find: Find, serve: Serve, tls: ssl.SSLC
 
 @pytest.mark.requirement("R6-1j")
 @pytest.mark.fault(35)
-async def test_private_addresses_other_than_the_typed_host_are_refused(find: Find, serve: Serve) -> None:
+async def test_private_addresses_except_typed_host_are_rejected(find: Find, serve: Serve) -> None:
     other = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
     linking = await serve(site({"/": page(f"<link rel=abp-manifest href={other.url}/m.json>")}))
     leading = await serve(moved(f"{other.url}/"))
@@ -336,7 +334,7 @@ async def test_private_addresses_other_than_the_typed_host_are_refused(find: Fin
 
 
 @pytest.mark.fault(35)
-async def test_typed_name_is_pinned_to_the_address_it_was_reached_at(find: Find, serve: Serve) -> None:
+async def test_typed_host_is_pinned_to_address_it_was_reached_at(find: Find, serve: Serve) -> None:
     inside = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
     port = int(inside.url.rpartition(":")[2])
     outside = RawServer([page()])
@@ -348,14 +346,14 @@ async def test_typed_name_is_pinned_to_the_address_it_was_reached_at(find: Find,
     assert found.manifest is not None
 
 
-async def test_another_port_of_the_typed_host_is_its_own(find: Find, serve: Serve) -> None:
+async def test_other_port_of_typed_host_is_trusted(find: Find, serve: Serve) -> None:
     other = await serve(site({"/m.json": json_reply()}))
     server = await serve(page(f"<link rel=abp-manifest href={other.url}/m.json>"))
     assert (await find(server.url)).manifest is not None
 
 
 @pytest.mark.fault(36)
-async def test_credentials_go_to_their_own_origin_only(
+async def test_discovery_sends_credentials_only_to_their_origin(
     find: Find, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -376,7 +374,7 @@ async def test_credentials_go_to_their_own_origin_only(
     assert other.sent("Authorization")[3:] == [None] and own.sent("Authorization") != [None]
 
 
-async def test_what_came_for_credentials_is_not_kept_for_others(serve: Serve) -> None:
+async def test_manifest_fetched_with_credentials_is_not_cached(serve: Serve) -> None:
     cache = ManifestCache()
     server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
     for url in (server.url.replace("//", "//user:word@"), server.url, server.url.replace("//", "//user:word@")):
@@ -388,13 +386,13 @@ async def test_what_came_for_credentials_is_not_kept_for_others(serve: Serve) ->
 
 
 @pytest.mark.requirement("R6-1f", "R6-1h")
-def test_discovery_takes_five_redirects_and_ten_seconds() -> None:
+def test_discovery_defaults_to_5_redirects_and_10_seconds() -> None:
     assert MAX_REDIRECTS == 5
     assert inspect.signature(discover).parameters["timeout"].default == 10.0
 
 
 @pytest.mark.parametrize(("spare", "found"), [(0, True), (-1, False)])
-async def test_fifty_kilobytes_of_a_page_are_looked_at(find: Find, serve: Serve, spare: int, found: bool) -> None:
+async def test_discovery_reads_first_50_kb_of_page(find: Find, serve: Serve, spare: int, found: bool) -> None:
     padding = b"<!--" + b"x" * (HEAD_BYTES - len(LINK) - 7 - spare) + b"-->"
     body = padding + LINK.encode() + b"<p>" * 100_000
     server = await serve(site({"/": reply(body, Content_Type="text/html"), "/m.json": json_reply()}))
@@ -404,7 +402,7 @@ async def test_fifty_kilobytes_of_a_page_are_looked_at(find: Find, serve: Serve,
         assert f"in the first {HEAD_BYTES} bytes" in why(answer).message
 
 
-async def test_the_limit_is_for_all_pieces_together(find: Find, serve: Serve) -> None:
+async def test_head_limit_applies_to_all_chunks_together(find: Find, serve: Serve) -> None:
     async def in_two(connection: Connection) -> None:
         await connection.send(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (HEAD_BYTES - 10))
         await connection.pause()
@@ -415,7 +413,7 @@ async def test_the_limit_is_for_all_pieces_together(find: Find, serve: Serve) ->
 
 
 @pytest.mark.requirement("R6-1d")
-async def test_an_endless_page_is_left_at_the_limit(find: Find, serve: Serve) -> None:
+async def test_endless_page_is_abandoned_at_limit(find: Find, serve: Serve) -> None:
     sent = 0
 
     async def endless(connection: Connection) -> None:
@@ -430,7 +428,7 @@ async def test_an_endless_page_is_left_at_the_limit(find: Find, serve: Serve) ->
     assert sent < 50_000_000
 
 
-async def test_nothing_is_read_after_the_head(find: Find, serve: Serve) -> None:
+async def test_discovery_does_not_read_past_head(find: Find, serve: Serve) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<link rel=abp-manifest href=/m.json></head>"
     server = await serve(site({"/": stall(head), "/m.json": json_reply()}))
     started = time.monotonic()
@@ -440,7 +438,7 @@ async def test_nothing_is_read_after_the_head(find: Find, serve: Serve) -> None:
 
 @pytest.mark.requirement("R6-1g")
 @pytest.mark.parametrize(("size", "fits"), [(MANIFEST_BYTES, True), (MANIFEST_BYTES + 1, False)])
-async def test_a_manifest_of_one_megabyte(find: Find, serve: Serve, size: int, fits: bool) -> None:
+async def test_manifest_over_one_megabyte_is_rejected(find: Find, serve: Serve, size: int, fits: bool) -> None:
     body = manifest()
     server = await serve(site({"/": page(), "/m.json": json_reply(body + b" " * (size - len(body)))}))
     found = await find(server.url)
@@ -463,7 +461,7 @@ SLOW: list[tuple[Answer, Answer]] = [
 @pytest.mark.requirement("R6-1f")
 @pytest.mark.load
 @pytest.mark.parametrize(("first", "second"), SLOW)
-async def test_slow_servers_are_left_in_time(find: Find, serve: Serve, first: Answer, second: Answer) -> None:
+async def test_slow_servers_time_out_in_discovery(find: Find, serve: Serve, first: Answer, second: Answer) -> None:
     server = await serve(site({"/": first, "/slow": hang, "/m.json": second}))
     started = time.monotonic()
     failure = why(await find(server.url, timeout=0.2))
@@ -471,7 +469,7 @@ async def test_slow_servers_are_left_in_time(find: Find, serve: Serve, first: An
     assert failure.code == "TIMEOUT" and failure.retryable, failure.message
 
 
-async def test_it_can_be_cancelled(find: Find, serve: Serve) -> None:
+async def test_discovery_can_be_cancelled(find: Find, serve: Serve) -> None:
     server = await serve(hang)
     task = asyncio.ensure_future(find(server.url))
     while not server.seen:
@@ -505,7 +503,7 @@ async def test_it_can_be_cancelled(find: Find, serve: Serve) -> None:
         ({"major": 1}, "its abp version"),
     ],
 )
-def test_versions(version: object, warning: str | None) -> None:
+def test_unsupported_or_missing_manifest_version_warns(version: object, warning: str | None) -> None:
     read, warnings = read_manifest(manifest(abp=version))
     assert len(read.capabilities) == 1
     if warning is None:
@@ -515,7 +513,7 @@ def test_versions(version: object, warning: str | None) -> None:
 
 
 @pytest.mark.requirement("R6-1m")
-def test_a_lower_major_version_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lower_major_version_does_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.session._manifest.PROTOCOL_VERSION", "2.3")
     assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
     assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
@@ -532,14 +530,14 @@ def test_a_lower_major_version_is_no_news(monkeypatch: pytest.MonkeyPatch) -> No
         ({"capabilities": None}, "no list of capabilities"),
     ],
 )
-def test_parts_of_the_wrong_type_are_left_out(other: dict[str, object], warning: str) -> None:
+def test_manifest_parts_of_wrong_type_are_skipped_with_warning(other: dict[str, object], warning: str) -> None:
     read, warnings = read_manifest(manifest(**other))
     assert len(warnings) == 1 and warning in warnings[0]
     assert (read.app.name == "App") is ("its app" not in warning)
     assert len(read.capabilities) == ("capabilities" not in other)
 
 
-def test_what_is_lenient_in_a_manifest() -> None:
+def test_manifest_parsing_is_lenient() -> None:
     body = b"\xef\xbb\xbf" + manifest("plain", {"name": 7}, {"name": "x", "inputSchema": 3}, app="Name", more=[1])
     read, warnings = read_manifest(body)
     assert warnings == ["the manifest names no app.id, app.version"] and read.app.name == "Name"
@@ -567,7 +565,7 @@ def nested(levels: int) -> object:
         ({"name": "x", "inputSchema": nested(64)}, "nested deeper than 64"),
     ],
 )
-def test_one_bad_capability_does_not_cost_the_others(bad: object, warning: str) -> None:
+def test_one_bad_capability_does_not_drop_others(bad: object, warning: str) -> None:
     good = [{"name": "good", "description": "first"}, {"name": "deep", "inputSchema": nested(63)}]
     read, warnings = read_manifest(manifest(good[0], bad, good[1]))
     assert [(c.name, c.description) for c in read.capabilities] == [("good", "first"), ("deep", "")]
@@ -575,7 +573,7 @@ def test_one_bad_capability_does_not_cost_the_others(bad: object, warning: str) 
 
 
 @pytest.mark.requirement("R6-1o")
-def test_a_thousand_capabilities_and_one() -> None:
+def test_manifest_is_cut_to_1000_capabilities() -> None:
     listed = [{"name": f"c{number}"} for number in range(1001)]
     read, warnings = read_manifest(manifest(*listed[:1000]))
     assert len(read.capabilities) == 1000 and warnings == []
@@ -584,7 +582,7 @@ def test_a_thousand_capabilities_and_one() -> None:
     assert warnings == ["the manifest lists 1001 capabilities; the first 1000 are taken"]
 
 
-def test_warnings_are_few_and_fit_for_a_log() -> None:
+def test_manifest_warnings_are_limited_and_printable() -> None:
     read, warnings = read_manifest(manifest(*[{"name": "x\n\x1b[31m" + "y" * 999}] * 500, abp="\x1b[31m\n"))
     assert len(read.capabilities) == 1 and len(warnings) == 7
     assert warnings[-1] == "494 more capabilities of the manifest are left out"
@@ -596,7 +594,7 @@ def capability(name: str, **fields: object) -> Capability:
 
 
 @pytest.mark.requirement("R6-1r")
-def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
+def test_running_app_overrides_manifest() -> None:
     declared = [
         capability("both", description="manifest", inputSchema={"type": "object"}, deprecated=True),
         capability("gone"),
@@ -674,7 +672,7 @@ def dated(ago: float) -> str:
         ({"Last_Modified": CHANGED}, 0),
     ],
 )
-def test_how_long_a_manifest_is_kept(headers: Mapping[str, str], seconds: int) -> None:
+def test_manifest_cache_follows_response_headers(headers: Mapping[str, str], seconds: int) -> None:
     cache, url = ManifestCache(clock=Clock()), URL("http://a.test/")
     sent = CIMultiDict((name.replace("_", "-"), value) for name, value in headers.items())
     cache.put(url, b"", CIMultiDictProxy(sent), NOW)
@@ -686,7 +684,7 @@ def test_how_long_a_manifest_is_kept(headers: Mapping[str, str], seconds: int) -
 
 
 @pytest.mark.parametrize("jump", [86400.0, -86400.0])
-async def test_a_clock_that_jumps_keeps_no_manifest_beyond_its_time(serve: Serve, jump: float) -> None:
+async def test_clock_jump_does_not_keep_manifest_past_max_age(serve: Serve, jump: float) -> None:
     clock = Clock()
     cache = ManifestCache(clock=clock)
     server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
@@ -714,7 +712,7 @@ async def _requests(server: RawServer, cache: ManifestCache) -> int:
     ],
 )
 @pytest.mark.parametrize("control", ["no-cache", "max-age=0, must-revalidate", ""])
-async def test_a_stale_manifest_is_asked_about(
+async def test_stale_manifest_is_revalidated(
     serve: Serve, validators: dict[str, str], conditions: tuple[str | None, str | None], control: str
 ) -> None:
     cache = ManifestCache()
@@ -733,7 +731,7 @@ async def test_a_stale_manifest_is_asked_about(
     assert [(tag, date) for tag, date, path in sent if path != "/"] == [none, conditions, conditions, none]
 
 
-async def test_a_304_makes_it_fresh_again(serve: Serve) -> None:
+async def test_not_modified_response_refreshes_cached_manifest(serve: Serve) -> None:
     clock = Clock()
     cache = ManifestCache(clock=clock)
     first = json_reply(Cache_Control="max-age=10", ETag='"v1"', Age="5", Date=dated(5))
@@ -748,7 +746,7 @@ async def test_a_304_makes_it_fresh_again(serve: Serve) -> None:
     assert tags == [None, '"v1"', '"v2"']
 
 
-async def test_no_store_forgets_what_was_kept(serve: Serve) -> None:
+async def test_no_store_header_clears_cached_manifest(serve: Serve) -> None:
     cache = ManifestCache()
     first, then = json_reply(Cache_Control="no-cache", ETag='"v1"'), json_reply(Cache_Control="no-store", ETag='"v2"')
     server = await serve(site({"/": page(), "/m.json": [first, then]}))
@@ -758,7 +756,7 @@ async def test_no_store_forgets_what_was_kept(serve: Serve) -> None:
     assert tags == [None, '"v1"', None]
 
 
-async def test_neither_errors_nor_redirects_are_kept(serve: Serve) -> None:
+async def test_manifest_cache_skips_errors_and_redirects(serve: Serve) -> None:
     cache = ManifestCache()
     lasting = {"Cache_Control": "max-age=60"}
     moved_on = reply(b"", "302 Found", Location="/n.json", **lasting)
@@ -774,7 +772,7 @@ async def test_neither_errors_nor_redirects_are_kept(serve: Serve) -> None:
     assert asked(server) == ["/", "/m.json", "/", "/m.json", "/n.json", "/", "/m.json"]
 
 
-async def test_the_cache_is_bounded_and_forgets_what_is_not_used(serve: Serve) -> None:
+async def test_manifest_cache_is_bounded_and_evicts_unused(serve: Serve) -> None:
     cache = ManifestCache(2)
     paths = {f"/{n}": page(f"<link rel=abp-manifest href=/m{n}>") for n in range(3)}
     manifests = {f"/m{n}": json_reply(Cache_Control="max-age=60") for n in range(3)}
@@ -784,7 +782,7 @@ async def test_the_cache_is_bounded_and_forgets_what_is_not_used(serve: Serve) -
     assert [path for path in asked(server) if path.startswith("/m")] == ["/m0", "/m1", "/m2", "/m1"]
 
 
-async def test_one_cache_for_the_process_unless_another_is_given(serve: Serve) -> None:
+async def test_manifest_cache_is_process_wide_by_default(serve: Serve) -> None:
     server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
     for _ in range(2):
         assert (await discover(server.url)).manifest is not None

@@ -17,7 +17,7 @@ async def jar(url: str) -> Mapping[str, str]:
     return {"sid": "c00kie-value", "bad": "a\r\nb"}
 
 
-async def test_credentials_for_the_own_origin(get: Get, serve: Serve) -> None:
+async def test_credentials_are_resent_on_same_origin_redirect(get: Get, serve: Serve) -> None:
     server = await serve(moved("/next"), reply(BODY))
     await get(with_auth(server.url + "/f?a=1"), base_url=server.url, cookies=jar)
     assert [seen.target for seen in server.seen] == [f"/f?a=1&token={TOKEN}", f"/next?token={TOKEN}"]
@@ -27,7 +27,7 @@ async def test_credentials_for_the_own_origin(get: Get, serve: Serve) -> None:
 
 
 @pytest.mark.fault(36)
-async def test_no_credentials_after_another_origin(get: Get, serve: Serve) -> None:
+async def test_no_credentials_are_sent_after_cross_origin_redirect(get: Get, serve: Serve) -> None:
     first, second = await serve(), await serve()
     first.answers[:] = [moved(second.url + "/there"), reply(BODY)]
     second.answers[:] = [moved(first.url + "/f")]  # back to the very same URL
@@ -38,7 +38,7 @@ async def test_no_credentials_after_another_origin(get: Get, serve: Serve) -> No
 
 
 @pytest.mark.fault(36)
-async def test_credentials_return_for_the_next_attempt(get: Get, serve: Serve) -> None:
+async def test_credentials_are_resent_to_first_origin_on_retry(get: Get, serve: Serve) -> None:
     second = await serve(cut(ETag='"v1"'), rest())
     first = await serve(moved(second.url))
     assert (await get(with_auth(first.url))).data == BODY
@@ -47,7 +47,7 @@ async def test_credentials_return_for_the_next_attempt(get: Get, serve: Serve) -
 
 
 @pytest.mark.fault(36)
-async def test_cookies_are_asked_for_the_apps_own_origin_only(get: Get, serve: Serve) -> None:
+async def test_cookies_are_requested_only_for_app_origin(get: Get, serve: Serve) -> None:
     asked: list[str] = []
 
     async def spy(url: str) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ async def test_cookies_are_asked_for_the_apps_own_origin_only(get: Get, serve: S
     assert app.sent("Cookie")[-1] == "sid=1; own=2"
 
 
-async def test_user_info_becomes_a_header_for_its_origin(get: Get, serve: Serve) -> None:
+async def test_url_user_info_becomes_origin_bound_header(get: Get, serve: Serve) -> None:
     other = await serve()
     server = await serve(moved(other.url))
     url = server.url.replace("//", "//us%40er:s3cr3t-t0ken@")
@@ -78,7 +78,7 @@ async def test_user_info_becomes_a_header_for_its_origin(get: Get, serve: Serve)
     clean(caught.value, TOKEN, "dXNAZXI6czNjcjN0LXQwa2Vu", "us%40er")
 
 
-async def test_errors_of_the_cookie_jar_come_out_as_they_are(get: Get, serve: Serve) -> None:
+async def test_cookie_jar_errors_propagate_unchanged(get: Get, serve: Serve) -> None:
     async def broken(url: str) -> Mapping[str, str]:
         raise TimeoutError("the browser is stuck")
 
@@ -87,7 +87,7 @@ async def test_errors_of_the_cookie_jar_come_out_as_they_are(get: Get, serve: Se
         await get(server.url, base_url=server.url, cookies=broken)
 
 
-async def test_cookie_that_a_server_quotes(get: Get, serve: Serve) -> None:
+async def test_cookie_echoed_by_server_is_redacted(get: Get, serve: Serve) -> None:
     server = await serve(reply(b"bad sid c00kie-value", "403 x"))
     with pytest.raises(DownloadFailed) as caught:
         await get(server.url, base_url=server.url, cookies=jar)
@@ -108,7 +108,7 @@ async def test_cookie_that_a_server_quotes(get: Get, serve: Serve) -> None:
         {"X-Forwarded-For": "127.0.0.1"},
     ],
 )
-async def test_headers_that_an_app_may_not_set(get: Get, serve: Serve, auth: dict[str, str]) -> None:
+async def test_forbidden_download_headers_are_rejected(get: Get, serve: Serve, auth: dict[str, str]) -> None:
     server = await serve()
     with pytest.raises(DownloadFailed, match="header") as caught:
         await get(Download(server.url, headers=auth))
@@ -117,7 +117,7 @@ async def test_headers_that_an_app_may_not_set(get: Get, serve: Serve, auth: dic
 
 
 @pytest.mark.requirement("R1-5g")
-async def test_query_that_is_there_already(get: Get, serve: Serve) -> None:
+async def test_credential_query_is_appended_to_existing_query(get: Get, serve: Serve) -> None:
     server = await serve(moved("/b?token=new"), reply(BODY))
     await get(Download(f"{server.url}/?token=a&x", query={"token": "b c&"}))
     await get(Download(server.url + "/?token=a", query={"token": "a"}))
@@ -141,7 +141,7 @@ async def test_query_that_is_there_already(get: Get, serve: Serve) -> None:
     ],
     ids=["cut", "redirect", "gzip", "404", "503", "nonsense", "hang", "whole"],
 )
-async def test_no_secret_is_ever_shown(
+async def test_download_secrets_are_never_shown(
     get: Get, serve: Serve, outcome: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -162,7 +162,7 @@ async def test_no_secret_is_ever_shown(
     assert bool(retried) == (server.connects > 1)
 
 
-async def test_a_server_that_quotes_credentials_is_quoted_without_them(get: Get, serve: Serve) -> None:
+async def test_credentials_are_removed_from_quoted_server_error(get: Get, serve: Serve) -> None:
     quoted = b"no: qu3ry-s3cret h3ader-s3cret p4th-s3cret c4me-later"
     server = await serve(moved("/there?sig=c4me-later"), reply(quoted, "403 x"))
     reference = Download(
@@ -179,7 +179,7 @@ async def test_a_server_that_quotes_credentials_is_quoted_without_them(get: Get,
 @pytest.mark.fault(37)
 @pytest.mark.requirement("R1-5e")
 @pytest.mark.parametrize("late", [0.0, 1.5, 300.0])
-async def test_expired_before_any_connection(get: Get, serve: Serve, late: float) -> None:
+async def test_expired_url_raises_without_connecting(get: Get, serve: Serve, late: float) -> None:
     server = await serve()
     assert (await get(Download(server.url, expires_at=(NOW + 0.5) * 1000))).data == BODY
     with pytest.raises(UrlExpired, match=f"expired {late:.1f} s ago") as caught:
@@ -195,7 +195,7 @@ def passing(*times: float) -> Callable[[], float]:
 
 
 @pytest.mark.fault(37)
-async def test_expiry_during_the_download_does_not_end_it(get: Get, serve: Serve) -> None:
+async def test_expiry_during_download_does_not_abort_it(get: Get, serve: Serve) -> None:
     server = await serve(cut(ETag='"v1"'), rest())
     reference = Download(server.url, expires_at=NOW * 1000)
     assert (await get(reference, clock=passing(NOW - 1, NOW + 60))).data == BODY
@@ -203,7 +203,7 @@ async def test_expiry_during_the_download_does_not_end_it(get: Get, serve: Serve
 
 @pytest.mark.fault(37)
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
-async def test_resuming_after_expiry(get: Get, serve: Serve, status: int) -> None:
+async def test_resuming_after_expiry_raises_url_expired(get: Get, serve: Serve, status: int) -> None:
     server = await serve(cut(ETag='"v1"'), reply(b"", f"{status} x"))
     with pytest.raises(UrlExpired, match=rf"expired 60\.0 s ago \(the server answers {status}\)"):
         await get(Download(server.url, expires_at=NOW * 1000), clock=passing(NOW - 1, NOW + 60))
@@ -211,7 +211,7 @@ async def test_resuming_after_expiry(get: Get, serve: Serve, status: int) -> Non
 
 
 @pytest.mark.fault(37)
-async def test_gone_is_expired_without_a_date(get: Get, serve: Serve) -> None:
+async def test_status_410_raises_url_expired(get: Get, serve: Serve) -> None:
     server = await serve(reply(b"", "410 Gone"))
     with pytest.raises(UrlExpired, match="call the capability again") as caught:
         await get(server.url)

@@ -25,14 +25,14 @@ from transports.routing.http._request import MAX_REDIRECTS
 
 
 @pytest.mark.parametrize("status", ["301 x", "302 x", "303 x", "307 x", "308 x"])
-async def test_redirect_followed(get: Get, serve: Serve, status: str) -> None:
+async def test_redirect_is_followed(get: Get, serve: Serve, status: str) -> None:
     server = await serve(moved("../b?x=%2F#f", status), reply(BODY))
     assert (await get(server.url + "/a/c")).data == BODY
     assert [seen.target for seen in server.seen] == ["/a/c", "/b?x=%2F"]
 
 
 @pytest.mark.fault(34)
-async def test_five_redirects_and_no_more(get: Get, serve: Serve) -> None:
+async def test_download_follows_at_most_5_redirects(get: Get, serve: Serve) -> None:
     hops: list[Answer] = [moved(f"/{number}") for number in range(MAX_REDIRECTS)]
     server = await serve(*hops, reply(BODY))
     assert (await get(server.url)).data == BODY
@@ -55,7 +55,7 @@ async def test_five_redirects_and_no_more(get: Get, serve: Serve) -> None:
         ("", "without a Location"),
     ],
 )
-async def test_redirect_refused(get: Get, serve: Serve, to: str, why: str) -> None:
+async def test_invalid_redirect_is_rejected(get: Get, serve: Serve, to: str, why: str) -> None:
     server = await serve(moved(to))
     with pytest.raises(RedirectRefused, match=why) as caught:
         await get(f"{server.url}/loop?token={TOKEN}")
@@ -66,7 +66,7 @@ async def test_redirect_refused(get: Get, serve: Serve, to: str, why: str) -> No
 
 @pytest.mark.fault(34)
 @pytest.mark.usefixtures("trusted")
-async def test_no_redirect_from_https_to_http(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
+async def test_redirect_from_https_to_http_is_rejected(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
     plain = await serve()
     server = await serve(moved(plain.url), tls=tls)
     with pytest.raises(RedirectRefused, match="from https: to http:"):
@@ -75,14 +75,14 @@ async def test_no_redirect_from_https_to_http(get: Get, serve: Serve, tls: ssl.S
 
 
 @pytest.mark.usefixtures("trusted")
-async def test_https_resumes_and_http_may_lead_to_it(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
+async def test_https_download_resumes_after_redirect_from_http(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
     server = await serve(cut(ETag='"v1"'), rest(), tls=tls)
     plain = await serve(moved(server.url))
     assert (await get(plain.url)).data == BODY
     assert server.sent("Range") == [None, f"bytes={HALF}-"]
 
 
-async def test_certificate_that_nobody_trusts(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
+async def test_untrusted_certificate_fails_download(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
     server = await serve(tls=tls)
     with pytest.raises(DownloadFailed, match="certificate") as caught:
         await get(server.url)
@@ -100,12 +100,12 @@ PUBLIC = "8.8.8.8 1.1.1.1 172.32.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808
 
 @pytest.mark.fault(35)
 @pytest.mark.parametrize("address", PRIVATE.split())
-def test_private_address(address: str) -> None:
+def test_private_address_is_not_public(address: str) -> None:
     assert not addresses.is_public(address)
 
 
 @pytest.mark.parametrize("address", PUBLIC.split())
-def test_public_address(address: str) -> None:
+def test_public_address_is_recognised(address: str) -> None:
     assert addresses.is_public(address)
 
 
@@ -116,7 +116,7 @@ LITERALS = ["127.0.0.1", "0.0.0.0", "2130706433", "0x7f000001", "0177.0.0.1", "1
 
 @pytest.mark.fault(35)
 @pytest.mark.parametrize("host", LITERALS)
-async def test_literal_blocked(get: Get, serve: Serve, host: str) -> None:
+async def test_private_literal_address_is_blocked(get: Get, serve: Serve, host: str) -> None:
     server = await serve()
     port = server.url.rpartition(":")[2]
     with pytest.raises(AddressBlocked, match="ABP_ALLOW_PRIVATE_ADDRESSES=1") as caught:
@@ -127,7 +127,7 @@ async def test_literal_blocked(get: Get, serve: Serve, host: str) -> None:
 
 
 @pytest.mark.fault(35)
-async def test_redirect_to_private_blocked(get: Get, serve: Serve, fake_public: str) -> None:
+async def test_redirect_to_private_address_is_blocked(get: Get, serve: Serve, fake_public: str) -> None:
     inside = await serve()
     outside = await serve(moved(inside.url), host=fake_public)
     with pytest.raises(AddressBlocked):
@@ -136,7 +136,7 @@ async def test_redirect_to_private_blocked(get: Get, serve: Serve, fake_public: 
 
 
 @pytest.mark.fault(35)
-async def test_rebinding_blocked(get: Get, serve: Serve, fake_public: str) -> None:
+async def test_dns_rebinding_is_blocked(get: Get, serve: Serve, fake_public: str) -> None:
     inside = await serve()
     outside = await serve(cut(ETag='"v1"'), host=fake_public)
     port = outside.url.rpartition(":")[2]
@@ -147,7 +147,7 @@ async def test_rebinding_blocked(get: Get, serve: Serve, fake_public: str) -> No
 
 
 @pytest.mark.parametrize("found", [["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.1", "127.0.0.2"]])
-async def test_happy_eyeballs_meet_the_public_address_only(
+async def test_happy_eyeballs_connects_only_to_public_address(
     get: Get, serve: Serve, fake_public: str, found: list[str]
 ) -> None:
     outside = await serve(host=fake_public)
@@ -164,7 +164,7 @@ async def test_happy_eyeballs_meet_the_public_address_only(
     assert (got.data, outside.connects, connects) == (BODY, 1, 0)
 
 
-async def test_public_address_that_fails_is_the_reason_beside_a_blocked_one(
+async def test_failing_public_address_is_reported_over_blocked_one(
     get: Get, fake_public: str, unused_port: int
 ) -> None:
     dns = Dns(["127.0.0.1", fake_public])
@@ -173,7 +173,7 @@ async def test_public_address_that_fails_is_the_reason_beside_a_blocked_one(
 
 
 @pytest.mark.fault(35)
-async def test_all_of_several_addresses_blocked(get: Get) -> None:
+async def test_host_with_only_private_addresses_is_blocked(get: Get) -> None:
     dns = Dns(["127.0.0.1", "::1", "10.0.0.1"])
     with pytest.raises(AddressBlocked):
         await get("http://files.example/", allow_private=False, resolver=dns)
@@ -181,7 +181,7 @@ async def test_all_of_several_addresses_blocked(get: Get) -> None:
 
 
 @pytest.mark.fault(35)
-async def test_own_origin_may_be_private_and_nothing_else(get: Get, serve: Serve) -> None:
+async def test_only_own_origin_may_be_private(get: Get, serve: Serve) -> None:
     app, other = await serve(reply(BODY)), await serve()
     port = app.url.rpartition(":")[2]
     base = app.url + "/index.html"
@@ -195,7 +195,7 @@ async def test_own_origin_may_be_private_and_nothing_else(get: Get, serve: Serve
 
 
 @pytest.mark.fault(35)
-async def test_own_name_is_pinned_to_the_address_that_the_app_was_reached_at(get: Get, serve: Serve) -> None:
+async def test_own_name_is_pinned_to_address_of_app(get: Get, serve: Serve) -> None:
     inside = await serve()
     port = int(inside.url.rpartition(":")[2])
     base = f"http://app.example:{port}/index.html"
@@ -213,7 +213,7 @@ async def test_own_name_is_pinned_to_the_address_that_the_app_was_reached_at(get
         await get("/f", base_url=base, server_address=("127.0.0.1", port), allow_private=False, resolver=rebinding)
 
 
-async def test_localhost_is_this_machine(get: Get, serve: Serve) -> None:
+async def test_localhost_subdomain_reaches_only_loopback(get: Get, serve: Serve) -> None:
     app = await serve()
     base = app.url.replace("127.0.0.1", "app.localhost")
     assert (await get("/f", base_url=base, allow_private=False, resolver=Dns(["127.0.0.1"]))).data == BODY
@@ -221,13 +221,13 @@ async def test_localhost_is_this_machine(get: Get, serve: Serve) -> None:
         await get("/f", base_url=base, allow_private=False, resolver=Dns(["169.254.169.254"]))
 
 
-async def test_redirect_back_to_the_own_origin(get: Get, serve: Serve, fake_public: str) -> None:
+async def test_redirect_back_to_own_origin_is_allowed(get: Get, serve: Serve, fake_public: str) -> None:
     app = await serve()
     outside = await serve(moved(app.url), host=fake_public)
     assert (await get(outside.url, base_url=app.url, allow_private=False)).data == BODY
 
 
-async def test_proxy_settings_are_not_used(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_settings_are_ignored(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server, proxy = await serve(), await serve()
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, proxy.url)

@@ -32,7 +32,7 @@ def dated(age: float = 3600) -> dict[str, str]:
     ],
     ids=["etag", "reset", "last-modified", "chunked"],
 )
-async def test_resumes(get: Get, serve: Serve, broken: Answer, if_range: str) -> None:
+async def test_broken_download_resumes(get: Get, serve: Serve, broken: Answer, if_range: str) -> None:
     server = await serve(broken, rest())
     steps: list[int] = []
     got = await get(server.url, on_progress=lambda received, _: steps.append(received))
@@ -44,7 +44,7 @@ async def test_resumes(get: Get, serve: Serve, broken: Answer, if_range: str) ->
 
 @pytest.mark.fault(28)
 @pytest.mark.parametrize("first", [cut(ETag='"v1"'), then(chunked(BODY[:HALF], end=False))], ids=["length", "chunked"])
-async def test_resumes_again_where_the_rest_breaks_too(get: Get, serve: Serve, first: Answer) -> None:
+async def test_download_resumes_again_after_second_break(get: Get, serve: Serve, first: Answer) -> None:
     more = HALF + 100
     part = then(reply(BODY[HALF:more], "206 Partial Content", Content_Range=f"bytes {HALF}-{more - 1}/{len(BODY)}",
                       ETag='"v1"'))  # fmt: skip
@@ -67,14 +67,14 @@ async def test_resumes_again_where_the_rest_breaks_too(get: Get, serve: Serve, f
     ],
     ids=["nothing", "weak", "unquoted", "weak-and-date", "too-young", "no-date", "no-ranges"],
 )
-async def test_without_a_strong_validator_all_comes_again(get: Get, serve: Serve, more: dict[str, str]) -> None:
+async def test_download_restarts_without_strong_validator(get: Get, serve: Serve, more: dict[str, str]) -> None:
     server = await serve(cut(**more), reply(BODY))
     got = await get(server.url)
     assert (got.data, got.resets) == (BODY, 1)
     assert server.sent("Range") == [None, None]
 
 
-async def test_a_download_that_begins_again_is_masked_as_a_whole(serve: Serve, tmp_path: Path) -> None:
+async def test_restarted_download_is_masked_completely(serve: Serve, tmp_path: Path) -> None:
     body = b"a value-of-a and more, " * 100
     server = await serve(then(reply(body[:500], "200 OK", len(body))), reply(body))
     store = LocalStore(tmp_path)
@@ -117,7 +117,7 @@ OTHER = bytes(reversed(BODY))
         "backwards", "none",
          "416", "overlong"],
 )  # fmt: skip
-async def test_never_spliced(get: Get, serve: Serve, second: bytes, requests: int) -> None:
+async def test_resumed_download_never_splices_versions(get: Get, serve: Serve, second: bytes, requests: int) -> None:
     server = await serve(cut(ETag='"v1"'), then(second), reply(OTHER))
     got = await get(server.url)
     assert got.data == OTHER
@@ -160,7 +160,7 @@ LAST = len(BODY) - 1
          "rows", "two-ranges", "contradicts-length", "said-nowhere", "multipart", "multipart-206",
          "said-nowhere-chunks", "overlong", "overlong-part", "whole", "whole-changed"],
 )  # fmt: skip
-async def test_a_resumed_download_is_whole_whatever_the_server_calls_its_answer(
+async def test_resumed_download_is_complete_for_any_response_status(
     get: Get, serve: Serve, second: bytes, requests: int
 ) -> None:
     server = await serve(cut(ETag='"v1"'), then(second), reply(BODY))
@@ -175,7 +175,7 @@ async def test_a_resumed_download_is_whole_whatever_the_server_calls_its_answer(
     [(0, LAST, len(BODY), 1), (0, HALF - 1, len(BODY), 2)],
     ids=["whole", "beginning"],
 )
-async def test_a_part_that_was_not_requested_is_joined_if_it_is_the_beginning(
+async def test_unrequested_first_part_is_accepted_and_completed(
     get: Get, serve: Serve, status: str, first: int, last: int, total: int, requests: int
 ) -> None:
     server = await serve(then(part(first, last, total, status=status)), rest())
@@ -209,7 +209,7 @@ async def test_a_part_that_was_not_requested_is_joined_if_it_is_the_beginning(
         "206-rows",
     ],
 )
-async def test_a_part_that_was_not_requested_is_refused(get: Get, serve: Serve, answer: bytes) -> None:
+async def test_unrequested_part_is_rejected(get: Get, serve: Serve, answer: bytes) -> None:
     server = await serve(answer)
     with pytest.raises(DownloadFailed, match=r"answered 20\d \w.* with a part of the file") as caught:
         await get(server.url)
@@ -217,12 +217,12 @@ async def test_a_part_that_was_not_requested_is_refused(get: Get, serve: Serve, 
 
 
 @pytest.mark.parametrize("given", ["rows 0-14/*", "items 0-14/3573", "0-14/*", "0-14/3573"])
-async def test_a_range_of_rows_says_nothing_of_bytes(get: Get, serve: Serve, given: str) -> None:
+async def test_content_range_in_other_units_is_ignored(get: Get, serve: Serve, given: str) -> None:
     server = await serve(reply(BODY, Content_Range=given))
     assert (await get(server.url)).data == BODY
 
 
-async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
+async def test_mismatched_range_is_retried_without_delay(
     get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[int] = []
@@ -239,13 +239,13 @@ async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
 
 
 @pytest.mark.fault(33)
-async def test_last_modified_of_the_rest_must_be_the_same(get: Get, serve: Serve) -> None:
+async def test_resume_requires_same_last_modified(get: Get, serve: Serve) -> None:
     server = await serve(cut(**dated()), rest(OTHER, **dated(1800)), reply(OTHER))
     assert (await get(server.url)).data == OTHER
 
 
 @pytest.mark.fault(33)
-async def test_total_learnt_from_the_rest_is_checked(get: Get, serve: Serve) -> None:
+async def test_total_size_learned_on_resume_is_checked(get: Get, serve: Serve) -> None:
     broken = then(chunked(BODY[:HALF], end=False))
     server = await serve(broken, rest())
     with pytest.raises(SizeMismatch, match=f"announces {len(BODY)}"):
@@ -265,7 +265,9 @@ async def test_total_learnt_from_the_rest_is_checked(get: Get, serve: Serve) -> 
     ],
     ids=["length", "close-delimited", "chunked"],
 )
-async def test_truncated_in_the_end(get: Get, serve: Serve, broken: Answer, size: int | None, of: str) -> None:
+async def test_repeatedly_truncated_download_raises_truncated(
+    get: Get, serve: Serve, broken: Answer, size: int | None, of: str
+) -> None:
     server = await serve(broken)
     with pytest.raises(Truncated, match=of) as caught:
         await get(server.url + "?q=1", size=size)
@@ -274,7 +276,7 @@ async def test_truncated_in_the_end(get: Get, serve: Serve, broken: Answer, size
     assert caught.value.details["attempts"] == REQUESTS
 
 
-async def test_connection_refused_is_tried_again(get: Get, unused_port: int) -> None:
+async def test_refused_connection_raises_retryable_download_failed(get: Get, unused_port: int) -> None:
     with pytest.raises(DownloadFailed, match="no connection") as caught:
         await get(f"http://127.0.0.1:{unused_port}/?token={TOKEN}")
     assert caught.value.retryable and caught.value.code == "DOWNLOAD_FAILED"
@@ -282,12 +284,12 @@ async def test_connection_refused_is_tried_again(get: Get, unused_port: int) -> 
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"], ids=["no-answer", "half-a-head"])
-async def test_connection_that_ends_before_an_answer(get: Get, serve: Serve, first: bytes) -> None:
+async def test_connection_closed_before_response_is_retried(get: Get, serve: Serve, first: bytes) -> None:
     server = await serve(then(first), reply(BODY))
     assert (await get(server.url)).data == BODY
 
 
-async def test_what_is_no_http(get: Get, serve: Serve) -> None:
+async def test_non_http_response_raises_download_failed(get: Get, serve: Serve) -> None:
     server = await serve(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
     with pytest.raises(DownloadFailed, match="not valid HTTP") as caught:
         await get(f"{server.url}/?token={TOKEN}")
@@ -295,7 +297,7 @@ async def test_what_is_no_http(get: Get, serve: Serve) -> None:
     assert server.connects == 1
 
 
-async def test_host_that_is_not_found(get: Get) -> None:
+async def test_unresolvable_host_is_retried_then_fails(get: Get) -> None:
     class Nowhere(Dns):
         async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
             self.asked += 1

@@ -41,7 +41,9 @@ SUB = Sender("https://a.app.example/page", "https://a.app.example", "app.example
         (Sender("http://127.0.0.1:1/", "http://127.0.0.1:1"), ["http://127.0.0.1:2/"], "same-site", "http://127.0.0.1:1"),
     ],
 )  # fmt: skip
-def test_the_headers_of_a_browsers_fetch(sender: Sender, hops: list[str], site: str, origin: str | None) -> None:
+def test_fetch_metadata_headers_match_those_of_browser(
+    sender: Sender, hops: list[str], site: str, origin: str | None
+) -> None:
     expected = FETCH | {"Sec-Fetch-Site": site} | ({"Origin": origin} if origin else {})
     assert metadata_headers(sender, [Target(URL(hop)) for hop in hops]) == expected
 
@@ -50,7 +52,7 @@ async def jar(url: str) -> Mapping[str, str]:
     return {"sid": "1"}
 
 
-async def test_the_senders_own_origin_is_what_it_is_for_the_download(get: Get, serve: Serve) -> None:
+async def test_sender_origin_counts_as_own_origin_for_download(get: Get, serve: Serve) -> None:
     app, page = await serve(), await serve()
     sender = Sender(app.url + "/deep/page", app.url)
     # relative to the document that answered; the page around it is somebody else
@@ -62,7 +64,7 @@ async def test_the_senders_own_origin_is_what_it_is_for_the_download(get: Get, s
     assert page.sent("Origin") == [app.url]
 
 
-async def test_a_sender_without_an_origin_has_no_cookies_and_no_address_of_its_own(get: Get, serve: Serve) -> None:
+async def test_opaque_origin_sender_gets_no_cookies_or_base_url(get: Get, serve: Serve) -> None:
     app = await serve()
     sender = Sender(app.url + "/", "null")
     await get("/f", sender=sender, cookies=jar)
@@ -73,7 +75,7 @@ async def test_a_sender_without_an_origin_has_no_cookies_and_no_address_of_its_o
         await get("/f", sender=Sender("about:srcdoc", "null"), base_url=app.url)
 
 
-async def test_redirects_say_who_asks_at_each_step(get: Get, serve: Serve) -> None:
+async def test_redirects_send_sender_headers_for_each_step(get: Get, serve: Serve) -> None:
     other = await serve()
     app = await serve(moved(other.url + "/there"))
     other.answers[:] = [moved(app.url + "/back")]
@@ -83,7 +85,7 @@ async def test_redirects_say_who_asks_at_each_step(get: Get, serve: Serve) -> No
     assert app.sent("Origin") == [None, "null"] and other.sent("Origin") == [app.url]
 
 
-async def test_without_a_document_nothing_is_said_of_one(get: Get, serve: Serve) -> None:
+async def test_no_fetch_metadata_is_sent_without_document(get: Get, serve: Serve) -> None:
     app = await serve()
     await get(app.url + "/f", base_url=app.url)
     assert not {"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode"} & set(app.seen[0].headers)

@@ -38,7 +38,7 @@ from transports.protocol.binary import Download
 
 
 @pytest.mark.requirement("R0-8a", "R1-6b")
-async def test_whole_file(get: Get, serve: Serve) -> None:
+async def test_whole_file_is_downloaded_with_metadata(get: Get, serve: Serve) -> None:
     server = await serve(
         reply(BODY, Content_Type="Application/PDF; x=y", Content_Disposition='attachment; filename="a b.pdf"')
     )
@@ -51,7 +51,7 @@ async def test_whole_file(get: Get, serve: Serve) -> None:
     assert server.connects == 1
 
 
-async def test_large_file(get: Get, serve: Serve) -> None:
+async def test_large_file_is_downloaded_up_to_limit(get: Get, serve: Serve) -> None:
     body = os.urandom(6 << 20)
     server = await serve(reply(body))
     assert (await get(server.url, limit=len(body))).data == body
@@ -69,7 +69,9 @@ async def test_large_file(get: Get, serve: Serve) -> None:
     ],
     ids=["empty", "chunked", "close-delimited", "close-delimited-declared", "declared-without-last-chunk"],
 )
-async def test_framing(get: Get, serve: Serve, answer: bytes, size: int | None, complete: bool) -> None:
+async def test_response_framing_determines_completeness(
+    get: Get, serve: Serve, answer: bytes, size: int | None, complete: bool
+) -> None:
     server = await serve(then(answer))
     got = await get(server.url, size=size)
     assert got.data == (b"" if complete and answer == reply(b"") else BODY)
@@ -88,7 +90,9 @@ async def test_framing(get: Get, serve: Serve, answer: bytes, size: int | None, 
         ("?v=1", "/app/x", "/app/x?v=1"),
     ],
 )
-async def test_relative_url_and_spelling(get: Get, serve: Serve, url: str, base: str, target: str) -> None:
+async def test_relative_urls_and_spellings_are_resolved(
+    get: Get, serve: Serve, url: str, base: str, target: str
+) -> None:
     server = await serve()
     await get(url, base_url=server.url + base)
     assert server.seen[0].target == target
@@ -114,7 +118,7 @@ async def test_relative_url_and_spelling(get: Get, serve: Serve, url: str, base:
         ("http://127%2e0.0.1/", None, "its host is not valid"),
     ],
 )
-async def test_what_is_no_url(get: Get, url: str, base: str | None, word: str) -> None:
+async def test_invalid_download_url_is_rejected(get: Get, url: str, base: str | None, word: str) -> None:
     with pytest.raises(DownloadFailed, match=word) as caught:
         await get(url, base_url=base)
     clean(caught.value, TOKEN, "secret-content")
@@ -126,7 +130,7 @@ async def test_what_is_no_url(get: Get, url: str, base: str | None, word: str) -
 
 @pytest.mark.fault(30)
 @pytest.mark.parametrize("size", [len(BODY) - 1, len(BODY) + 1])
-async def test_length_that_is_not_the_declared_size(get: Get, serve: Serve, size: int) -> None:
+async def test_content_length_differing_from_declared_size_raises(get: Get, serve: Serve, size: int) -> None:
     server = await serve(stall(reply(b"", "200 OK", len(BODY))))  # no body comes: the length decides
     with pytest.raises(SizeMismatch, match=f"declared {size} bytes and the server announces {len(BODY)}"):
         await get(server.url, size=size)
@@ -144,7 +148,7 @@ async def endless(connection: Connection) -> None:
 @pytest.mark.parametrize(
     "answer", [chunked(BODY), reply(BODY, Content_Length=""), endless], ids=["chunked", "close-delimited", "endless"]
 )
-async def test_longer_than_declared(get: Get, serve: Serve, answer: Answer) -> None:
+async def test_download_longer_than_declared_raises_size_mismatch(get: Get, serve: Serve, answer: Answer) -> None:
     server = await serve(answer)
     with pytest.raises(SizeMismatch, match="more than 1000 came") as caught:
         await get(server.url, size=1000)
@@ -154,7 +158,7 @@ async def test_longer_than_declared(get: Get, serve: Serve, answer: Answer) -> N
     assert get.received <= 1000 and server.connects == 1
 
 
-async def test_shorter_than_declared_and_proven_whole(get: Get, serve: Serve) -> None:
+async def test_chunked_body_shorter_than_declared_raises(get: Get, serve: Serve) -> None:
     server = await serve(chunked(BODY))
     with pytest.raises(SizeMismatch, match=f"declared {len(BODY) + 1} bytes and {len(BODY)} came"):
         await get(server.url, size=len(BODY) + 1)
@@ -167,20 +171,20 @@ async def test_shorter_than_declared_and_proven_whole(get: Get, serve: Serve) ->
     [stall(reply(b"", "200 OK", 5001)), chunked(b"x" * 5001), endless],
     ids=["announced", "chunked", "endless"],
 )
-async def test_over_the_limit(get: Get, serve: Serve, answer: Answer) -> None:
+async def test_download_over_limit_raises_too_large(get: Get, serve: Serve, answer: Answer) -> None:
     server = await serve(answer)
     with pytest.raises(TooLarge, match="the limit is 5000 bytes"):
         await get(server.url, limit=5000)
     assert get.received <= 5000 and server.connects == 1
 
 
-async def test_at_the_limit(get: Get, serve: Serve) -> None:
+async def test_download_at_size_limit_succeeds(get: Get, serve: Serve) -> None:
     server = await serve(chunked(b"x" * 5000))
     assert len((await get(server.url, limit=5000)).data) == 5000
 
 
 @pytest.mark.fault(30)
-async def test_declared_over_the_limit_is_not_asked_for(get: Get, serve: Serve) -> None:
+async def test_download_declared_over_limit_is_not_requested(get: Get, serve: Serve) -> None:
     server = await serve()
     with pytest.raises(TooLarge, match="declared 5001 bytes"):
         await get(server.url, size=5001, limit=5000)
@@ -188,7 +192,7 @@ async def test_declared_over_the_limit_is_not_asked_for(get: Get, serve: Serve) 
 
 
 @pytest.mark.parametrize("error", [StoreFull("no space left"), TooLarge("over the store's limit"), OSError("io")])
-async def test_errors_of_the_store_come_out_as_they_are(
+async def test_store_errors_propagate_unchanged(
     get: Get, serve: Serve, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def write(self: Counting, chunk: bytes | memoryview) -> None:
@@ -224,7 +228,7 @@ PACKED = gzip.compress(BODY)
     ],
     ids=["gzip", "truncated", "bomb", "br", "transfer", "unknown-transfer", "no-length", "one-is-known", "listed"],
 )
-async def test_encoding_refused(get: Get, serve: Serve, answer: bytes) -> None:
+async def test_unsupported_content_encoding_is_rejected(get: Get, serve: Serve, answer: bytes) -> None:
     server = await serve(answer)
     with pytest.raises(EncodingRefused):
         await get(server.url)
@@ -233,13 +237,13 @@ async def test_encoding_refused(get: Get, serve: Serve, answer: bytes) -> None:
 
 @pytest.mark.fault(31)
 @pytest.mark.requirement("R1-3c")
-async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -> None:
+async def test_gzip_file_with_identity_encoding_is_not_decoded(get: Get, serve: Serve) -> None:
     server = await serve(reply(PACKED, Content_Type="application/gzip", Content_Encoding="Identity"))
     assert (await get(server.url)).data == PACKED
 
 
 @pytest.mark.parametrize("size", [None, len(BODY)], ids=["length", "declared"])
-async def test_an_unknown_encoding_is_taken_as_it_is_with_a_warning(get: Get, serve: Serve, size: int | None) -> None:
+async def test_unknown_encoding_is_kept_with_warning(get: Get, serve: Serve, size: int | None) -> None:
     framing = {} if size is None else {"Content_Length": "", "Connection": "close"}
     server = await serve(reply(BODY, Content_Encoding="aws-chunked", **framing))
     got = await get(server.url, size=size)
@@ -248,7 +252,7 @@ async def test_an_unknown_encoding_is_taken_as_it_is_with_a_warning(get: Get, se
     assert "unknown Content-Encoding 'aws-chunked'" in warning and server.url in warning
 
 
-async def test_the_warning_about_an_unknown_encoding_comes_with_the_result(
+async def test_unknown_encoding_warning_comes_with_result(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
@@ -272,7 +276,7 @@ async def test_the_warning_about_an_unknown_encoding_comes_with_the_result(
     [drip(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 1000), drip(reply(BODY))],
     ids=["headers", "body"],
 )
-async def test_slowloris_meets_the_deadline(get: Get, serve: Serve, answer: Answer) -> None:
+async def test_slowloris_response_hits_deadline(get: Get, serve: Serve, answer: Answer) -> None:
     server = await serve(answer)
     started = time.monotonic()
     with pytest.raises(DownloadFailed, match=r"within 0\.4 s") as caught:
@@ -284,7 +288,7 @@ async def test_slowloris_meets_the_deadline(get: Get, serve: Serve, answer: Answ
 
 @pytest.mark.load
 @pytest.mark.fault(32)
-async def test_silence_before_an_answer(get: Get, serve: Serve) -> None:
+async def test_silence_before_response_times_out(get: Get, serve: Serve) -> None:
     server = await serve(hang)
     with pytest.raises(DownloadFailed, match=r"no answer within 0\.1 s") as caught:
         await get(server.url, stall_timeout=0.1)
@@ -294,7 +298,7 @@ async def test_silence_before_an_answer(get: Get, serve: Serve) -> None:
 
 @pytest.mark.load
 @pytest.mark.fault(32)
-async def test_silence_within_the_body_is_a_break(get: Get, serve: Serve) -> None:
+async def test_stalled_body_is_treated_as_broken(get: Get, serve: Serve) -> None:
     server = await serve(stall(reply(BODY[:HALF], "200 OK", len(BODY), ETag='"v1"')), rest())
     assert (await get(server.url, stall_timeout=0.1)).data == BODY
     server = await serve(stall(reply(BODY[:HALF], "200 OK", len(BODY))))
@@ -323,7 +327,7 @@ async def test_silence_within_the_body_is_a_break(get: Get, serve: Serve) -> Non
         (299, "299"),
     ],
 )
-async def test_status_that_is_final(get: Get, serve: Serve, status: int, word: str) -> None:
+async def test_final_status_is_not_retried(get: Get, serve: Serve, status: int, word: str) -> None:
     server = await serve(reply(b"x" * 10 * (status not in (204, 304)), f"{status} x", Content_Range="bytes 5-14/15"))
     with pytest.raises(DownloadFailed, match=rf"answered {status}.*{word}|{word}") as caught:
         await get(Download(server.url, expires_at=(NOW + 60) * 1000))
@@ -334,7 +338,7 @@ async def test_status_that_is_final(get: Get, serve: Serve, status: int, word: s
 
 @pytest.mark.fault(38)
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-async def test_status_that_is_tried_again(get: Get, serve: Serve, status: int) -> None:
+async def test_transient_status_is_retried(get: Get, serve: Serve, status: int) -> None:
     server = await serve(reply(b"wait", f"{status} x"), reply(BODY))
     assert (await get(server.url)).data == BODY
     server = await serve(reply(b"wait", f"{status} x"))
@@ -362,9 +366,7 @@ async def test_retry_after_is_honoured(get: Get, serve: Serve) -> None:
     ("value", "seconds"),
     [("86400", 86400.0), ("9" * 400, 1e9), (formatdate(NOW + 7200, usegmt=True), 7200.0), ("6", 6.0)],
 )
-async def test_retry_after_past_the_deadline_is_not_waited_for(
-    get: Get, serve: Serve, value: str, seconds: float
-) -> None:
+async def test_retry_after_beyond_deadline_is_not_awaited(get: Get, serve: Serve, value: str, seconds: float) -> None:
     server = await serve(reply(b"", "429 x", Retry_After=value))
     started = time.monotonic()
     with pytest.raises(DownloadFailed, match="answered 429") as caught:
@@ -382,7 +384,7 @@ async def excerpt_of(get: Get, serve: Serve, answer: Answer, **options: float) -
 
 
 @pytest.mark.fault(38)
-async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
+async def test_http_error_excerpt_is_cleaned_and_truncated(get: Get, serve: Serve) -> None:
     text = "\x1b[31mno\0\r\n\tsuch \u202efile\x7f " + "ä" * 5000
     excerpt = await excerpt_of(get, serve, reply(text.encode(), "404 x"))
     assert excerpt == ("[31mno such file " + "ä" * 200)[:200]
@@ -395,7 +397,7 @@ async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
 
 
 @pytest.mark.load
-async def test_excerpt_that_does_not_come(get: Get, serve: Serve) -> None:
+async def test_stalled_error_body_does_not_delay_failure(get: Get, serve: Serve) -> None:
     started = time.monotonic()
     assert await excerpt_of(get, serve, drip(reply(b"x" * 1000, "404 x"), 0.001), stall_timeout=0.4) is not None
     assert await excerpt_of(get, serve, stall(reply(b"", "404 x", 100)), stall_timeout=0.1) is None
@@ -428,7 +430,7 @@ async def test_cancellation_closes_the_connection(get: Get, serve: Serve, answer
     assert not {other for other in asyncio.all_tasks() - before if "serve" not in repr(other)}
 
 
-async def test_nothing_is_left_open(get: Get, serve: Serve) -> None:
+async def test_downloads_leave_no_open_descriptors(get: Get, serve: Serve) -> None:
     server = await serve(cut(ETag='"v1"'), rest(), reply(b"", "404 x"), moved("file:///x"), chunked(BODY))
     fds = Path("/proc/self/fd") if Path("/proc/self/fd").exists() else Path("/dev/fd")
 

@@ -32,12 +32,12 @@ from transports.routing.http import _headers as headers, _urls as urls
         ("attachment; filename*=\"UTF-8''a\"", "a"),
     ],
 )
-def test_filename(value: str | None, name: str | None) -> None:
+def test_filename_is_parsed_from_header(value: str | None, name: str | None) -> None:
     assert headers.filename_of(value) == name
 
 
 @pytest.mark.parametrize("value", ["a" * 8000, ";" * 8000, '; filename="' + "\\" * 8000, "; filename=" * 700])
-def test_filename_takes_no_time(value: str) -> None:
+def test_filename_parsing_is_fast(value: str) -> None:
     started = time.perf_counter()
     headers.filename_of(value)
     assert time.perf_counter() - started < 0.2
@@ -57,27 +57,27 @@ def test_filename_takes_no_time(value: str) -> None:
         (None, None),
     ],
 )
-def test_origin(url: str | None, origin: urls.Origin | None) -> None:
+def test_origin_of_url(url: str | None, origin: urls.Origin | None) -> None:
     assert urls.origin_of(url) == origin
 
 
 @pytest.mark.parametrize(
     "url", ["ht\ttp://app.example/a", "\x01 http://app.example/a\x1f", "http://app.example:80/a#b"]
 )
-def test_url_cleaned_as_browsers_do(url: str) -> None:
+def test_urls_are_cleaned_as_in_browsers(url: str) -> None:
     assert str(urls.parse(url).url) == "http://app.example/a"
 
 
-def test_bytes_that_are_no_text_stay_in_a_url() -> None:
+def test_undecodable_bytes_are_kept_in_url() -> None:
     assert str(urls.parse("http://a.test/\udce4 ä?\udce4").url) == "http://a.test/%E4%20%C3%A4?%E4"
 
 
-def test_chunks_outrank_a_length() -> None:
+def test_chunked_encoding_overrides_content_length() -> None:
     head = headers.Representation.from_headers({"Transfer-Encoding": "chunked", "Content-Length": "5"})
     assert (head.total, head.framed) == (None, True)
 
 
-def test_retry_after() -> None:
+def test_retry_after_header_is_parsed() -> None:
     assert headers.retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
     assert headers.retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
     assert headers.retry_after(" 7 ", NOW) == 7

@@ -16,7 +16,7 @@ _BLOCKED = "BLOCKED_ADDRESS"
 @pytest.mark.load
 @pytest.mark.fault(35)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: for a network of its own")
-def test_only_public_addresses_and_the_apps_own_are_connected_to(tmp_path: Path) -> None:
+def test_only_public_and_app_addresses_are_connected(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.support.own_network", str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
     if done.returncode == NOT_ALLOWED:

@@ -48,7 +48,7 @@ FOUND = [
 @pytest.mark.requirement("R6-1c")
 @pytest.mark.parametrize("markup", FOUND)
 @pytest.mark.parametrize("step", [None, 1, 7])
-def test_the_first_link_is_found(markup: str, step: int | None) -> None:
+def test_first_manifest_link_is_found(markup: str, step: int | None) -> None:
     page = f"<!doctype html><html><head><meta charset=utf-8>{markup}</head><body></body></html>"
     head = read(page, step=step)
     assert head.href == "/m.json"
@@ -80,7 +80,7 @@ NOT_FOUND = [
 
 @pytest.mark.parametrize("page", NOT_FOUND)
 @pytest.mark.parametrize("step", [None, 1])
-def test_there_is_no_link(page: str, step: int | None) -> None:
+def test_page_without_manifest_link_yields_none(page: str, step: int | None) -> None:
     assert read(page, step=step).href is None
 
 
@@ -90,7 +90,7 @@ MARKUP = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 @given(MARKUP | st.text(), MARKUP | st.text(), st.integers(1, 20))
-def test_it_does_not_matter_where_the_pieces_end(markup: str, text: str, step: int) -> None:
+def test_page_head_parsing_ignores_chunk_boundaries(markup: str, text: str, step: int) -> None:
     page = f"{markup}<title>{text}</title><link rel=abp-manifest href='/{text}'></head>"
     whole, pieces = read(page), read(page, step=step)
     assert (whole.href, whole.base, whole.title, whole.ended) == (
@@ -102,11 +102,11 @@ def test_it_does_not_matter_where_the_pieces_end(markup: str, text: str, step: i
 
 
 @given(st.binary(max_size=300), st.sampled_from([None, "utf-8", "utf-16", "shift_jis", "idna", "hex", "nonsense"]))
-def test_no_bytes_break_it(data: bytes, charset: str | None) -> None:
+def test_page_head_parser_accepts_any_bytes(data: bytes, charset: str | None) -> None:
     read(data + b"<link rel=abp-manifest href=/m></head>", charset, step=50)
 
 
-def test_base_and_title() -> None:
+def test_page_head_reads_base_and_title() -> None:
     head = read(
         '<title> A &amp; B\n C</title><base target=x><base href="/b/"><base href="/c/"><title>no</title></head>'
     )
@@ -142,11 +142,11 @@ LINK = '<link rel="abp-manifest" href="/ä€.json">'
     ],
 )
 @pytest.mark.parametrize("step", [None, 1, 30])
-def test_charset_by_mark_then_header_then_page(page: bytes, said: str | None, step: int | None) -> None:
+def test_charset_from_bom_then_header_then_page(page: bytes, said: str | None, step: int | None) -> None:
     assert read(page, said, step=step).href == "/ä€.json"
 
 
-def test_a_short_head_is_read_without_waiting_for_more() -> None:
+def test_page_head_ends_without_waiting_for_more() -> None:
     for page in (b"<link rel=abp-manifest href=/m></head>", b"<link rel=abp-manifest href=/m><body>"):
         head = PageHead()
         head.feed(page)
@@ -159,7 +159,7 @@ def test_a_short_head_is_read_without_waiting_for_more() -> None:
 @pytest.mark.parametrize(
     "piece", ["<", "<!--", "<a ", "<a b=", "</", "<![CDATA[", "<template>", "&#", "<a b='", "<?", "<!a"]
 )
-def test_hostile_markup_costs_little(piece: str) -> None:
+def test_hostile_markup_is_parsed_quickly(piece: str) -> None:
     page = (piece * 50_000)[: 50 * 1024]
     started = time.process_time()
     read(page, step=1000)

@@ -14,7 +14,7 @@ async def fetch(url: str, *, max_bytes: int = 1000, allow_private: bool = True, 
     return await fetch_public(url, accept=accept, timeout=15, max_bytes=max_bytes, allow_private=allow_private)
 
 
-async def test_a_resource_has_its_bytes_and_the_headers_that_a_browser_needs(serve: Serve) -> None:
+async def test_web_resource_keeps_bytes_and_browser_headers(serve: Serve) -> None:
     kept = {"Content-Type": "text/css", "Access-Control-Allow-Origin": "*", "Content-Language": "de"}
     whole = reply(b"x" * 1000, Set_Cookie="a=b", **{name.replace("-", "_"): value for name, value in kept.items()})
     server = await serve(moved("/there"), whole, reply(b"", Content_Type=""))
@@ -26,7 +26,7 @@ async def test_a_resource_has_its_bytes_and_the_headers_that_a_browser_needs(ser
     assert server.sent("Accept")[-1] == "*/*"
 
 
-async def test_resources_that_are_refused(serve: Serve) -> None:
+async def test_failed_blocked_or_oversized_resource_fetch_raises(serve: Serve) -> None:
     server = await serve(reply(b"", "404 Not Found"), reply(b"x" * 1001))
     with pytest.raises(DiscoveryFailed) as caught:
         await fetch(server.url, allow_private=False)

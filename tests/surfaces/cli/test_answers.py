@@ -31,7 +31,7 @@ async def printed(data: object, stdout: io.StringIO, folder: Path, monkeypatch: 
     return stdout.getvalue(), str(result.artifact().path)
 
 
-async def test_without_a_terminal_a_small_answer_is_one_line_and_a_large_one_is_only_measured(
+async def test_non_terminal_prints_small_answer_and_measures_large_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, path = await printed({"imported": 5}, io.StringIO(), tmp_path, monkeypatch)
@@ -40,7 +40,7 @@ async def test_without_a_terminal_a_small_answer_is_one_line_and_a_large_one_is_
     assert text == f"Output saved to file: {path}\nSize: 5002 characters\n"
 
 
-async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
+async def test_terminal_answer_is_indented_coloured_and_sanitized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -24,7 +24,7 @@ def put(folder: Path, **contents: bytes) -> list[ArtifactRef]:
     return asyncio.run(work())
 
 
-def test_an_artifact_by_the_beginning_of_its_id_and_by_its_name(abp: CommandLine, tmp_path: Path) -> None:
+def test_artifact_is_found_by_id_prefix_and_by_name(abp: CommandLine, tmp_path: Path) -> None:
     one, two, three = put(tmp_path / "out", one=b"one", two=b"two", three=b"three")
     beginning = next(one.id[:n] for n in range(1, 40) if not any(ref.id.startswith(one.id[:n]) for ref in (two, three)))
     assert abp("artifacts", "get", beginning).out == abp("artifacts", "get", "one.txt").out == "one"
@@ -38,7 +38,7 @@ def test_an_artifact_by_the_beginning_of_its_id_and_by_its_name(abp: CommandLine
     assert [one["id"] for one in abp("artifacts", "list", "--json").document["artifacts"]] == [three.id]
 
 
-def test_nothing_is_removed_if_one_of_several_does_not_exist(abp: CommandLine, tmp_path: Path) -> None:
+def test_rm_removes_nothing_if_one_is_missing(abp: CommandLine, tmp_path: Path) -> None:
     one, two = put(tmp_path / "out", one=b"one", two=b"two")
     ran = abp("artifacts", "rm", "one.txt", "nothing", two.id)
     assert ran.status == 1 and "'nothing'" in ran.err and "; nothing was removed [ARTIFACT_NOT_FOUND]" in ran.err
@@ -54,7 +54,7 @@ def test_an_artifact_of_another_store_is_told_how_to_name_the_store(abp: Command
     assert abp("artifacts", "get", ref.id, "--store", tmp_path / "reports").out == "one"
 
 
-def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifact_list_has_dates_and_limit(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC-2")  # POSIX: two hours east
     time.tzset()
     try:
@@ -73,7 +73,7 @@ def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkey
     assert abp("artifacts", "list", "--limit", 0).status == 2
 
 
-def test_a_store_is_named_by_its_address(
+def test_store_is_named_by_its_url(
     abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_bucket: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -88,7 +88,7 @@ def test_a_store_is_named_by_its_address(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_open_hands_the_file_to_the_desktop(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifacts_open_uses_desktop_program(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (ref,) = put(tmp_path / "out", one=b"one")
     programs, opened = tmp_path / "bin", tmp_path / "opened"
     programs.mkdir()
@@ -104,7 +104,7 @@ def test_open_hands_the_file_to_the_desktop(abp: CommandLine, tmp_path: Path, mo
     assert "ARTIFACT_NOT_FOUND" in abp("artifacts", "open", "one.txt").err
 
 
-def test_a_list_of_some_artifacts(abp: CommandLine, tmp_path: Path) -> None:
+def test_artifacts_list_is_filtered_by_options(abp: CommandLine, tmp_path: Path) -> None:
     out = tmp_path / "out"
     store = LocalStore(out)
 

@@ -49,7 +49,7 @@ async def test_a_browser_is_found_while_it_listens(profiles: Path) -> None:
         assert await find_running() == [found]
 
 
-async def test_a_browser_at_the_usual_port_is_found(profiles: Path) -> None:
+async def test_browser_on_default_port_is_found(profiles: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
@@ -62,7 +62,7 @@ async def test_a_browser_at_the_usual_port_is_found(profiles: Path) -> None:
         assert await find_running() == [RunningBrowser(f"http://127.0.0.1:{port}", f"Chrome/1 at port {port}")]
 
 
-def test_none_and_several_are_said(profiles: Path, abp: CommandLine) -> None:
+def test_attach_reports_none_or_several_browsers(profiles: Path, abp: CommandLine) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "x", "--attach")
     assert ran.status == 2 and "--attach: none of your browsers runs with remote debugging" in ran.err
     ran = abp("call", "http://127.0.0.1:9/", "x", "--attach", "--cdp-url", "http://127.0.0.1:9")

@@ -41,9 +41,7 @@ def next_steps(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("To ")]
 
 
-def test_a_run_makes_files_and_the_same_command_again_nothing_more(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_repeated_batch_command_makes_no_more_files(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     path = write_jobs(
         tmp_path / "jobs.jsonl",
         *(csv_job(n, team="blue") for n in range(20)),
@@ -80,7 +78,7 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
 
 
 @pytest.mark.load
-def test_a_run_without_a_terminal_tells_now_and_then_how_far_it_is(
+def test_run_without_terminal_prints_progress_periodically(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_batch, "_NOTE_INTERVAL", 0.1)
@@ -95,9 +93,7 @@ def test_a_run_without_a_terminal_tells_now_and_then_how_far_it_is(
         assert "have ended" not in abp(*run, tmp_path / quiet[0], *quiet).err
 
 
-def test_failed_jobs_are_named_and_run_again_when_asked_for(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_failed_jobs_are_listed_and_rerun_on_request(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     lines = json.dumps(csv_job(1)) + "\n" + json.dumps({"capability": "no.such", "params": {}, "team": "red"}) + "\n"
     run = ("batch", "run", "-", "--out", tmp_path / "run", "--target", workbench.ws_url)
     first = abp(*run, stdin=lines)
@@ -125,9 +121,7 @@ def test_the_first_error_of_each_code_is_printed(abp: CommandLine, tmp_path: Pat
     ), ran.out
 
 
-def test_a_correction_of_a_failed_line_makes_the_run_green(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_correcting_failed_line_makes_run_succeed(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     """And columns that are no parameters are named, before the run and after it."""
     table, out = tmp_path / "jobs.csv", tmp_path / "run"
     table.write_text("id,capability,html,team\n" + "".join(f"j{n},export.pdf,<p>{n}</p>,a\n" for n in range(3)))
@@ -160,9 +154,7 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
 
 
 @pytest.mark.load
-def test_a_worker_goes_on_with_a_run_and_begins_nothing_of_a_cancelled_one(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_worker_resumes_run_but_not_cancelled_one(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n) for n in range(9)))
     run = ("batch", "run", path, "--target", workbench.ws_url, "--concurrency", "1", "--out")
     stopped = abp(*run, tmp_path / "run", "--deadline", "0.001")
@@ -193,7 +185,7 @@ def test_a_worker_goes_on_with_a_run_and_begins_nothing_of_a_cancelled_one(
         (("export", "postgresql://host/db"), 2, "--out DIR"),
     ],
 )
-def test_a_run_that_cannot_be_done_says_why(
+def test_impossible_batch_run_says_why(
     abp: CommandLine, tmp_path: Path, args: tuple[str, ...], status: int, words: str
 ) -> None:
     bad = tmp_path / "bad.jsonl"
@@ -217,9 +209,7 @@ def test_a_refused_input_leaves_nothing_new_and_takes_nothing_away(abp: CommandL
 
 
 @pytest.mark.load
-def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_first_signal_drains_jobs_and_second_ends_run(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     """The bar is shown meanwhile, and the same command goes on afterwards."""
     path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 1500 if n < 2 else 1) for n in range(6)))
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
@@ -276,7 +266,7 @@ def wait_for_call(workbench: Fixture, capability: str) -> None:
     eventually_blocking(is_running, within=PATIENCE)
 
 
-def test_a_cell_starts_a_program_only_where_that_is_allowed(abp: CommandLine, tmp_path: Path) -> None:
+def test_cell_starts_program_only_if_allowed(abp: CommandLine, tmp_path: Path) -> None:
     marker, table = tmp_path / "ran", tmp_path / "jobs.csv"
     table.write_text(f"capability,target\ndo,mcp+stdio:touch {marker}\n")
     run = ("batch", "run", table, "--out", tmp_path / "run", "--retries", "0")
@@ -297,9 +287,7 @@ async def _planted(folder: Path, target: str) -> Path:
     return folder
 
 
-def test_files_of_lines_are_sent_from_the_folder_of_the_input(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_batch_sends_line_files_only_from_input_folder(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "a.txt").write_text("mine")
     (tmp_path / "secret").write_text("secret")

@@ -14,7 +14,7 @@ from transports.surfaces.cli._calls import print_capabilities, print_capability
 from webapp_fixture import Fixture
 
 
-def test_one_capability_with_its_parameters_and_an_example_that_works(
+def test_capability_output_shows_params_and_working_example(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
     ran = abp("capabilities", workbench.ws_url, "export.html")
@@ -36,9 +36,7 @@ def test_one_capability_with_its_parameters_and_an_example_that_works(
     )
 
 
-def test_a_file_is_given_by_its_option_and_the_transport_and_no_secret_is_in_the_example(
-    abp: CommandLine, workbench: Fixture
-) -> None:
+def test_example_shows_file_option_and_transport_but_no_secret(abp: CommandLine, workbench: Fixture) -> None:
     url = workbench.ws_url.replace("://", "://ann:s3cret@")
     ran = abp("capabilities", url, "file.digest", "--transport", "websocket")
     assert " file " in ran.out and "yes" in ran.out and "s3cret" not in ran.out
@@ -56,7 +54,7 @@ def test_a_file_is_given_by_its_option_and_the_transport_and_no_secret_is_in_the
         (AppInfo(name="Demo", version="1.0"), "Demo 1.0"),
     ],
 )
-def test_the_list_of_capabilities_has_no_empty_places_and_no_endless_lines(
+def test_capability_list_has_no_empty_columns_or_overlong_lines(
     app: AppInfo, head: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = [
@@ -72,12 +70,12 @@ def test_the_list_of_capabilities_has_no_empty_places_and_no_endless_lines(
     assert " ".join(["word"] * 200) in capsys.readouterr().out  # alone it is whole
 
 
-def test_an_unknown_name_is_an_error_that_names_the_nearest(abp: CommandLine, workbench: Fixture) -> None:
+def test_unknown_name_error_suggests_nearest(abp: CommandLine, workbench: Fixture) -> None:
     ran = abp("capabilities", workbench.ws_url, "export.htm")
     assert ran.status == 1 and "did you mean export.html" in ran.err and ran.out == ""
 
 
-def test_any_schema_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_schema_prints_a_bounded_table(capsys: pytest.CaptureFixture[str]) -> None:
     """The schema is the app's: whatever it holds, the table is finite and has no effect on the terminal."""
     deep: dict[str, object] = {}
     for _ in range(70):
@@ -91,7 +89,7 @@ def test_any_schema_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "plain [deprecated]\nIt declares no parameters.\n\nexample: plain\n"
 
 
-def test_values_that_look_like_json_are_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_values_resembling_json_are_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     schema = {"examples": [{"n": "12", "list": [1, "b c"], "text": "it's"}], "properties": {"n": {}, "list": {}}}
     print_capability(Capability.model_validate({"name": "say", "inputSchema": schema}), ["abp", "call", "ws://a/"])
     example = capsys.readouterr().out.splitlines()[-1].removeprefix("example: ")
@@ -99,7 +97,7 @@ def test_values_that_look_like_json_are_quoted(capsys: pytest.CaptureFixture[str
     assert given["n"] == '"12"' and json.loads(given["list"]) == [1, "b c"] and given["text"] == "it's"
 
 
-def test_a_short_enum_has_all_its_choices_and_a_long_one_says_how_many_there_are(
+def test_short_enum_lists_choices_and_long_one_gives_count(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     short, long = [f"choice-{n}" for n in range(12)], [f"choice-{n}" for n in range(500)]
@@ -110,7 +108,7 @@ def test_a_short_enum_has_all_its_choices_and_a_long_one_says_how_many_there_are
     assert "choice-0 | choice-1" in many and "… (500)" in many and len(many) < 400
 
 
-def test_values_that_the_app_does_not_name_are_placeholders(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unspecified_example_values_are_placeholders(capsys: pytest.CaptureFixture[str]) -> None:
     free: dict[str, object] = {"type": "string"}
     properties = {
         "title": free,

@@ -49,7 +49,7 @@ def normal(shown: str) -> list[str]:
 @pytest.mark.parametrize(
     "command", ["abp call ws://127.0.0.1:8000/abp data.csv", "abp call ws://127.0.0.1:8000/abp files"]
 )
-def test_a_call_is_as_the_page_shows_it(
+def test_cli_call_output_matches_documentation_page(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,13 +60,13 @@ def test_a_call_is_as_the_page_shows_it(
     assert ran.status == 0 and normal(ran.err) == normal(shown)
 
 
-def test_one_capability_is_as_the_page_shows_it(abp: CommandLine, workbench: Fixture) -> None:
+def test_documented_capability_output_matches_cli(abp: CommandLine, workbench: Fixture) -> None:
     (name, url, capability), shown = transcript("abp capabilities")
     assert abp(name, workbench.ws_url, capability).out == shown.replace(url, workbench.ws_url)
 
 
 @pytest.mark.load
-def test_the_shell_is_as_the_page_shows_it(workbench: Fixture, tmp_path: Path) -> None:
+def test_shell_matches_documentation(workbench: Fixture, tmp_path: Path) -> None:
     (name, _, *args), shown = transcript("abp shell")
     command = [sys.executable, "-c", f"{AT_TERMINAL}; sys.exit(main(sys.argv[1:]))", name, workbench.ws_url, *args]
     (tmp_path / "webapp_fixture").symlink_to(ROOT / "webapp_fixture")

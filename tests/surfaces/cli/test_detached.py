@@ -55,7 +55,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.load
-def test_a_call_is_started_listed_waited_for_and_cancelled(
+def test_detached_calls_are_started_listed_awaited_and_cancelled(
     abp: CommandLine, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there: tuple[str, ...] = ("--server", server, "--token", TOKEN)
@@ -122,7 +122,7 @@ def foreign() -> Iterator[str]:
         thread.join()
 
 
-def test_mistakes_say_what_to_do(abp: CommandLine, server: str, foreign: str) -> None:
+def test_usage_errors_name_option_to_fix(abp: CommandLine, server: str, foreign: str) -> None:
     there = ("--server", server, "--token", TOKEN)
     for args, status, words in (
         (("calls", "list"), 2, "--server"),
@@ -151,9 +151,7 @@ def placeless(text: str) -> str:
     return re.sub(r"(: )/\S+$|^Note: the same content .*\n", r"\1", text, flags=re.MULTILINE)
 
 
-def test_a_call_is_printed_in_the_same_words_by_whoever_makes_it(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_detached_call_prints_same_output_as_direct_call(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     with in_thread(serve(store, Options(token=TOKEN, key="k" * 32))) as served:
         there = ("--server", served.url, "--token", TOKEN)

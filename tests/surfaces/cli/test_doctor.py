@@ -14,9 +14,7 @@ from tests.support.command_line import CommandLine
 from transports.surfaces.cli import _serve
 
 
-def test_variables_that_nothing_reads_are_named_with_the_likely_ones(
-    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unused_variables_are_reported_with_suggestions(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = {
         "ABP_OUTPUT_DRI": "ABP_OUTPUT_DIR",
         "ABP_TIMEOUT": "ABP_CALL_TIMEOUT",
@@ -36,9 +34,7 @@ def test_variables_that_nothing_reads_are_named_with_the_likely_ones(
     assert abp("doctor", "--json").document["unknown_settings"] == unknown
 
 
-def test_what_is_optional_comes_last_and_a_long_list_is_broken(
-    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_lists_optional_last_and_wraps_long_lists(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_BROWSER", "/nonexistent")  # what is optional is told all the same
     lines = abp("doctor").out.splitlines()
     labels = [line[:16].strip() for line in lines]
@@ -50,7 +46,7 @@ def test_what_is_optional_comes_last_and_a_long_list_is_broken(
     assert all(f"{name} (" in " ".join(extras) for name in document["extras"])
 
 
-def test_without_the_bridge_its_variables_are_not_judged(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bridge_variables_are_not_judged_without_bridge(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> set[str]:
         raise ModuleNotFoundError("No module named 'jwt'", name="jwt")
 
@@ -84,7 +80,7 @@ def refusing_server() -> Iterator[tuple[str, list[str]]]:
             server.shutdown()
 
 
-def test_a_refused_download_of_a_browser_is_tried_once(
+def test_refused_browser_download_is_tried_once(
     abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PATH", "PLAYWRIGHT_BROWSERS_PATH"):

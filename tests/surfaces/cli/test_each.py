@@ -11,7 +11,7 @@ from tests.support.command_line import CommandLine
 from webapp_fixture import Fixture
 
 
-def test_each_line_is_a_call_over_one_connection(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_each_input_line_is_called_over_one_connection(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "jobs.jsonl"
     file.write_text('{"steps": 1}\n\n{"steps": 2, "label": "two"}\n{"steps": 0}\n{"steps": 1}\n')
     opened = len(workbench.handshakes)
@@ -42,7 +42,7 @@ def test_each_line_is_a_call_over_one_connection(abp: CommandLine, workbench: Fi
         (None, "cannot be read (No such file or directory); correct the file name"),
     ],
 )
-def test_a_file_with_a_fault_is_refused_before_any_call(
+def test_invalid_jobs_file_is_rejected_before_any_call(
     abp: CommandLine, tmp_path: Path, content: bytes | None, problem: str
 ) -> None:
     file = tmp_path / "jobs.jsonl"

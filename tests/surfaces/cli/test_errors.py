@@ -28,7 +28,7 @@ from webapp_fixture import Fixture
 GATHER = import_module("transports.testing.conformance._gather")
 
 
-def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_replay_difference_keeps_its_lines(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
     assert abp("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--record", file).status == 0
     ran = abp("call", f"replay:{file}", "data.json", "-p", "csv=\x1b[31mb\n2", "--json")
@@ -40,14 +40,14 @@ def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workb
     assert ran.document["error"]["details"]["diff"].count("\n") == len(difference) - 1
 
 
-def test_a_parameter_without_its_option_is_told_how_to_write_it(abp: CommandLine) -> None:
+def test_parameter_without_option_error_shows_correct_form(abp: CommandLine) -> None:
     for args, written in ((["html=x"], "-p html=x"), (["title=a b", "c=1"], "-p title=…"), (["x=a;b"], "-p 'x=a;b'")):
         ran = abp("call", "ws://127.0.0.1:9/", "export.pdf", *args)
         assert ran.status == 2 and f"; write {written}, see `abp call --help` [INVALID_PARAMS]" in ran.err
     assert "write" not in abp("call", "ws://127.0.0.1:9/", "export.pdf", "html").err
 
 
-def test_what_other_commands_take_is_told_how_to_write_here(
+def test_misused_options_and_arguments_get_syntax_hints(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_what_other_commands_take_is_told_how_to_write_here(
         assert abp(*job, "-p", "label=2026", "--out", folder).status == 0
 
 
-def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mcp_command_at_terminal_explains_it_awaits_client(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve_nobody(bridge: object) -> None:
         """As where the client is gone at once."""
 
@@ -97,7 +97,7 @@ def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monke
     assert "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
 
 
-def test_a_misspelt_parameter_is_a_line_on_stderr(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_misspelt_parameter_prints_warning_on_stderr(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     line = "abp: warning: data.json: you gave 'csw', which its inputSchema does not name; did you mean 'csv'?\n"
     call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "-p", "csw=1")
     ran, document = abp(*call), abp(*call, "--json")
@@ -111,7 +111,7 @@ def test_a_misspelt_parameter_is_a_line_on_stderr(abp: CommandLine, workbench: F
     assert "; you gave 'csw', which its inputSchema does not name; did you mean 'csv'? [INVALID_PARAMS]" in missing.err
 
 
-def test_parameters_that_the_app_refuses_are_bad_usage_as_those_that_the_command_refuses(
+def test_params_rejected_by_app_or_cli_are_both_usage_errors(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
     note = tmp_path / "note.txt"
@@ -123,7 +123,7 @@ def test_parameters_that_the_app_refuses_are_bad_usage_as_those_that_the_command
     assert abp("call", workbench.ws_url, "fault.error").status == 1  # no such capability here: the call failed
 
 
-def test_a_timeout_names_the_option_that_gives_it_longer(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_timeout_error_names_option_to_extend_it(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     message = "no answer within 0.05 s; if it takes longer, raise --timeout (for all calls: ABP_CALL_TIMEOUT"
     ran = abp("call", workbench.ws_url, "fault.never", "--timeout", "0.05")
     assert ran.status == 1 and f"abp: fault.never: {message}" in ran.err
@@ -134,7 +134,7 @@ def test_a_timeout_names_the_option_that_gives_it_longer(abp: CommandLine, workb
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_result_that_cannot_be_printed_is_an_error_as_on_a_full_disk(
+def test_unprintable_result_exits_with_error(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: list[str]
 ) -> None:
     call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--out", tmp_path, *form)
@@ -147,7 +147,7 @@ def test_a_result_that_cannot_be_printed_is_an_error_as_on_a_full_disk(
 
 
 @pytest.mark.load
-def test_a_bridge_without_a_package_of_its_sdk_names_it() -> None:
+def test_bridge_names_missing_package_of_sdk() -> None:
     program = "import sys; sys.modules['jwt'] = None; from transports.surfaces.cli import main; sys.exit(main(['mcp']))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     said = "abp: `abp mcp` needs the MCP SDK, and its package jwt is missing; install it: pip install"
@@ -155,7 +155,7 @@ def test_a_bridge_without_a_package_of_its_sdk_names_it() -> None:
 
 
 @pytest.mark.parametrize("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])
-def test_a_port_that_is_taken_is_bad_usage(abp: CommandLine, command: str) -> None:
+def test_port_in_use_is_a_usage_error(abp: CommandLine, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ran = abp(*command.format(port).split())
@@ -169,7 +169,7 @@ def test_a_port_that_is_taken_is_bad_usage(abp: CommandLine, command: str) -> No
 @pytest.mark.parametrize(
     "command", ["call {} x", "capabilities {}", "conformance {}", "call {} x --transport postmessage"]
 )
-def test_nothing_is_started_or_tried_again_for_an_address_where_nothing_listens(
+def test_refused_address_starts_no_browser_and_is_not_retried(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     started: list[object] = []
@@ -222,7 +222,7 @@ def literals(tree: ast.AST) -> Iterator[tuple[str, bool]]:
 
 
 @pytest.mark.load
-def test_messages_name_arguments_by_a_function_that_the_command_replaces() -> None:
+def test_messages_name_arguments_through_replaceable_helper() -> None:
     names = set(inspect.signature(transports.connect).parameters) - _WITHOUT_OPTION
     argument = re.compile(rf"(?<![-\w?&;\"'])(?:{'|'.join(names)})=(?![\w=\"'{{])")
     root = Path(transports.__file__).parent
@@ -237,7 +237,7 @@ def test_messages_name_arguments_by_a_function_that_the_command_replaces() -> No
     assert plain == [] and unknown == []
 
 
-def test_command_gives_no_advice_that_needs_the_python_api() -> None:
+def test_cli_errors_give_no_python_api_advice() -> None:
     failed = "Page.goto: net::ERR_CERT_AUTHORITY_INVALID at https://127.0.0.1:8000/"
     assert "ignore_https_errors=True" in explain_load_failure(failed, "https://127.0.0.1:8000/")
     with replaced_arguments(OPTIONS):
@@ -245,7 +245,7 @@ def test_command_gives_no_advice_that_needs_the_python_api() -> None:
     assert told == "its certificate is not trusted; have this system trust it"
 
 
-def test_without_a_display_a_command_speaks_of_its_option(
+def test_missing_display_error_names_cli_option(
     abp: CommandLine, workbench: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
@@ -256,7 +256,7 @@ def test_without_a_display_a_command_speaks_of_its_option(
     )
 
 
-def test_a_folder_that_cannot_be_is_one_line(
+def test_invalid_output_folder_error_is_one_line(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG")
@@ -268,7 +268,7 @@ def test_a_folder_that_cannot_be_is_one_line(
     assert not caplog.records
 
 
-def test_words_of_an_app_that_look_like_arguments_stay(abp: CommandLine, tmp_path: Path) -> None:
+def test_app_text_resembling_arguments_is_unchanged(abp: CommandLine, tmp_path: Path) -> None:
     own = "no view of text/html;profile=mcp-app; raise timeout=, give headers= and store="
     said = {
         "initialize": {
@@ -285,7 +285,7 @@ def test_words_of_an_app_that_look_like_arguments_stay(abp: CommandLine, tmp_pat
 
 
 @pytest.mark.parametrize("arg", ["n\udcff", "--out=out\udcff", "-ptitle=\udce9t\udce9"])
-def test_an_argument_that_is_not_utf_8_is_refused_before_anything_is_sent(abp: CommandLine, arg: str) -> None:
+def test_non_utf8_argument_is_rejected_before_sending(abp: CommandLine, arg: str) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "--json", arg)
     assert ran.status == 2 and ran.err.startswith("abp: argument 4 is not UTF-8 (") and "\udcff" not in ran.err
     assert ran.document["error"]["code"] == "INVALID_PARAMS" and "write it in UTF-8" in ran.err

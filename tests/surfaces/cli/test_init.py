@@ -43,7 +43,7 @@ def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str
     return write
 
 
-def test_it_writes_the_files_of_the_documentation(written: Callable[[str], dict[str, str]]) -> None:
+def test_init_writes_files_from_documentation(written: Callable[[str], dict[str, str]]) -> None:
     app, shown = written("app"), files_of_page("write-an-app.md")
     assert shown.keys() == {"web/index.html", "web/app.js"} and len(app) == 7
     assert {name: app[name] for name in shown} == shown
@@ -56,7 +56,7 @@ def test_it_writes_the_files_of_the_documentation(written: Callable[[str], dict[
     assert adapter.keys() == {"page.html", "table.js", "test_table.py"}
 
 
-def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_prints_written_files_and_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "app", str(tmp_path / "notes")]) == 0
     printed = capsys.readouterr().out
     assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
@@ -72,9 +72,7 @@ def test_it_does_not_say_to_enter_the_working_folder(
 
 
 @pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests", "config"])
-def test_a_folder_that_cannot_be_used_says_what_to_do(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_folder_error_says_what_to_do(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     if kind != "config":
         assert main(["init", kind, str(tmp_path)]) == main(["init", kind, str(tmp_path / "mine.txt")]) == 2
@@ -86,7 +84,7 @@ def test_a_folder_that_cannot_be_used_says_what_to_do(
     assert "INTERNAL_ERROR" not in message
 
 
-def test_the_server_of_the_app_says_that_its_port_is_taken(
+def test_generated_server_reports_port_in_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["init", "app", str(tmp_path / "notes")]) == 0
@@ -99,7 +97,7 @@ def test_the_server_of_the_app_says_that_its_port_is_taken(
     assert ended.value.code == wanted
 
 
-def test_the_settings_that_are_written_are_true(
+def test_generated_settings_file_is_valid(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None is set at first; with all of them taken out of their comments, every reader takes the file."""

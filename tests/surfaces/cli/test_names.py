@@ -16,7 +16,7 @@ __all__ = ["abp", "workbench"]
 CANARY = "canary-of-the-command-line"
 
 
-def test_a_name_is_a_target_once_its_file_is_trusted(
+def test_app_name_is_valid_target_once_config_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abp: CommandLine, workbench: Fixture
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

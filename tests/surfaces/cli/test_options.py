@@ -28,9 +28,7 @@ GATHER = import_module("transports.testing.conformance._gather")
 
 
 @pytest.mark.parametrize("group", ["", "artifacts", "batch", "calls", "init"])
-def test_no_description_in_a_list_of_commands_is_cut(
-    group: str, abp: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_descriptions_are_not_truncated(group: str, abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
     ran = abp(*group.split(), "--help")
@@ -39,19 +37,19 @@ def test_no_description_in_a_list_of_commands_is_cut(
 
 
 @pytest.mark.parametrize("command", ["", "call", "artifacts open"])
-def test_the_forms_of_help(abp: CommandLine, command: str) -> None:
+def test_help_forms_print_same_usage(abp: CommandLine, command: str) -> None:
     shown = abp(*command.split(), "-h")
     assert shown.status == 0 and shown.out.startswith(f"Usage: abp {command}".rstrip()) and "-h, --help" in shown.out
     assert shown.out == abp("help", *command.split()).out == abp(*command.split(), "--help").out
     assert abp("help", "cal").status == 2
 
 
-def test_the_list_of_commands_has_the_first_sentence_of_the_help_of_each() -> None:
+def test_command_list_shows_first_sentence_of_help() -> None:
     listed = {name: command.help for name, command in COMMANDS.items()}
     assert listed == {name: load_command(name).get_short_help_str(80) for name in COMMANDS}
 
 
-def test_verbose_and_quiet_go_with_every_command(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_accepts_verbose_and_quiet(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     levels: list[object] = []
     monkeypatch.setattr(logging, "basicConfig", lambda **options: levels.append(options["level"]))
     assert "there are no artifacts" in abp("artifacts", "list", "-v").err
@@ -64,7 +62,7 @@ def test_verbose_and_quiet_go_with_every_command(abp: CommandLine, monkeypatch: 
     assert levels == ["INFO", "DEBUG", "ERROR", "WARNING", "ERROR", "DEBUG"]
 
 
-def test_the_version_comes_with_the_browsers(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_output_includes_browsers(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = tmp_path / "browser"
     browser.write_text("#!/bin/sh\necho Chromium 1.2.3\n")
     browser.chmod(0o700)
@@ -79,7 +77,7 @@ def test_the_version_comes_with_the_browsers(abp: CommandLine, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("command", ["capabilities", "conformance --no-calls"])
-def test_a_token_and_headers_go_with_the_handshake(
+def test_token_and_headers_are_sent_with_handshake(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, command: str
 ) -> None:
     token = tmp_path / "token"
@@ -103,14 +101,14 @@ def test_a_token_and_headers_go_with_the_handshake(
         (("http://127.0.0.1:9/", "--token", "s3cret"), "sign in with --storage-state or --profile"),
     ],
 )
-def test_headers_that_cannot_be_sent_are_refused(abp: CommandLine, args: tuple[str, ...], message: str) -> None:
+def test_unsendable_header_options_are_rejected(abp: CommandLine, args: tuple[str, ...], message: str) -> None:
     for command in (("call", args[0], "x"), ("conformance", args[0])):
         ran = abp(*command, *args[1:])
         assert ran.status == 2 and message.removesuffix(" or --profile") in ran.err
         assert "s3cret" not in ran.err.replace("@/no/s3cret", "").replace("/no/s3cret", "")
 
 
-def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_to_show(
+def test_serve_options_set_shared_browsers_files_and_runs(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     missing = abp("serve", "--batch", str(tmp_path / "no-run"))
@@ -150,7 +148,7 @@ def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_
     ],
 )
 @pytest.mark.requirement("R6-3i")
-def test_commands_pass_on_the_same_options_of_the_connection(
+def test_all_commands_pass_same_connection_options(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: dict[str, object]
 ) -> None:
     connected: list[dict[str, object]] = []
@@ -168,7 +166,9 @@ def test_commands_pass_on_the_same_options_of_the_connection(
 
 
 @pytest.mark.requirement("R6-3i")
-def test_the_conformance_check_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conformance_window_follows_headed_option_and_setting(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launched: list[object] = []
 
     class Launched:
@@ -188,9 +188,7 @@ def test_the_conformance_check_shows_the_window(abp: CommandLine, monkeypatch: p
     assert launched == [False, True, False]
 
 
-def test_only_a_process_of_its_own_spares_the_garbage_collector(
-    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gc_freeze_happens_only_in_cli_process(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append("freeze"))
     assert abp("init", "--help").status == 0 and calls == []
@@ -199,7 +197,7 @@ def test_only_a_process_of_its_own_spares_the_garbage_collector(
 
 
 @pytest.mark.parametrize(("final", "come"), [(False, True), (True, True), (True, False)])
-def test_once_a_signal_has_come_others_do_not_break_off_the_end_of_a_process(final: bool, come: bool) -> None:
+def test_later_signals_do_not_interrupt_process_exit(final: bool, come: bool) -> None:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     try:
@@ -213,7 +211,7 @@ def test_once_a_signal_has_come_others_do_not_break_off_the_end_of_a_process(fin
     assert after == ([signal.SIG_IGN] * len(numbers) if final and come else before)
 
 
-def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_checks_page_reachability_once(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the driver is started, and not again before the browser is."""
 
     async def start_driver() -> None:
@@ -239,7 +237,7 @@ def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkey
 @pytest.mark.parametrize(
     ("given", "seconds"), [("5", 5), ("0.5", 0.5), ("5s", 5), ("2m", 120), ("1h", 3600), ("1e2", 100), ("1000000", 1e6)]
 )
-def test_a_time_on_the_command_line_may_have_a_unit(given: str, seconds: float) -> None:
+def test_cli_duration_accepts_units(given: str, seconds: float) -> None:
     for command, option in ((["call"], "timeout"), (["conformance"], "timeout"), (["batch", "run"], "deadline")):
         if command == ["conformance"] and seconds > 3600:
             continue
@@ -251,7 +249,7 @@ def test_a_time_on_the_command_line_may_have_a_unit(given: str, seconds: float) 
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "5 parsecs", "1000001", "12d", "nan", "inf", ""])
-def test_a_time_that_cannot_be_read_is_told_with_what_can(abp: CommandLine, given: str) -> None:
+def test_invalid_timeout_error_lists_valid_forms(abp: CommandLine, given: str) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "x", f"--timeout={given}")
     assert (
         ran.status == 2
@@ -261,15 +259,13 @@ def test_a_time_that_cannot_be_read_is_told_with_what_can(abp: CommandLine, give
     )
 
 
-def test_a_group_without_a_command_names_its_commands(abp: CommandLine) -> None:
+def test_command_group_without_command_lists_its_commands(abp: CommandLine) -> None:
     for group in ("artifacts", "batch", "calls", "init"):
         ran = abp(group)
         assert ran.status == 2 and ran.err.startswith("abp: missing command; the commands are "), ran
 
 
-def test_the_place_of_files_is_out_and_store_is_its_other_name(
-    abp: CommandLine, workbench: Fixture, tmp_path: Path
-) -> None:
+def test_out_and_store_options_are_aliases(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     for option in ("--out", "--store"):
         folder = tmp_path / option.strip("-")
         assert abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", option, folder).status == 0
@@ -283,7 +279,7 @@ def test_the_place_of_files_is_out_and_store_is_its_other_name(
         assert [param.opts for param in made.params if "--out" in param.opts] == [["--out", "--store"]], command
 
 
-def test_a_recording_that_cannot_be_written_names_its_own_option(abp: CommandLine, workbench: Fixture) -> None:
+def test_unwritable_recording_error_names_record_option(abp: CommandLine, workbench: Fixture) -> None:
     ran = abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", "--record", "/proc/rec.jsonl")
     assert ran.status == 1 and "cannot write the recording in /proc" in ran.err
     assert "record to another file" in ran.err and "--record" in ran.err and "ABP_OUTPUT_DIR" not in ran.err

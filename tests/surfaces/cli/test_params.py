@@ -22,7 +22,7 @@ from transports.surfaces.cli._shell import parse_line
 from webapp_fixture import Fixture
 
 
-def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
+def test_parameter_value_is_read_from_file(tmp_path: Path) -> None:
     page, rows = tmp_path / "page.html", tmp_path / "rows.json"
     page.write_text("<h1>Tea\n</h1>\n", encoding="utf-8-sig")
     rows.write_text('[{"product": "tea"}]')
@@ -33,7 +33,7 @@ def test_a_value_is_read_from_a_file(tmp_path: Path) -> None:
     assert parse_line("x by='@ann'") == ("x", {"by": "@ann"})
 
 
-def test_a_file_that_gives_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameter_file_without_valid_text_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_TEXT", 4)
     (tmp_path / "whole").write_bytes(b"1234")
     (tmp_path / "large").write_bytes(b"12345")
@@ -50,7 +50,7 @@ def test_a_file_that_gives_no_text_is_refused(tmp_path: Path, monkeypatch: pytes
         assert caught.value.message.startswith(f"-p x=@{tmp_path}/{name}") and message in caught.value.message
 
 
-def test_a_missing_file_is_told_in_the_same_words_by_each_option(abp: CommandLine, tmp_path: Path) -> None:
+def test_missing_file_error_is_the_same_for_each_option(abp: CommandLine, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     for option, value in (("--params", f"@{gone}"), ("-p", f"x=@{gone}"), ("--file", f"x={gone}"), ("--each", gone)):
         ran = abp("call", "ws://127.0.0.1:9/", "x", option, value)
@@ -58,7 +58,7 @@ def test_a_missing_file_is_told_in_the_same_words_by_each_option(abp: CommandLin
         assert "cannot be read (No such file or directory); correct the " in ran.err
 
 
-def test_the_example_of_a_capability_gives_a_text_that_begins_with_at_as_it_is(
+def test_capability_example_quotes_text_beginning_with_at(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     schema: dict[str, object] = {"properties": {"by": {"type": "string", "examples": ["@ann"]}}, "required": ["by"]}
@@ -92,7 +92,7 @@ def read_back(words: list[str]) -> Params:
 @example(params={"a.b": 1, "c": {"d\n": ["\\", "'", '"']}})
 @example(params={"a": "@ann", "b": "@@", "c": "12", "d": "null", "e": "", " ": " x"})
 @given(params=st.dictionaries(st.text(min_size=1), VALUES, max_size=4))
-def test_a_shell_reads_an_example_as_it_was_meant(params: dict[str, object], shell: str) -> None:
+def test_printed_example_survives_shell_quoting(params: dict[str, object], shell: str) -> None:
     with mock.patch.object(module, "_MAX_EXAMPLE", 1_000_000):  # no value is read from a file
         line = " ".join(example_words(params))
     assert plain_line(line) == line
@@ -105,12 +105,12 @@ def test_a_shell_reads_an_example_as_it_was_meant(params: dict[str, object], she
     assert read_back(words) == params
 
 
-def test_a_long_value_of_an_example_is_read_from_a_file() -> None:
+def test_long_example_value_is_read_from_file() -> None:
     assert example_words({"html": "x" * 2000}) == ["-p", "html=" + "x" * 2000]
     assert example_words({"html": "x" * 2001, "rows": [7] * 999}) == ["-p", "html=@html.txt", "-p", "rows=@rows.json"]
 
 
-def test_the_schema_decides_whether_a_value_is_text(tmp_path: Path) -> None:
+def test_schema_decides_whether_param_is_text(tmp_path: Path) -> None:
     page = tmp_path / "page"
     page.write_text("[1]")
     text, either = {"type": "string"}, {"type": ["string", "integer"]}
@@ -141,7 +141,7 @@ def test_the_schema_decides_whether_a_value_is_text(tmp_path: Path) -> None:
     assert read_params('{"phone": 1}', (), ()).fit_to(schema) == {"phone": 1}  # --params is JSON
 
 
-def test_text_stays_text_in_each_command_that_calls(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_text_params_stay_text_in_every_calling_command(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     job = (workbench.ws_url, "job.run", "-p", "steps=1", "-p", "delay=1", "-p", "label=2026")
     lines = tmp_path / "lines.jsonl"
     lines.write_text('{"steps": 2}\n')
@@ -151,7 +151,7 @@ def test_text_stays_text_in_each_command_that_calls(abp: CommandLine, workbench:
     assert shell.status == 0, shell.err
 
 
-def test_all_faults_of_the_parameters_are_told_at_once(abp: CommandLine, workbench: Fixture) -> None:
+def test_all_parameter_errors_are_reported_at_once(abp: CommandLine, workbench: Fixture) -> None:
     ran = abp("call", workbench.ws_url, "job.run", "-p", "steps=many", "-p", "delay=[]", "-p", "label={}", "--json")
     faults = json.loads(ran.err or ran.out)["error"]["details"]["faults"] if ran.out == "" else ran.document["error"]
     assert ran.status == 2, (ran, faults)

@@ -90,7 +90,7 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
 
 
 @pytest.mark.load
-def test_a_person_at_a_terminal_answers_by_the_schema(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_terminal_user_answers_question_by_schema(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("héllo")
     asked = tmp_path / "asked.jsonl"
@@ -121,7 +121,7 @@ def test_a_person_at_a_terminal_answers_by_the_schema(abp: CommandLine, workbenc
     assert ran.err.count(": declined\n") == 3  # Ctrl-C, Ctrl-D, and a method that nobody knows
 
 
-def test_what_was_typed_before_the_question_does_not_answer_it(abp: CommandLine, workbench: Fixture) -> None:
+def test_input_typed_before_question_does_not_answer_it(abp: CommandLine, workbench: Fixture) -> None:
     """In the shell too, where the terminal's keys may have been read already."""
 
     def person(terminal: Terminal) -> None:
@@ -142,7 +142,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(abp: CommandLine,
     assert '"confirmed": false' in ran.err
 
 
-def test_words_of_an_app_have_no_effect_on_the_terminal(abp: CommandLine, workbench: Fixture) -> None:
+def test_app_text_has_no_effect_on_terminal(abp: CommandLine, workbench: Fixture) -> None:
     hostile = json.dumps({"message": "\x1b]0;title\x07", "schema": {"properties": {"a\nb\x1b[31m": {}}}})
     args = ("call", workbench.ws_url, "form.ask", "-p", "method=elicitation/input", "-p", f"params={hostile}", "--json")
     ran = abp.at_terminal(*args, script=lambda terminal: terminal.answer("(may be left out): ", "x"))
@@ -150,7 +150,7 @@ def test_words_of_an_app_have_no_effect_on_the_terminal(abp: CommandLine, workbe
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_a_secret_is_not_shown_while_it_is_typed(
+def test_secret_is_not_echoed_while_typed(
     abp: CommandLine, workbench: Fixture, monkeypatch: pytest.MonkeyPatch, term: str
 ) -> None:
     monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")  # nobody answers where the cursor is
@@ -179,7 +179,7 @@ def test_a_secret_is_not_shown_while_it_is_typed(
         ),
     ],
 )
-def test_without_a_terminal_a_note_says_what_became_of_a_question(
+def test_non_terminal_note_reports_outcome_of_question(
     abp: CommandLine, workbench: Fixture, method: str, params: dict[str, object], response: object, note: str
 ) -> None:
     asked = json.dumps({"method": method, "params": params})

@@ -17,7 +17,7 @@ from transports.surfaces.cli._output import print_event
 URI = "note:///a b?c=d"
 
 
-def test_a_watched_resource_is_read_now_after_each_change_and_after_a_reconnection(
+def test_watched_resource_is_read_at_start_on_change_and_on_reconnect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     server = ResourceApp()

@@ -13,7 +13,7 @@ CSV = "name,value\nlonger than ten,2"
 
 
 @pytest.mark.requirement("R2-6.1b")
-def test_settings_of_the_routing(
+def test_routing_settings_come_from_options_and_file(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,6 +45,6 @@ def test_settings_of_the_routing(
         ("preset=b", "--routing.preset: no preset is called 'b'"),
     ],
 )
-def test_an_unknown_setting_is_refused(abp: CommandLine, option: str, said: str) -> None:
+def test_unknown_setting_is_rejected(abp: CommandLine, option: str, said: str) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "x", "--routing", option)
     assert ran.status == 2 and said in ran.err

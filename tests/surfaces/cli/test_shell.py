@@ -34,11 +34,11 @@ from webapp_fixture import Fixture
         ('x {"a": {"b": [1, 2.5]}} ', {"a": {"b": [1, 2.5]}}),
     ],
 )
-def test_a_line_is_a_capability_and_its_parameters(line: str, params: object) -> None:
+def test_shell_line_is_parsed_into_capability_and_params(line: str, params: object) -> None:
     assert parse_line(line) == ("x", params)
 
 
-def test_a_file_is_a_parameter(tmp_path: Path) -> None:
+def test_shell_line_accepts_file_parameter(tmp_path: Path) -> None:
     file = tmp_path / "a b.txt"
     file.write_text("content")
     for line in (f"x deep.file@'{file}' n=1", f'x deep.file@"{file}" n=1'):
@@ -61,7 +61,7 @@ def test_a_file_is_a_parameter(tmp_path: Path) -> None:
         ("x a@/dev/null", "/dev/null is not a regular file"),
     ],
 )
-def test_another_line_is_refused(line: str, message: str) -> None:
+def test_invalid_shell_line_is_rejected(line: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_line(line)
     assert message in caught.value.message
@@ -117,7 +117,7 @@ def test_tab_completes_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-def test_calls_at_a_terminal(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_shell_makes_calls_at_terminal(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     def person(terminal: Terminal) -> None:
         terminal.wait_for("Workbench has ")
         terminal.answer("abp> ", 'data.json csv="a,b\\n1,2"')
@@ -145,7 +145,7 @@ def test_calls_at_a_terminal(abp: CommandLine, workbench: Fixture, tmp_path: Pat
     assert history.stat().st_mode & 0o777 == 0o600
 
 
-def test_lines_from_stdin(abp: CommandLine, workbench: Fixture) -> None:
+def test_shell_runs_lines_from_stdin(abp: CommandLine, workbench: Fixture) -> None:
     lines = "job.run steps=1 delay=1\n\nhelp\nhelp nothing.json\njob.run steps=2 delay=1\nexit\njob.wait\n"
     ran = abp("shell", workbench.ws_url, stdin=lines)
     assert ran.status == 1 and ran.out.count("Output saved to file: ") == 2 and "KEY@FILE" in ran.out

@@ -15,7 +15,7 @@ from tests.support.command_line import CommandLine
         ("serve", "ABP_SERVE_TENANT", "ABP_SERVE_TENANTS"),
     ],
 )
-def test_a_server_refuses_its_own_unknown_variable(
+def test_server_command_rejects_unknown_variable(
     abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str, variable: str, meant: str
 ) -> None:
     if command == "mcp":
@@ -25,7 +25,7 @@ def test_a_server_refuses_its_own_unknown_variable(
     assert ran.status == 2 and f"{variable}: nothing reads this variable; did you mean {meant}?" in ran.err
 
 
-def test_a_service_of_kubernetes_is_no_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubernetes_service_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     from transports.surfaces.web._options import Options
 
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR"):
@@ -33,7 +33,7 @@ def test_a_service_of_kubernetes_is_no_misspelt_variable(monkeypatch: pytest.Mon
     assert Options.load().token is None
 
 
-def test_other_commands_say_once_that_a_variable_is_unknown(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variable_is_noted_once_by_other_commands(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     note = "abp: ABP_CALL_TIMEOT: nothing reads this variable; did you mean ABP_CALL_TIMEOUT?"
     (empty,) = abp("artifacts", "list").err.splitlines()
     # those of servers concern the servers alone, and limits of the retention are known

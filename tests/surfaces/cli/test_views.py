@@ -14,7 +14,7 @@ from tests.support.mcp_servers import target
 from webapp_fixture import Fixture
 
 
-def test_tools_with_views_are_marked_and_those_for_views_are_not_listed(abp: CommandLine, views: str) -> None:
+def test_tools_with_views_are_marked_and_view_only_ones_not_listed(abp: CommandLine, views: str) -> None:
     ran = abp("capabilities", views)
     lines = {line.split()[0]: line for line in ran.out.splitlines()[1:]}
     assert ran.status == 0 and "secret" not in lines
@@ -26,9 +26,7 @@ def test_tools_with_views_are_marked_and_those_for_views_are_not_listed(abp: Com
 
 
 @pytest.mark.browser
-def test_the_tools_of_a_view_are_called_in_order_each_with_the_parameters_that_follow_it(
-    abp: CommandLine, tmp_path: Path, views: str
-) -> None:
+def test_view_tools_are_called_in_order_with_their_params(abp: CommandLine, tmp_path: Path, views: str) -> None:
     picture = tmp_path / "view.png"
     calls = ["--call", "echo", "-p", "text=one", "--call", "fails", "--call", "hands", "--call", "echo", "-p", "text=1"]
     ran = abp("view", views, "board", "-p", "n=4", *calls, "--size", "400x300", "--screenshot", picture, "--json")
@@ -49,7 +47,7 @@ def test_the_tools_of_a_view_are_called_in_order_each_with_the_parameters_that_f
 
 
 @pytest.mark.browser
-def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: CommandLine, views: str) -> None:
+def test_cli_view_prints_summary_and_passes_theme_and_locale(abp: CommandLine, views: str) -> None:
     ran = abp("view", views, "told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")
     assert ran.status == 0 and "view: Board 3.1 (ui://views/told.html)\n" in ran.out
     assert "\ntools:\n  echo\n" in ran.out and "\npicture\nFile saved: " in ran.out
@@ -62,7 +60,7 @@ def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: Command
 
 
 @pytest.mark.browser
-def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine, views: str) -> None:
+def test_view_command_explains_blank_view(abp: CommandLine, views: str) -> None:
     ran = abp("view", views, "hollow")
     assert ran.status == 0 and "the view shows nothing: its policy stops it: " in ran.err and "script-src" in ran.err
     ran = abp("view", views, "fails", "--timeout", "6", "--json")
@@ -71,7 +69,7 @@ def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine, views: str)
 
 
 @pytest.mark.browser
-def test_a_recorded_view_is_opened_again_without_its_server(abp: CommandLine, tmp_path: Path) -> None:
+def test_recorded_view_is_reopened_without_server(abp: CommandLine, tmp_path: Path) -> None:
     recording = tmp_path / "a recording.jsonl"
     seen = []
     for where, record in ((target("views"), ("--record", recording)), (f"replay:{recording}", ())):
@@ -90,9 +88,7 @@ def test_a_recorded_view_is_opened_again_without_its_server(abp: CommandLine, tm
     assert ran.status == 1 and "NOT_RECORDED" in ran.err
 
 
-def test_a_call_that_was_recorded_without_its_view_says_how_to_record_that(
-    abp: CommandLine, tmp_path: Path, views: str
-) -> None:
+def test_replay_of_call_without_view_says_how_to_record_it(abp: CommandLine, tmp_path: Path, views: str) -> None:
     recording = tmp_path / "call.jsonl"
     assert abp("call", views, "board", "--record", recording).status == 0
     ran = abp("view", f"replay:{recording}", "board")
@@ -112,11 +108,11 @@ def test_a_call_that_was_recorded_without_its_view_says_how_to_record_that(
         (["board", "--call", "echo", "-p", "text"], "'text' is not of the form -p KEY=VALUE"),
     ],
 )
-def test_bad_usage(abp: CommandLine, views: str, args: list[str], said: str) -> None:
+def test_usage_error_is_reported(abp: CommandLine, views: str, args: list[str], said: str) -> None:
     ran = abp("view", views, *args)
     assert ran.status in (1, 2) and said in ran.err and ran.out == ""
 
 
-def test_an_app_that_is_not_an_mcp_server_has_no_views(abp: CommandLine, workbench: Fixture) -> None:
+def test_non_mcp_app_has_no_views(abp: CommandLine, workbench: Fixture) -> None:
     ran = abp("view", workbench.ws_url, "data.json")
     assert ran.status == 2 and "views belong to the tools of MCP servers" in ran.err

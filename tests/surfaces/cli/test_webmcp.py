@@ -13,7 +13,7 @@ from webapp_fixture import Fixture
 
 
 @pytest.mark.browser
-def test_the_command_drives_a_page_with_tools(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+def test_cli_drives_page_with_webmcp_tools(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     url, record = workbench.url + "webmcp/cases", tmp_path / "rec"
     sent = ["--file", f"text={__file__}"]
     ran = abp("call", url, "take", "--transport", "webmcp", "--json", *sent, "--record", record)

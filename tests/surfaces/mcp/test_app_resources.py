@@ -59,7 +59,7 @@ def servers(*servers: Server) -> Apps:
 
 
 @pytest.mark.requirement("R2-4.3c")
-async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(serve: Serve) -> None:
+async def test_link_names_its_read_tool_and_is_readable_as_resource(serve: Serve) -> None:
     blob = bytes(range(256))
     server = Server(
         {
@@ -86,7 +86,7 @@ async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(ser
         assert refused.value.error.code == -32602 and refused.value.error.data["code"] == "RESOURCE_NOT_FOUND"
 
 
-async def test_of_several_servers_the_one_that_lists_a_resource_is_asked(serve: Serve) -> None:
+async def test_resource_is_read_from_server_that_lists_it(serve: Serve) -> None:
     first, second = (Server({f"{name}://a": {"text": name}}) for name in ("one", "two"))
     async with serve(servers(first, second)) as client:
         await called(client, "abp_connect", url=URL, new=True)
@@ -96,7 +96,7 @@ async def test_of_several_servers_the_one_that_lists_a_resource_is_asked(serve: 
         assert first.reads == second.reads[1:] == ["three://a"]  # it may be one that is not listed
 
 
-async def test_resources_that_may_not_be_read_with_the_tool_may_not_be_read_at_all(serve: Serve) -> None:
+async def test_hidden_resource_tool_also_blocks_resource_reads(serve: Serve) -> None:
     server = Server({"lib://note": {"text": "a note"}})
     async with serve(servers(server), options={"hide_tools": ("abp_resources_*",)}) as client:
         with pytest.raises(MCPError, match="hide_tools"):

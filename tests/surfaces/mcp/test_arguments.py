@@ -20,7 +20,7 @@ UNEXPECTED = "should not have happened"
 @pytest.mark.parametrize("tool", FIXED_TOOLS)
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-async def test_any_arguments_become_a_result(serve: Serve, tool: str, data: Any) -> None:
+async def test_any_arguments_produce_a_result(serve: Serve, tool: str, data: Any) -> None:
     properties = FIXED_TOOLS[tool].input_schema["properties"]
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
         artifact = files_of(await called(client, "abp_make"))[0]["id"]
@@ -48,7 +48,9 @@ async def test_any_arguments_become_a_result(serve: Serve, tool: str, data: Any)
         ({"id": "a\ud800b"}, "half of a surrogate pair"),
     ],
 )
-async def test_numbers_of_the_reading_tool(serve: Serve, arguments: Mapping[str, object], text: str) -> None:
+async def test_read_tool_accepts_whole_floats_and_rejects_bad_numbers(
+    serve: Serve, arguments: Mapping[str, object], text: str
+) -> None:
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
         artifact = files_of(await called(client, "abp_make"))[0]["id"]
         answer = await client.call_tool("abp_read_artifact", {"id": artifact, **arguments})
@@ -60,7 +62,7 @@ async def test_numbers_of_the_reading_tool(serve: Serve, arguments: Mapping[str,
 @pytest.mark.parametrize(
     "query", ["?offset=" + "9" * 400, "?offset=" + "9" * 5000, "?offset=-1", "?length=-1", "[", "?offset=a"]
 )
-async def test_any_address_of_a_resource_is_answered(serve: Serve, query: str) -> None:
+async def test_any_resource_uri_is_answered(serve: Serve, query: str) -> None:
     from mcp.shared.exceptions import MCPError
 
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:

@@ -63,7 +63,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")
-async def test_a_result_is_a_text_then_links_and_a_short_document(serve: Serve) -> None:
+async def test_tool_result_is_text_links_and_short_document(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert words(answer).startswith('{"text": "HI"}\nOutput saved to file: ')
@@ -77,7 +77,7 @@ async def test_a_result_is_a_text_then_links_and_a_short_document(serve: Serve) 
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
-async def test_the_answer_with_a_small_file_says_nothing_twice(serve: Serve, era: str) -> None:
+async def test_answer_with_small_file_repeats_nothing(serve: Serve, era: str) -> None:
     async def generate(params: Mapping[str, object], call: Call) -> object:
         return {"file": BinaryData.from_bytes(b"\x00abcde", filename="generated.bin")}
 
@@ -96,7 +96,7 @@ async def test_the_answer_with_a_small_file_says_nothing_twice(serve: Serve, era
 
 
 @pytest.mark.requirement("R0-1b", "R4-7a")
-async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
+async def test_tool_schema_matches_capability_without_headers(serve: Serve) -> None:
     properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "x-mcp-header": {"type": "integer"}}
     declared = {"type": "object", "properties": properties, "additionalProperties": False}
     async with serve(declaring([{"name": "text.shout", "inputSchema": declared}])) as client:
@@ -112,7 +112,7 @@ async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Se
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
-async def test_tools_keep_the_rules_of_models_and_a_call_has_the_names_of_the_app(serve: Serve) -> None:
+async def test_tool_names_meet_model_rules_and_map_to_app_names(serve: Serve) -> None:
     async def echo(params: Mapping[str, object], call: Call) -> object:
         return dict(params)
 
@@ -127,7 +127,7 @@ async def test_tools_keep_the_rules_of_models_and_a_call_has_the_names_of_the_ap
 
 
 @pytest.mark.requirement("R4-3d")
-async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
+async def test_behaviour_hints_reach_mcp_client(serve: Serve) -> None:
     careful: dict[str, object] = {
         "readOnlyHint": False,
         "destructiveHint": True,
@@ -165,7 +165,7 @@ async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-10f")
-async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
+async def test_call_with_two_apps_requires_session(serve: Serve) -> None:
     async with serve() as client:
         second = await called(client, "abp_connect", url=URL, new=True)
         answer = await client.call_tool("abp_call", {"capability": "text.shout"})
@@ -180,7 +180,7 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
-async def test_an_app_that_is_open_already_gives_its_session(serve: Serve) -> None:
+async def test_connecting_open_app_returns_its_session(serve: Serve) -> None:
     """An agent that is told of an app and connects it by itself had two, and every tool then asked which."""
     async with serve(connected=False, options={"apps": (URL,)}) as client:
         await client.list_tools()
@@ -198,7 +198,7 @@ async def test_an_app_that_is_open_already_gives_its_session(serve: Serve) -> No
             assert "Already connected" not in words(answer), other
 
 
-async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve: Serve) -> None:
+async def test_message_and_next_step_agree_after_lost_connection(serve: Serve) -> None:
     sent, unsent = Disconnected("it is gone"), Disconnected("it is gone", sent=False)
     over = Disconnected("it is gone; connect again", retryable=False)
     careful, connect = "it may have run: look at the app before you call again", "connect again with abp_connect"
@@ -223,7 +223,7 @@ async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve:
 
 
 @pytest.mark.requirement("R6-10e", "R0-3c", "R4-11h", "R4-14n", "R4-15k")
-async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
+async def test_bridge_errors_include_next_step(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
         assert answer.is_error and answer.structured_content["error"]["code"] == "PRINTER_EMPTY"
@@ -261,7 +261,7 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
         ("abp_fail", {"code": "SOMETHING_ELSE"}, "do not repeat it unchanged; tell the user if there is no other way"),
     ],
 )
-async def test_an_error_names_the_next_step(
+async def test_bridge_error_names_next_step(
     serve: Serve, tool: str, arguments: Mapping[str, object], step: str
 ) -> None:
     async def fail(params: Mapping[str, object], call: Call) -> object:
@@ -274,7 +274,7 @@ async def test_an_error_names_the_next_step(
 
 
 @pytest.mark.requirement("R6-5i")
-async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
+async def test_progress_reaches_mcp_client_and_increases(serve: Serve) -> None:
     async def work(params: Mapping[str, object], call: Call) -> object:
         for percentage in (50, 40, 50, 100):
             await call.progress(percentage=percentage)
@@ -311,7 +311,7 @@ async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> 
         assert (await called(client, "abp_text_shout", text="on"))["data"] == {"text": "ON"}
 
 
-async def test_pdf_and_screenshot_need_a_page(serve: Serve) -> None:
+async def test_pdf_and_screenshot_tools_require_a_page(serve: Serve) -> None:
     async with serve() as client:
         for tool, arguments in (("abp_render_to_pdf", {"html": "<h1>Hi</h1>"}), ("abp_screenshot", {})):
             answer = await client.call_tool(tool, arguments)
@@ -321,7 +321,7 @@ async def test_pdf_and_screenshot_need_a_page(serve: Serve) -> None:
             assert "path" in words(elsewhere)
 
 
-async def test_connecting_shows_the_parameters_of_each_capability_with_their_types(serve: Serve) -> None:
+async def test_connect_lists_capability_parameters_with_types(serve: Serve) -> None:
     schema = {
         "type": "object",
         "properties": {"theme": {"type": "string"}, "page": {"type": ["integer", "null"]}, "html": {"type": "string"}},

@@ -32,7 +32,7 @@ async def result_of(client: Client, call: str, **arguments: Any) -> CallToolResu
                 return answer
 
 
-async def test_a_detached_call_is_started_asked_for_and_read(serve: Serve, gate: Gate) -> None:
+async def test_detached_call_is_started_polled_and_read(serve: Serve, gate: Gate) -> None:
     async with serve() as client:
         session = (await called(client, "abp_connect", url=URL))["session"]
         begun = await called(client, "abp_call", capability="gate.wait", detach=True)
@@ -56,7 +56,7 @@ async def test_a_detached_call_is_started_asked_for_and_read(serve: Serve, gate:
         assert unknown.is_error and "[CALL_NOT_FOUND]" in words(unknown)
 
 
-async def test_a_detached_call_fails_and_is_cancelled_as_any_other(serve: Serve) -> None:
+async def test_detached_call_fails_and_is_cancelled_like_any_other(serve: Serve) -> None:
     apps = Apps({"print.page": refuse, "job.hold": hold})
     async with serve(apps) as client:
         await called(client, "abp_connect", url=URL)
@@ -71,7 +71,7 @@ async def test_a_detached_call_fails_and_is_cancelled_as_any_other(serve: Serve)
         assert list(apps.transports[0].cancelled.values()) == ["cancelled by the client"]
 
 
-async def test_a_request_that_is_given_up_leaves_a_detached_call_alone(serve: Serve, gate: Gate) -> None:
+async def test_cancelled_request_does_not_cancel_detached_call(serve: Serve, gate: Gate) -> None:
     async with serve() as client:
         await called(client, "abp_connect", url=URL)
         call = (await called(client, "abp_call", capability="gate.wait", detach=True))["call"]
@@ -82,7 +82,7 @@ async def test_a_request_that_is_given_up_leaves_a_detached_call_alone(serve: Se
         assert gate.calls == 1
 
 
-async def test_questions_of_a_detached_call_are_asked_when_its_result_is(serve: Serve) -> None:
+async def test_detached_call_questions_are_asked_when_result_is_fetched(serve: Serve) -> None:
     asked: list[str] = []
 
     async def answer(_: object, params: Any) -> ElicitResult:
@@ -105,7 +105,7 @@ async def test_questions_of_a_detached_call_are_asked_when_its_result_is(serve: 
         assert (await result_of(client, call)).is_error  # the first question has no default, so it is declined
 
 
-async def test_calls_and_connections_are_found_after_a_restart(serve: Serve, gate: Gate) -> None:
+async def test_calls_and_connections_survive_restart(serve: Serve, gate: Gate) -> None:
     options = {"apps": ["memory:configured"]}
     async with serve(options=options) as client:
         configured = (await called(client, "abp_status"))["sessions"][0]["session"]
@@ -147,7 +147,7 @@ async def test_calls_and_connections_are_found_after_a_restart(serve: Serve, gat
         assert (await called(client, "abp_status"))["sessions"] == []
 
 
-async def test_what_is_hidden_stays_hidden_for_an_app_that_is_opened_again(serve: Serve) -> None:
+async def test_hidden_capability_stays_hidden_for_reopened_app(serve: Serve) -> None:
     async with serve(Apps({"call": shout})) as client:
         session = (await called(client, "abp_connect", url=URL))["session"]
     async with serve(Apps({"call": shout}), options={"hide_tools": "abp_call_2"}) as client:  # its tool's name
@@ -155,7 +155,7 @@ async def test_what_is_hidden_stays_hidden_for_an_app_that_is_opened_again(serve
         assert refused.is_error and "hide_tools" in words(refused)
 
 
-async def test_a_closed_app_is_opened_again_only_with_its_scopes(serve: Serve) -> None:
+async def test_closed_app_is_reopened_only_with_required_scopes(serve: Serve) -> None:
     named = {"crm": AppEntry(url=URL, scopes=("crm",))}
     options = {"tool_scopes": {"abp_connect": ["open"]}}
     async with serve(user="ann", scopes=["crm", "open"], named=named, options=options) as client:
@@ -185,7 +185,7 @@ class Gallery:
         """Its calls end it."""
 
 
-async def test_calls_of_the_gallery_are_waited_for_and_beside_them_the_app_is_heard(serve: Serve, era: str) -> None:
+async def test_gallery_calls_are_awaited_without_muting_app_messages(serve: Serve, era: str) -> None:
     calls, activity, apps, said = DetachedCalls(), Activity(), Apps(), asyncio.Queue[Any]()
     async with serve(apps, calls=calls, activity=activity, logging_callback=said.put) as client:
         session = (await called(client, "abp_connect", url=URL))["session"]

@@ -76,7 +76,7 @@ SELECT = {"message": "Which?", "options": [{"value": "a", "label": "A"}, {"value
         ),
     ],
 )
-async def test_a_person_answers_the_app(
+async def test_user_answers_app_through_elicitation(
     serve: Serve, method: str, params: dict[str, Any], answer: ElicitResult, data: object
 ) -> None:
     person = Person(answer)
@@ -94,7 +94,7 @@ async def test_a_person_answers_the_app(
         {"message": "Delete all?" + "\n" * 3000, "schema": {"destructive": True, "default": True}},
     ],
 )
-async def test_the_person_reads_that_a_question_is_destructive(serve: Serve, params: dict[str, Any]) -> None:
+async def test_elicitation_marks_destructive_questions(serve: Serve, params: dict[str, Any]) -> None:
     person = Person(accepts(confirmed=False), accepts(confirmed=True))
     async with serve(Apps(APP), elicitation_callback=person) as client:
         await called(client, "abp_form_ask", method="elicitation/confirm", params=params)
@@ -108,7 +108,7 @@ async def test_the_person_reads_that_a_question_is_destructive(serve: Serve, par
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_person_declines(serve: Serve, action: Any) -> None:
+async def test_user_declines_elicitation(serve: Serve, action: Any) -> None:
     async with serve(Apps(APP), elicitation_callback=Person(ElicitResult(action=action))) as client:
         document = await called(
             client, "abp_form_ask", method="elicitation/confirm", params={"message": "Sure?", "default": True}
@@ -116,7 +116,7 @@ async def test_a_person_declines(serve: Serve, action: Any) -> None:
         assert document["data"] == {"success": False, "cancelled": True}
 
 
-async def test_several_questions_and_progress_between_them(serve: Serve) -> None:
+async def test_several_questions_are_asked_with_progress_between(serve: Serve) -> None:
     reported: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -131,7 +131,7 @@ async def test_several_questions_and_progress_between_them(serve: Serve) -> None
 
 
 @pytest.mark.requirement("R6-6e")
-async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> None:
+async def test_client_without_elicitation_gets_default_answer(serve: Serve) -> None:
     declined = {"success": False, "cancelled": True}
     async with serve(Apps(APP)) as client:
         for method, params, data in (
@@ -143,7 +143,7 @@ async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> N
 
 
 @pytest.mark.requirement("R6-6f", "R6-6g")
-async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
+async def test_client_model_answers_app_sampling(serve: Serve) -> None:
     asked: list[CreateMessageRequestParams] = []
 
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
@@ -170,7 +170,7 @@ async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("has_model", [True, False])
-async def test_no_model_and_an_answer_of_the_model_without_text_decline(serve: Serve, has_model: bool) -> None:
+async def test_elicitation_without_model_or_text_answer_is_declined(serve: Serve, has_model: bool) -> None:
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
         picture = ImageContent(data="AAAA", mime_type="image/png")
         return CreateMessageResult(role="assistant", content=picture, model="test")
@@ -182,7 +182,7 @@ async def test_no_model_and_an_answer_of_the_model_without_text_decline(serve: S
 
 
 @pytest.mark.parametrize("era", ["2026-07-28"])  # older clients are asked while the request is open
-async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Serve) -> None:
+async def test_question_state_cannot_be_forged_or_reused(serve: Serve) -> None:
     async with serve(Apps(APP), elicitation_callback=Person()) as client:
         arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
 
@@ -201,7 +201,7 @@ async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Ser
         assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
 
 
-async def test_calls_that_wait_for_an_answer_end_with_the_bridge(serve: Serve, era: str) -> None:
+async def test_calls_waiting_for_answer_end_with_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)
 
     async def forever(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -240,7 +240,7 @@ DEEP = {"deep": {"type": "array", "items": {"type": "object"}}, "object": {"type
         ("select", {**SELECT, "multiple": True}, {"selected": {"type": "array", "items": {"anyOf": TITLED}}}),
     ],
 )
-async def test_forms_hold_what_mcp_allows_and_choices_keep_their_titles(
+async def test_elicitation_forms_keep_allowed_fields_and_choice_titles(
     serve: Serve, kind: str, params: Mapping[str, object], properties: Mapping[str, object]
 ) -> None:
     person = Person(ElicitResult(action="cancel"))
@@ -254,7 +254,7 @@ async def test_forms_hold_what_mcp_allows_and_choices_keep_their_titles(
 
 
 @pytest.mark.requirement("R6-10c")
-async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> None:
+async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> None:
     apps, changes = Apps(), asyncio.Queue[object]()
 
     async def on_message(message: object) -> None:
@@ -297,7 +297,7 @@ async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> N
             await asyncio.wait((listener,))
 
 
-async def test_the_text_of_abp_status(serve: Serve) -> None:
+async def test_abp_status_describes_named_capability(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_status", {"capability": "text.shout"})
         assert words(answer) == "text.shout: Text in capitals."

@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def test_an_artifact_is_exported_once_and_replaces_no_file(serve: Serve, root: Path) -> None:
+async def test_artifact_is_exported_once_without_replacing_file(serve: Serve, root: Path) -> None:
     async with serve(options={"export_roots": (root,)}) as client:
         (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_read_artifact"]
         assert tool.annotations and tool.annotations.read_only_hint is False  # it may write a file
@@ -58,7 +58,7 @@ async def test_concurrent_exports_write_the_file_once(serve: Serve, root: Path) 
     assert names(root) == ["a.json", "deep"]
 
 
-async def test_nothing_is_exported_outside_the_allowed_folders(serve: Serve, root: Path, tmp_path: Path) -> None:
+async def test_export_outside_allowed_folders_is_rejected(serve: Serve, root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (root / "way").symlink_to(outside)
@@ -105,7 +105,7 @@ async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None
 
 @pytest.mark.requirement("R2-5.5c", "R4-13f")
 @pytest.mark.parametrize("era", ERAS)
-async def test_results_carry_urls_if_there_is_a_link_function(tmp_path: Path, era: str) -> None:
+async def test_results_carry_urls_from_link_function(tmp_path: Path, era: str) -> None:
     def link(ref: ArtifactRef) -> str | None:
         return f"https://files.test/{ref.id}?sig=1" if ref.size_bytes < 100 else None
 
@@ -125,7 +125,7 @@ async def test_results_carry_urls_if_there_is_a_link_function(tmp_path: Path, er
         assert "Open: " not in words(large) and "files.test" not in large.model_dump_json()
 
 
-async def test_files_are_made_and_removed_in_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_export_file_operations_run_in_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step may wait a second on Windows for a file that is open elsewhere."""
     store = open_store(root.with_name("out"))
     ref = await store.put_bytes(b"content")
@@ -172,7 +172,7 @@ def _swap_after(monkeypatch: pytest.MonkeyPatch, moment: str, swap: Callable[[],
 @pytest.mark.parametrize("era", ["legacy"])
 @pytest.mark.parametrize("moment", _MOMENTS)
 @pytest.mark.parametrize("swapped", ["file", "folder"])
-async def test_a_symlink_that_is_swapped_in_is_not_read(
+async def test_swapped_in_symlink_is_not_read(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, swapped: str
 ) -> None:
     folder, outside = tmp_path / "root" / "deep", tmp_path / "outside"
@@ -200,7 +200,7 @@ async def test_a_symlink_that_is_swapped_in_is_not_read(
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_a_folder_that_is_swapped_for_a_symlink_is_not_written_to(
+async def test_folder_swapped_for_symlink_is_not_written_to(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, outside = tmp_path / "root" / "deep", tmp_path / "outside"

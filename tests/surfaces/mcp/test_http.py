@@ -39,7 +39,7 @@ from transports.testing import Call
 @pytest.mark.requirement("R4-3b", "R4-4e", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c")
 @pytest.mark.requirement("R4-14d", "R4-15b")
 @pytest.mark.parametrize("era", ERAS)
-async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None:
+async def test_bridge_users_are_isolated_from_each_other(tmp_path: Path, era: str) -> None:
     async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
         session = (await called(ann, "abp_connect", url=URL))["session"]
         document = await called(ann, "abp_text_shout", text="secret")
@@ -86,7 +86,7 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
 
 @pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_gives_up_without_progress_gets_the_answer_of_a_long_call(tmp_path: Path, era: str) -> None:
+async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: Path, era: str) -> None:
     told: list[tuple[float, float | None, str]] = []
     enough = asyncio.Event()
 
@@ -120,7 +120,7 @@ async def test_a_client_that_gives_up_without_progress_gets_the_answer_of_a_long
 
 @pytest.mark.load
 @pytest.mark.requirement("R4-9d", "R4-14d", "R4-7f")
-async def test_sessions_of_one_user_see_nothing_of_each_other_where_that_is_asked(tmp_path: Path) -> None:
+async def test_isolated_sessions_of_one_user_are_separate(tmp_path: Path) -> None:
     for isolated in (True, False):
         folder = tmp_path / str(isolated)
         async with (
@@ -157,7 +157,7 @@ async def test_sessions_of_one_user_see_nothing_of_each_other_where_that_is_aske
     ],
 )
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_requests_need_a_token_and_a_local_host_and_origin(
+async def test_requests_need_token_and_local_host_and_origin(
     tmp_path: Path, headers: dict[str, str], status: int, version: str
 ) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -172,7 +172,7 @@ async def test_requests_need_a_token_and_a_local_host_and_origin(
 
 @pytest.mark.load
 @pytest.mark.requirement("R4-10a", "R4-9e", "R4-12a", "R4-14e", "R4-15c")
-async def test_one_limit_of_size_holds_and_above_it_is_a_typed_error(tmp_path: Path) -> None:
+async def test_request_size_limit_raises_typed_error(tmp_path: Path) -> None:
     limit = 6 << 20
     async with served(tmp_path, max_file_bytes=limit) as url, client_of(url, ANN, ERAS[0]) as client:
         await called(client, "abp_connect", url=URL)
@@ -201,7 +201,7 @@ def length_of(body: bytes, declared: bool) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
-async def test_a_request_that_is_too_large_is_read_to_its_end(tmp_path: Path, declared: bool) -> None:
+async def test_oversized_request_is_drained_and_answered_413(tmp_path: Path, declared: bool) -> None:
     body = bytes(3 << 20)
     headers = {"Authorization": f"Bearer {ANN}", "Content-Type": "application/json", **length_of(body, declared)}
     async with (
@@ -213,7 +213,7 @@ async def test_a_request_that_is_too_large_is_read_to_its_end(tmp_path: Path, de
 
 
 @pytest.mark.load
-async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> None:
+async def test_server_stops_during_running_call(tmp_path: Path) -> None:
     apps = Apps()
     async with served(tmp_path, apps) as url:
         stack = AsyncExitStack()
@@ -258,7 +258,7 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
 
 @pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path, era: str) -> None:
+async def test_listening_client_is_notified_while_user_is_idle(tmp_path: Path, era: str) -> None:
     apps, notifications = Apps(), ResourceNotifications()
     async with (
         served(tmp_path, apps, idle_minutes=0.005) as url,
@@ -273,7 +273,7 @@ async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path
             await notifications.until(uri)
 
 
-async def test_a_port_in_use(tmp_path: Path) -> None:
+async def test_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bridge = Bridge(Options(), open_store(tmp_path), connect=Apps())
         with pytest.raises(ABPError, match="cannot listen"):
@@ -281,7 +281,7 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:80", "8000", "127.0.0.1:", "127.0.0.1:99999", "example.com:80"])
-def test_only_this_machine_is_served(text: str) -> None:
+def test_http_address_must_be_local_unless_public_url_is_set(text: str) -> None:
     with pytest.raises(UsageError, match="--http"):
         parse_address(text, "--http")
     assert parse_address("127.0.0.1:80", "--http") == ("127.0.0.1", 80)
@@ -294,7 +294,7 @@ def test_only_this_machine_is_served(text: str) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])
-def test_invalid_tokens(tokens: str) -> None:
+def test_invalid_token_config_raises_usage_error(tokens: str) -> None:
     with pytest.raises(UsageError, match="token"):
         parse_tokens(tokens)
 
@@ -308,7 +308,7 @@ def body_of(rows: bytes) -> bytes:
 @pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
-async def test_a_request_of_very_many_values_keeps_no_other_user_waiting(
+async def test_request_with_very_many_values_does_not_delay_other_users(
     tmp_path: Path, era: str, declared: bool
 ) -> None:
     headers = {
@@ -346,9 +346,7 @@ _LIMIT, _HALF_SENT = 8, 20
 
 
 @pytest.mark.fault(49)
-async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_half_sent_requests_do_not_block_complete_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_connection_limit", lambda: _LIMIT)
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 3600.0)  # nothing but the limit ends them
     async with AsyncExitStack() as stack:
@@ -362,7 +360,7 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
 
 @pytest.mark.load
 @pytest.mark.fault(49)
-async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_request_head_and_body_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
     monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.3)
     async with served(tmp_path) as url, client_of(url, ANN, "legacy") as client:
@@ -414,7 +412,7 @@ class Raw:
 
 
 @pytest.mark.load
-async def test_one_user_s_sessions_leave_others_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_users_sessions_do_not_exhaust_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
         ann, bob = Raw(http, url, ANN), Raw(http, url, BOB)
@@ -435,7 +433,7 @@ async def test_one_user_s_sessions_leave_others_room(tmp_path: Path, monkeypatch
         await called(other, "abp_connect", url=URL)
 
 
-async def test_a_session_that_ended_counts_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ended_session_does_not_count_towards_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_limits, "MAX_SESSIONS", 1)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http:
         ann = Raw(http, url, ANN)
@@ -447,7 +445,7 @@ async def test_a_session_that_ended_counts_no_longer(tmp_path: Path, monkeypatch
         assert (await ann.open())[0] == 200
 
 
-async def test_one_user_s_requests_leave_others_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_users_requests_do_not_exhaust_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_connection_limit", lambda: 4 * 8)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
         ann, bob = Raw(http, url, ANN), Raw(http, url, BOB)
@@ -460,7 +458,7 @@ async def test_one_user_s_requests_leave_others_room(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.load
-async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Path) -> None:
+async def test_isolated_sessions_share_their_users_app_limit(tmp_path: Path) -> None:
     async with (
         served(tmp_path, isolate_sessions=True, max_sessions=2) as url,
         client_of(url, ANN, "legacy") as first,
@@ -478,7 +476,7 @@ async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Pa
 
 
 @pytest.mark.load
-async def test_no_header_makes_a_user_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_varying_headers_do_not_create_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[User] = []
 
     class Counted(User):

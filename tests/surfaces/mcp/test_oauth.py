@@ -88,7 +88,7 @@ async def signing_in(url: str, era: str) -> AsyncIterator[Client]:
 
 @pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_official_client_signs_in_and_is_asked_for_more_scopes(tmp_path: Path, era: str) -> None:
+async def test_official_client_signs_in_and_is_asked_for_scopes(tmp_path: Path, era: str) -> None:
     async with (
         authorization_server(SCOPES) as provider,
         served(tmp_path, provider.issuer) as url,
@@ -117,7 +117,7 @@ def tool_call(tool: str, **arguments: object) -> dict[str, Any]:
 
 
 @pytest.mark.load
-async def test_tokens_for_others_are_refused_and_the_header_says_where_to_get_one(tmp_path: Path) -> None:
+async def test_tokens_for_others_are_rejected_with_metadata_url(tmp_path: Path) -> None:
     async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
         where = f'resource_metadata="{url.removesuffix("/mcp")}/.well-known/oauth-protected-resource/mcp"'
         other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -145,7 +145,7 @@ async def test_tokens_for_others_are_refused_and_the_header_says_where_to_get_on
 
 
 @pytest.mark.load
-async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called(tmp_path: Path) -> None:
+async def test_scopes_of_app_and_tool_are_required_on_every_call_path(tmp_path: Path) -> None:
     async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
         few, crm, all_of_them = (provider.token(aud=url, scope=scope) for scope in ("abp", "abp crm", "abp crm draw"))
         status, challenge = await asked(url, few, tool_call("abp_connect", name="crm"))
@@ -176,7 +176,7 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
 
 
 @pytest.mark.load
-async def test_a_check_of_scopes_is_for_the_session_of_its_request(tmp_path: Path) -> None:
+async def test_scope_check_applies_to_session_of_its_request(tmp_path: Path) -> None:
     apps = Apps()
     async with (
         authorization_server(SCOPES) as provider,
@@ -207,7 +207,7 @@ async def test_metrics_need_the_required_scopes(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path) -> None:
+async def test_public_url_is_oauth_resource_behind_proxy(tmp_path: Path) -> None:
     public = "https://abp.example/team"
     async with (
         authorization_server(SCOPES) as provider,
@@ -236,6 +236,6 @@ async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path)
         {"public_url": "https://abp.example/?a"},
     ],
 )
-def test_settings_that_make_no_sense(options: dict[str, Any]) -> None:
+def test_invalid_oauth_settings_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises((ValueError, UsageError)):
         Options(**options)

@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- where settings come from -----------------------------------------------------------------------------------------
 
 
-def test_arguments_go_before_variables_and_variables_before_the_file(
+def test_arguments_override_variables_and_variables_override_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "in").mkdir()
@@ -63,7 +63,7 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
 
 
 @pytest.mark.requirement("R4-10a", "R4-10b", "R4-10g")
-def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> None:
+def test_documented_file_limit_names_are_accepted(folder: Path) -> None:
     """The document's YAML as it is printed, line by line as TOML."""
     table, *lines = """app_config:
   # File handling limits
@@ -112,7 +112,7 @@ def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> Non
         ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
     ],
 )
-def test_errors_name_the_file_and_the_key(folder: Path, text: str, said: str) -> None:
+def test_config_errors_name_file_and_key(folder: Path, text: str, said: str) -> None:
     (folder / "abp.toml").write_text(text)
     with pytest.raises(UsageError, match=said):
         Options.load(config=Path("abp.toml"))
@@ -143,7 +143,7 @@ def _is_granted(options: Options) -> bool:
     return granted.pop()
 
 
-def test_a_found_file_only_narrows_until_its_content_is_trusted(
+def test_untrusted_discovered_config_can_only_restrict(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, abp: CommandLine
 ) -> None:
     file = folder / "abp.toml"
@@ -175,7 +175,7 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
     assert abp("mcp", "--trust").status == 2
 
 
-def test_what_is_trusted_is_printed_as_a_settings_file_has_it(folder: Path, abp: CommandLine) -> None:
+def test_mcp_trust_prints_settings_as_in_config_file(folder: Path, abp: CommandLine) -> None:
     (folder / "abp.toml").write_text('[apps.crm]\nurl = "https://crm.example/"\nbrowser = "firefox"\n')
     ran = abp("mcp", "--trust")
     assert ran.status == 0 and "{" not in ran.out
@@ -189,13 +189,13 @@ def test_what_is_trusted_is_printed_as_a_settings_file_has_it(folder: Path, abp:
         ('[mcp]\nap = ["crm"]\n', "mcp.ap"),
     ],
 )
-def test_a_file_that_cannot_work_is_not_trusted(folder: Path, abp: CommandLine, settings: str, said: str) -> None:
+def test_trust_rejects_invalid_config_file(folder: Path, abp: CommandLine, settings: str, said: str) -> None:
     (folder / "abp.toml").write_text(settings)
     ran = abp("mcp", "--trust")
     assert ran.status == 2 and said in ran.err and "Trusted" not in ran.out
 
 
-def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_adapter_option_requires_exactly_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     own, elsewhere = folder / "own.js", tmp_path_factory.mktemp("elsewhere") / "own.js"
     for script in (own, elsewhere):
         script.write_text("abp.capability('x', {}, () => 1)")
@@ -208,7 +208,7 @@ def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.Te
     assert Options.load(apps=["http://a.example/"]).adapter is None  # of a file that was only found
 
 
-async def test_the_app_of_the_options_gets_its_adapter(serve: Serve, tmp_path: Path) -> None:
+async def test_configured_app_gets_its_adapter(serve: Serve, tmp_path: Path) -> None:
     script = tmp_path / "own.js"
     script.write_text("abp.capability('x', {}, () => 1)")
     given: list[object] = []
@@ -252,7 +252,7 @@ async def test_the_app_of_the_options_gets_its_adapter(serve: Serve, tmp_path: P
         ("ws://app.example:99999/", False),
     ],
 )
-async def test_only_some_hosts_may_be_connected(serve: Serve, url: str, allowed: bool) -> None:
+async def test_connect_is_limited_to_allowed_hosts(serve: Serve, url: str, allowed: bool) -> None:
     rules = {
         "allowed_hosts": ("app.example", "*.app.example", "127.0.0.1:8000", "::1"),
         "blocked_hosts": ("bad.*",),
@@ -264,7 +264,7 @@ async def test_only_some_hosts_may_be_connected(serve: Serve, url: str, allowed:
             assert answer.structured_content["error"]["code"] == "INVALID_PARAMS"
 
 
-async def test_a_blocked_host_is_blocked_however_it_is_written(serve: Serve) -> None:
+async def test_blocked_host_is_rejected_in_any_spelling(serve: Serve) -> None:
     async with serve(connected=False, options={"blocked_hosts": ("127.*", "localhost")}) as client:
         hosts = ("127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "LOCALHOST.", "[::ffff:127.0.0.1]")
         for host in hosts:
@@ -275,7 +275,7 @@ async def test_a_blocked_host_is_blocked_however_it_is_written(serve: Serve) -> 
         await called(client, "abp_connect", url="ws://user:secret@app.example/")
 
 
-async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
+async def test_screenshot_is_limited_to_public_and_allowed_addresses(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def started(**options: Any) -> None:
@@ -319,7 +319,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
 
 
 @pytest.mark.requirement("R4-10e")
-async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -> None:
+async def test_hidden_tools_cannot_be_called(serve: Serve) -> None:
     async with serve(options={"hide_tools": ("abp_screenshot", "abp_job_*")}) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert "abp_text_shout" in names and not names & {"abp_screenshot", "abp_job_hold"}
@@ -332,7 +332,7 @@ async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -
         assert [tool.name for tool in (await client.list_tools()).tools] == ["abp_connect", "abp_text_shout"]
 
 
-async def test_a_hidden_name_hides_every_capability_that_would_have_it(serve: Serve) -> None:
+async def test_hidden_tool_name_hides_all_capabilities_mapped_to_it(serve: Serve) -> None:
     async def done(params: object, call: object) -> object:
         return "done"
 
@@ -357,7 +357,7 @@ async def test_a_hidden_name_hides_every_capability_that_would_have_it(serve: Se
 
 
 @pytest.mark.requirement("R4-10c", "R4-10d")
-async def test_limits_of_what_is_read(serve: Serve) -> None:
+async def test_read_limits_set_large_file_warning_and_auto_read(serve: Serve) -> None:
     limits = [
         ({}, (False, True)),
         ({"large_file_threshold_tokens": 3}, (True, False)),
@@ -374,7 +374,7 @@ async def test_limits_of_what_is_read(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R4-10e")
-async def test_file_tools_can_be_switched_off(serve: Serve, era: str) -> None:
+async def test_file_tools_can_be_disabled(serve: Serve, era: str) -> None:
     async with serve(options={"enable_file_tools": False}) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert not {"abp_artifacts", "abp_read_artifact"} & set(tools)
@@ -392,7 +392,7 @@ async def test_file_tools_can_be_switched_off(serve: Serve, era: str) -> None:
 
 
 @pytest.mark.requirement("R4-10f")
-async def test_artifacts_need_not_be_resources(serve: Serve) -> None:
+async def test_artifact_resources_can_be_disabled(serve: Serve) -> None:
     async with serve(options={"enable_artifact_resources": False}) as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert [type(item) for item in answer.content] == [TextContent]
@@ -417,7 +417,9 @@ async def test_artifacts_need_not_be_resources(serve: Serve) -> None:
         ({"allowed_types": ("text/*",)}, [b"%PDF-1.7 says it is text"], "application/pdf"),
     ],
 )
-async def test_limits_of_files(serve: Serve, options: dict[str, Any], files: list[bytes], said: str) -> None:
+async def test_input_files_over_limits_are_rejected(
+    serve: Serve, options: dict[str, Any], files: list[bytes], said: str
+) -> None:
     given = [
         {"param": f"file{at}", "mime_type": "text/plain", "content": base64.b64encode(data).decode()}
         for at, data in enumerate(files)
@@ -429,7 +431,7 @@ async def test_limits_of_files(serve: Serve, options: dict[str, Any], files: lis
 
 
 @pytest.mark.parametrize(("set_to", "asked", "got"), [(None, False, False), (True, False, True), (False, True, False)])
-async def test_the_operator_decides_whether_browsers_have_a_window(
+async def test_operator_decides_whether_browser_is_headless(
     tmp_path: Path, set_to: bool | None, asked: bool, got: bool
 ) -> None:
     seen: list[object] = []
@@ -445,7 +447,7 @@ async def test_the_operator_decides_whether_browsers_have_a_window(
     assert seen == [got]
 
 
-async def test_several_apps_of_the_options_of_which_one_cannot_be_connected(serve: Serve) -> None:
+async def test_unreachable_configured_app_is_reported(serve: Serve) -> None:
     class Some(Apps):
         def __call__(self, target: str, **options: Any) -> Any:
             if "gone" in target:

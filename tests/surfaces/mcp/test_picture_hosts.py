@@ -36,7 +36,7 @@ def hosts(allowed: tuple[str, ...] = ("*",), blocked: tuple[str, ...] = (), **mo
     return PictureHosts(allowed, blocked, **{"private": allowed, "apps": (), "any_address": False, **more})
 
 
-async def test_an_address_is_judged_whatever_the_name_was_before(names: Names) -> None:
+async def test_address_is_rechecked_after_dns_change(names: Names) -> None:
     names([PUBLIC], [PRIVATE])
     rules = hosts()
     await rules.check("http://app.example/")
@@ -47,12 +47,12 @@ async def test_an_address_is_judged_whatever_the_name_was_before(names: Names) -
         await rules.addresses("app.example", 80)
 
 
-async def test_the_addresses_that_were_judged_are_those_that_are_connected(names: Names) -> None:
+async def test_only_checked_addresses_are_connected(names: Names) -> None:
     names(["93.184.216.35", PUBLIC, PUBLIC])
     assert await hosts().addresses("APP.example.", 80) == ["93.184.216.35", PUBLIC]
 
 
-async def test_a_blocked_address_is_blocked_under_any_name(names: Names) -> None:
+async def test_blocked_address_is_rejected_under_any_name(names: Names) -> None:
     names([METADATA], [PUBLIC, METADATA])
     rules = hosts(blocked=(METADATA,), any_address=True)
     for _ in range(2):
@@ -60,7 +60,7 @@ async def test_a_blocked_address_is_blocked_under_any_name(names: Names) -> None
             await rules.addresses("app.example", 80)
 
 
-async def test_an_app_is_where_it_was_reached_and_nowhere_else(names: Names) -> None:
+async def test_connected_app_is_allowed_only_at_its_address_and_port(names: Names) -> None:
     apps = [("http://app.example:8000/", (PRIVATE, 8000))]
     names([METADATA])
     assert await hosts(apps=apps).addresses("app.example", 8000) == [PRIVATE]
@@ -72,6 +72,6 @@ async def test_an_app_is_where_it_was_reached_and_nowhere_else(names: Names) -> 
 
 
 @pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "::1", "::ffff:127.0.0.1", "a b", "", "a@b", "%31"])
-async def test_no_spelling_of_a_host_goes_round_the_rules(host: str) -> None:
+async def test_host_spellings_do_not_bypass_rules(host: str) -> None:
     with pytest.raises(UsageError):
         await hosts(("*",), ("127.0.0.1", "::1")).addresses(host, 80)

@@ -67,7 +67,7 @@ def pdf(*pages: str) -> bytes:
 @pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-4a", "R3-4b", "R3-8a", "R3-8b")
 @pytest.mark.requirement("R3-8c", "R3-8d", "R3-9c", "R3-9d", "R3-9f")
 @pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "webp"])
-async def test_an_image_that_clients_show_is_sent_as_it_is(serve: Serve, kind: str) -> None:
+async def test_image_supported_by_clients_is_sent_unchanged(serve: Serve, kind: str) -> None:
     """``capture_chart`` of the guide to binary content; a link to the file is a third item."""
     data = encoded(noise(40, 30), kind)
     chart = file(data, f"requests-chart.{kind}", f"image/{kind}")
@@ -83,7 +83,7 @@ async def test_an_image_that_clients_show_is_sent_as_it_is(serve: Serve, kind: s
 @pytest.mark.parametrize(
     ("width", "height", "is_small"), [(400, 400, False), (480, 480, True), (1000, 700, True), (1300, 1300, True)]
 )
-async def test_images_of_each_size_are_shown_as_the_table_says(
+async def test_image_preview_size_follows_documented_table(
     serve: Serve, width: int, height: int, is_small: bool
 ) -> None:
     picture = encoded(noise(width, height), "PNG")
@@ -100,7 +100,7 @@ async def test_images_of_each_size_are_shown_as_the_table_says(
 
 @pytest.mark.load
 @pytest.mark.requirement("R3-1b", "R3-5a", "R3-9a", "R3-9b")
-async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serve) -> None:
+async def test_image_limits_apply_per_image_and_in_total(serve: Serve) -> None:
     """The pair of the guide, before and after, and four images of nearly 500 KB."""
     pair = [encoded(noise(309, 309), "PNG") + b"%d" % number for number in range(2)]
     four = [encoded(noise(407, 407), "PNG") + b"%d" % number for number in range(4)]
@@ -123,7 +123,7 @@ async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serv
 @pytest.mark.parametrize(
     ("source", "shown"), [((1600, 900), (1200, 675)), ((1000, 500), (1000, 500)), ((1280, 8000), (800, 5000))]
 )
-async def test_an_image_that_is_converted_is_1200_pixels_wide_at_most(
+async def test_converted_image_is_at_most_1200_pixels_wide(
     serve: Serve, source: tuple[int, int], shown: tuple[int, int]
 ) -> None:
     """The guide's ``sharp(…).resize({ width: 1200, withoutEnlargement: true }).png(…)``."""
@@ -135,7 +135,7 @@ async def test_an_image_that_is_converted_is_1200_pixels_wide_at_most(
 
 @pytest.mark.load
 @pytest.mark.requirement("R3-5b", "R3-5c", "R3-9f")
-async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Serve) -> None:
+async def test_page_thumbnail_is_800_pixels_wide_for_any_length(serve: Serve) -> None:
     page = Image.new("RGB", (1280, 8000), "white")
     page.paste(noise(1280, 100), (0, 4000))  # does not become small enough with all its colours
     contents = {
@@ -153,7 +153,7 @@ async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Se
 
 @pytest.mark.load
 @pytest.mark.requirement("R3-2b", "R3-3b", "R3-4f", "R3-9a", "R3-9b", "R3-9h")
-async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serve) -> None:
+async def test_multiple_images_are_labelled_and_counted(serve: Serve) -> None:
     chart, tall = noise(40, 30), Image.new("1", (100, 60_000))
     six = {
         "a": file(encoded(chart, "PNG"), "a.png", "image/png"),
@@ -195,7 +195,7 @@ async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
 
 @pytest.mark.load
 @pytest.mark.requirement("R3-4b", "R3-4c", "R3-4e", "R3-6d")
-async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> None:
+async def test_text_and_pdf_previews_are_in_answer_text(serve: Serve) -> None:
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><text>' + "é" * 2000 + "</text></svg>"
     rows = "region,revenue\r\n" + "north,1\r\n" * 2000
     files = {
@@ -245,7 +245,7 @@ async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> N
             assert refused.is_error and reason in words(refused)
 
 
-async def test_without_the_libraries_a_word_says_what_to_install(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_preview_libraries_name_what_to_install(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(program: str, data: bytes, *arguments: int) -> None:
         pass
 

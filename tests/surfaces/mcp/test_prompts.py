@@ -51,7 +51,7 @@ async def test_each_app_has_a_prompt(serve: Serve) -> None:
             await client.get_prompt("use_in_process_app_2", {})
 
 
-async def test_arguments_are_completed(serve: Serve) -> None:
+async def test_prompt_arguments_are_completed(serve: Serve) -> None:
     async with serve(declaring()) as client:
         session = (await called(client, "abp_status"))["sessions"][0]["session"]
         ids = [files_of(await called(client, "abp_text_shout", text=text))[0]["id"] for text in "ab"]

@@ -66,7 +66,7 @@ def app() -> Apps:
 
 @pytest.mark.load
 @pytest.mark.requirement("R0-12d", "R2-6.4j", "R2-6.4q", "R2-7.1a", "R2-7.1c", "R2-7.1f")
-async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, clock: Clock) -> None:
+async def test_bridge_stays_within_limits_for_an_hour(tmp_path: Path, clock: Clock) -> None:
     limits = Retention.only(ttl_seconds=600, max_artifacts_per_session=8, max_session_bytes=20 * SIZE)
     most = 0
     async with LocalStore(tmp_path / "out", retention=limits) as store, sweeping(store, sleep=clock.sleep):

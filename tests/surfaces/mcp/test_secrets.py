@@ -42,7 +42,7 @@ async def fail(params: Mapping[str, Any], call: Call) -> object:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_no_client_gets_the_value(
+async def test_secret_value_never_reaches_mcp_client(
     tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -24,9 +24,7 @@ from transports.artifacts import open_store
 from transports.testing import Call
 
 
-async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_again(
-    serve: Serve, era: str, tmp_path: Path
-) -> None:
+async def test_subscribed_artifact_is_announced_on_removal_and_restore(serve: Serve, era: str, tmp_path: Path) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client:
         uri = files_of(await called(client, "abp_text_shout", text="hi"))[0]["uri"]
@@ -65,7 +63,7 @@ async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tm
             assert refs[0]["uri"] not in received
 
 
-async def test_the_resource_list_changes_when_a_call_stores_an_artifact(serve: Serve, era: str) -> None:
+async def test_resource_list_changes_when_artifact_is_stored(serve: Serve, era: str) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client, notifications.subscribed(client, era):
         await called(client, "abp_text_shout", text="hi")
@@ -73,7 +71,7 @@ async def test_the_resource_list_changes_when_a_call_stores_an_artifact(serve: S
 
 
 @pytest.mark.requirement("R2-5.7d")
-async def test_subscriptions_to_resources_of_servers_are_passed_on(serve: Serve, era: str) -> None:
+async def test_resource_subscriptions_are_forwarded_to_servers(serve: Serve, era: str) -> None:
     servers, notifications = Apps(make=lambda _: ResourceApp()), ResourceNotifications()
 
     def app(number: int) -> ResourceApp:
@@ -123,9 +121,7 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
 @pytest.mark.parametrize(
     ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
 )
-async def test_notifications_of_an_app_are_log_messages(
-    serve: Serve, era: str, level: Any, expected: list[str]
-) -> None:
+async def test_app_notifications_become_log_messages(serve: Serve, era: str, level: Any, expected: list[str]) -> None:
     said: list[LoggingMessageNotificationParams] = []
 
     async def log(params: LoggingMessageNotificationParams) -> None:
@@ -149,7 +145,7 @@ async def test_notifications_of_an_app_are_log_messages(
 
 
 @pytest.mark.parametrize("era", ["2026-07-28"])
-async def test_newer_clients_get_no_log_messages_unless_they_ask(serve: Serve, era: str) -> None:
+async def test_newer_clients_get_no_log_messages_unless_requested(serve: Serve, era: str) -> None:
     said: list[object] = []
 
     async def log(params: LoggingMessageNotificationParams) -> None:

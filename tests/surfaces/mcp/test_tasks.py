@@ -72,7 +72,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 0.05)
 
 
-async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(
+async def test_long_call_becomes_task_if_client_supports_tasks(
     serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polling = Polling()
@@ -105,9 +105,7 @@ async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(
 
 
 @pytest.mark.usefixtures("soon")
-async def test_a_task_is_cancelled_and_found_after_a_restart_by_its_owner_alone(
-    serve: Serve, gate: Gate, era: str
-) -> None:
+async def test_task_is_cancelled_and_found_after_restart_by_owner_only(serve: Serve, gate: Gate, era: str) -> None:
     if era == "legacy":
         return
     polling = Polling()
@@ -131,7 +129,7 @@ async def test_a_task_is_cancelled_and_found_after_a_restart_by_its_owner_alone(
         assert CallToolResult.model_validate(found["result"]).structured_content == answer.structured_content
 
 
-async def test_a_question_before_a_call_is_a_task_is_asked_at_once_and_later_ones_by_the_task(
+async def test_questions_are_asked_directly_until_call_becomes_task(
     serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if era == "legacy":

@@ -93,7 +93,7 @@ def with_claim(name: str, value: str) -> bytes:
 
 @pytest.mark.load
 @pytest.mark.parametrize("name", ["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"])
-async def test_a_claim_of_a_wild_type_is_refused_and_breaks_nothing(
+async def test_token_claim_of_wrong_type_is_rejected_without_crash(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tmp_path / "out", **trusting_file(tmp_path)) as url:
@@ -113,7 +113,7 @@ async def test_a_claim_of_a_wild_type_is_refused_and_breaks_nothing(
 
 
 @pytest.mark.parametrize("said", ["scope", "scp"])
-async def test_scopes_that_are_well_formed_are_read(tmp_path: Path, said: str) -> None:
+async def test_only_well_formed_token_scopes_are_accepted(tmp_path: Path, said: str) -> None:
     verifier = JwtVerifier(Options(**trusting_file(tmp_path)), AUDIENCE)
     for value, scopes in (('"a b"', ["a", "b"]), ('""', []), ('["a", "b"]', ["a", "b"]), ("[]", [])):
         found = await verifier.verify(signed(with_claim(said, value)))
@@ -123,7 +123,7 @@ async def test_scopes_that_are_well_formed_are_read(tmp_path: Path, said: str) -
 
 
 @pytest.mark.load
-async def test_headers_of_wild_types_are_refused(tmp_path: Path) -> None:
+async def test_tokens_with_malformed_headers_are_rejected(tmp_path: Path) -> None:
     async with keys() as jwks, served(tmp_path, **trusting(jwks)) as url:
         body, usual = with_claim("x", "1"), '"typ": "JWT", "alg": "RS256"'
         assert await status(url, signed(body)) != 401
@@ -149,15 +149,13 @@ WILD_KEY_SETS = (
 
 
 @pytest.mark.parametrize("keys", WILD_KEY_SETS, ids=range(len(WILD_KEY_SETS)))
-async def test_a_key_set_of_wild_types_refuses_tokens_and_breaks_nothing(
-    keys: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_malformed_key_set_rejects_tokens_without_crash(keys: str, caplog: pytest.LogCaptureFixture) -> None:
     async with answering(lambda _: web.Response(text=keys)) as jwks:
         assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token()) is None
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_one_key_that_cannot_be_used_spoils_no_other() -> None:
+async def test_unusable_jwk_does_not_affect_other_keys() -> None:
     good = listed("RS256")
     wild: list[object] = [
         17,
@@ -172,7 +170,7 @@ async def test_one_key_that_cannot_be_used_spoils_no_other() -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_a_key_set_has_one_megabyte_at_most(more: int) -> None:
+async def test_key_set_over_1_mb_is_rejected(more: int) -> None:
     text = json.dumps({"keys": [listed("RS256")]})
     async with answering(lambda _: web.Response(text=text + " " * ((1 << 20) + more - len(text)))) as jwks:
         accepted = await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token())
@@ -180,7 +178,7 @@ async def test_a_key_set_has_one_megabyte_at_most(more: int) -> None:
 
 
 @pytest.mark.load
-async def test_keys_that_drip_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slowly_dripping_jwks_fetch_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_FETCH_TIMEOUT", 0.5)
     asked: list[asyncio.Event] = []
 
@@ -245,7 +243,7 @@ async def status(url: str, bearer: str) -> int:
 @pytest.mark.load
 @pytest.mark.requirement("R2-7.2d", "R4-7f")
 @pytest.mark.parametrize("algorithm", list(KINDS))
-async def test_the_subject_is_the_user(tmp_path: Path, algorithm: str) -> None:
+async def test_jwt_subject_becomes_user(tmp_path: Path, algorithm: str) -> None:
     key = key_of(algorithm)
     async with (
         keys() as jwks,
@@ -277,7 +275,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
 
 @pytest.mark.requirement("R4-9a", "R4-14k", "R4-15a")
 @pytest.mark.parametrize("way", ["file", "server"])
-async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
+async def test_invalid_jwts_are_rejected(tmp_path: Path, way: str) -> None:
     now, another = time.time(), key_of("RS256", "another's")
     good = token()
     head, body, signature = good.split(".")
@@ -312,7 +310,7 @@ async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
             assert await status(url, ANN) != 401
 
 
-async def test_keys_that_cannot_be_used_are_an_error_at_the_start(tmp_path: Path) -> None:
+async def test_unusable_jwt_keys_fail_at_startup(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(b"no key")
     usual: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
     for more in ({"jwt_jwks_url": "http://issuer.test/jwks"}, {"jwt_key_file": tmp_path / "key.pem"}):
@@ -321,7 +319,7 @@ async def test_keys_that_cannot_be_used_are_an_error_at_the_start(tmp_path: Path
             await serve_http(bridge, "127.0.0.1", 0, {}, print)
 
 
-async def test_signed_tokens_are_refused_while_the_keys_cannot_be_fetched(tmp_path: Path) -> None:
+async def test_signed_tokens_are_rejected_while_keys_are_unavailable(tmp_path: Path) -> None:
     async with keys() as jwks:
         pass  # and gone
     async with served(tmp_path, **trusting(jwks)) as url:
@@ -329,7 +327,7 @@ async def test_signed_tokens_are_refused_while_the_keys_cannot_be_fetched(tmp_pa
         assert await status(url, ANN) != 401
 
 
-async def test_forged_tokens_do_not_make_the_bridge_fetch_keys_again_and_again(tmp_path: Path) -> None:
+async def test_forged_tokens_do_not_trigger_repeated_key_fetches(tmp_path: Path) -> None:
     fetched: list[float] = []
     async with keys(fetched) as jwks, served(tmp_path, **trusting(jwks)) as url:
         started, another = time.monotonic(), key_of("RS256", "another's")
@@ -339,7 +337,7 @@ async def test_forged_tokens_do_not_make_the_bridge_fetch_keys_again_and_again(t
         assert len(fetched) <= 1 + (time.monotonic() - started) / 5
 
 
-async def test_a_failed_fetch_of_keys_is_not_repeated_at_once(tmp_path: Path) -> None:
+async def test_failed_key_fetch_is_not_retried_at_once(tmp_path: Path) -> None:
     fetched: list[float] = []
     async with keys(fetched, fails=True) as jwks, served(tmp_path, **trusting(jwks)) as url:
         started = time.monotonic()

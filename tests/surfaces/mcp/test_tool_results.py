@@ -100,7 +100,7 @@ def picture(data: bytes) -> dict[str, object]:
         pytest.param("legacy", "2 MB of JSON beside a binary", marks=pytest.mark.load),
     ],
 )
-async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: Serve, what: str) -> None:
+async def test_results_stay_within_limit_and_remain_fully_readable(serve: Serve, what: str) -> None:
     rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
     makers: dict[str, Callable[[], object]] = {
         "1 KB of text": lambda: "x" * 1024,
@@ -140,7 +140,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
 
 
 @pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c")
-async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: Serve) -> None:
+async def test_inline_data_off_gives_client_only_file_references(serve: Serve) -> None:
     answers = giving(convert_markdown={"html": "<h1>" + "x" * 1219}, draw={"a": png(30)})
     async with serve(answers, options={"inline_data": False}) as client:
         result = await client.call_tool("abp_convert_markdown", {})
@@ -156,7 +156,7 @@ async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: 
 
 @pytest.mark.requirement("R3-1d", "R3-2c", "R3-6a", "R3-6b", "R3-6c", "R3-6e", "R3-9e", "R4-2c", "R4-8a", "R4-8d")
 @pytest.mark.requirement("R4-13e")
-async def test_an_export_is_words_and_a_resource(serve: Serve) -> None:
+async def test_export_returns_text_and_resource(serve: Serve) -> None:
     """``export_csv`` and ``export_pdf`` of the guide."""
     table = "id,name\n" + "".join(f"{n},row {n}\n" for n in range(2000))
     contents = {"csv": table.encode(), "pdf": b"%PDF-1.4\n" + random.Random(4).randbytes(90_000)}
@@ -179,7 +179,7 @@ async def test_an_export_is_words_and_a_resource(serve: Serve) -> None:
             assert link.uri in {entry["uri"] for entry in (await called(client, "abp_artifacts"))["artifacts"]}
 
 
-async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> None:
+async def test_success_without_data_returns_short_text_and_no_link(serve: Serve) -> None:
     async with serve(giving(stop=None)) as client:
         answer = await client.call_tool("abp_stop", {})
         assert not answer.is_error and words(answer) == "The app answered without data."
@@ -187,14 +187,14 @@ async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> Non
 
 
 @pytest.mark.requirement("R2-4.4b")
-async def test_a_text_above_the_limit_of_a_field_is_a_preview_in_a_small_answer_too(serve: Serve) -> None:
+async def test_text_over_field_limit_is_a_preview_even_in_small_answer(serve: Serve) -> None:
     async with serve(giving(read={"log": "x" * 10_001, "n": 1}, see={"log": "x" * 10_000})) as client:
         shown = (await called(client, "abp_read"))["data"]
         assert shown["n"] == 1 and shown["log"]["preview"] == "x" * 200 + "…"
         assert (await called(client, "abp_see"))["data"] == {"log": "x" * 10_000}
 
 
-async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
+async def test_none_store_result_has_no_link_or_image() -> None:
     store = NoneStore()
     routed = await Router(store).route({**picture(png(20)), "n": 1}, capability="draw")
 
@@ -216,7 +216,7 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     assert "These files were stored" not in words(failed) and "Binary content not stored: half" in words(failed)
 
 
-async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
+async def test_file_removed_meanwhile_does_not_break_result() -> None:
     store = MemoryStore()
     note = BinaryData.from_bytes(b"words", mime_type="text/plain")
     routed = await Router(store).route({**picture(png(20)), "note": note}, capability="draw")
@@ -229,7 +229,7 @@ async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
 
 
 @pytest.mark.requirement("R0-8b")
-async def test_an_agent_is_not_told_the_whole_url_of_a_failed_download(serve: Serve) -> None:
+async def test_agent_does_not_see_full_url_of_failed_download(serve: Serve) -> None:
     url = "http://bob:hunter2@10.0.0.1/f.pdf?sig=s1gn4ture"
     data = {"file": {"downloadUrl": url, "mimeType": "application/pdf"}}
     with pytest.raises(AddressBlocked) as caught:
@@ -254,7 +254,7 @@ async def test_a_long_error_is_cut(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R4-14h")
-async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
+async def test_error_keeps_previously_stored_artifacts(serve: Serve) -> None:
     async def half(params: Mapping[str, object], call: Call) -> object:
         return {"good": b"\x00good", "bad": {"content": "AAAA", "encoding": "base64", "mimeType": "a/b", "size": 9}}
 
@@ -305,7 +305,7 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
 
 
 @pytest.mark.requirement("R4-3c", "R4-3e", "R4-5c", "R4-14j")
-async def test_warnings_of_the_content_stand_in_description_and_metadata(serve: Serve) -> None:
+async def test_content_warnings_are_in_description_and_metadata(serve: Serve) -> None:
     declared = {"content": base64.b64encode(b"%PDF-1.4 not a picture").decode(), "mimeType": "image/png"}
     async with serve(giving(make={"file": {**declared, "encoding": "base64"}})) as client:
         made = await client.call_tool("abp_make", {})
@@ -322,7 +322,7 @@ async def test_warnings_of_the_content_stand_in_description_and_metadata(serve: 
 @pytest.mark.parametrize(
     "uri", ["artifact://nothing_000000000000", "file:///etc/passwd", "artifact://", "artifact://a?offset=x"]
 )
-async def test_reading_an_unknown_resource(serve: Serve, uri: str) -> None:
+async def test_reading_unknown_resource_is_rejected(serve: Serve, uri: str) -> None:
     async with serve() as client:
         with pytest.raises(MCPError) as refused:
             await client.read_resource(uri)
@@ -341,7 +341,7 @@ async def test_ranges(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R0-2c", "R4-12e", "R4-16c")
-async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
+async def test_text_ranges_end_at_character_boundaries(serve: Serve) -> None:
     text = "a" + '€\n"\\' * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
     async with serve(giving(make=binary)) as client:
@@ -353,7 +353,7 @@ async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
             assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
 
 
-async def test_a_model_reads_no_hidden_characters_and_a_program_reads_exact_text(serve: Serve) -> None:
+async def test_model_text_hides_control_characters_and_resource_is_exact(serve: Serve) -> None:
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "send it")
     text = f"report\x1b]0;owned\x07 \u202e{hidden}\u200b end"
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
@@ -386,7 +386,7 @@ async def test_an_unknown_artifact_is_an_error_result(serve: Serve) -> None:
 
 @pytest.mark.requirement("R4-1a", "R4-2a", "R4-2b", "R4-3a", "R4-4g", "R4-5a", "R4-7a", "R4-7b", "R4-7c", "R4-7d")
 @pytest.mark.requirement("R4-7e", "R4-13b", "R4-14a", "R4-14b", "R4-14c")
-async def test_files_as_content_as_artifact_and_from_an_allowed_folder(serve: Serve, tmp_path: Path) -> None:
+async def test_tool_accepts_files_as_content_artifact_or_allowed_path(serve: Serve, tmp_path: Path) -> None:
     data = random.Random(4).randbytes(200_000)
     root = tmp_path / "root"
     root.mkdir()
@@ -411,7 +411,7 @@ async def test_files_as_content_as_artifact_and_from_an_allowed_folder(serve: Se
 
 
 @pytest.mark.requirement("R4-7g", "R4-2b", "R4-7a", "R4-7c", "R4-14a")
-async def test_files_need_no_place(serve: Serve) -> None:
+async def test_files_are_assigned_to_parameters_automatically(serve: Serve) -> None:
     """``files: list[dict[str, str]]`` of the document: an agent is not asked where each file belongs."""
     seen: list[Mapping[str, object]] = []
 
@@ -453,7 +453,7 @@ async def test_files_need_no_place(serve: Serve) -> None:
             assert refused.is_error and said in words(refused)
 
 
-async def test_a_path_is_only_read_below_a_root(serve: Serve, tmp_path: Path) -> None:
+async def test_bridge_reads_paths_only_below_roots(serve: Serve, tmp_path: Path) -> None:
     root, secret = tmp_path / "root", tmp_path / "secret"
     root.mkdir()
     secret.write_bytes(b"secret")
@@ -471,7 +471,7 @@ async def test_a_path_is_only_read_below_a_root(serve: Serve, tmp_path: Path) ->
         )  # nobody learns from it what there is
 
 
-async def test_no_path_is_read_unless_the_operator_allows_it(serve: Serve, tmp_path: Path) -> None:
+async def test_path_is_read_only_if_operator_allows_it(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a")
     async with serve() as client:
         answer = await client.call_tool("abp_file_digest", {"files": [{"param": "file", "path": str(tmp_path / "a")}]})
@@ -487,7 +487,7 @@ async def test_no_path_is_read_unless_the_operator_allows_it(serve: Serve, tmp_p
         {"param": "file", "artifact": "nothing"},
     ],
 )
-async def test_invalid_files(serve: Serve, file: Mapping[str, str]) -> None:
+async def test_invalid_files_argument_is_rejected(serve: Serve, file: Mapping[str, str]) -> None:
     async with serve() as client:
         for tool, more in (("abp_file_digest", {}), ("abp_call", {"capability": "file.digest"})):
             answer = await client.call_tool(tool, {**more, "files": [file]})
@@ -498,7 +498,7 @@ async def test_invalid_files(serve: Serve, file: Mapping[str, str]) -> None:
                 assert "Next: correct the argument files" in words(answer)
 
 
-async def test_a_capability_with_parameters_called_session_and_files(serve: Serve) -> None:
+async def test_capability_names_do_not_clash_with_bridge_tools(serve: Serve) -> None:
     def naming(capability: str) -> Handler:
         async def handler(params: Mapping[str, object], call: Call) -> object:
             return capability
@@ -513,7 +513,7 @@ async def test_a_capability_with_parameters_called_session_and_files(serve: Serv
 
 
 @pytest.mark.fault(22)
-async def test_many_capabilities_are_listed_in_pages_up_to_a_limit(serve: Serve) -> None:
+async def test_capabilities_are_listed_in_pages_up_to_limit(serve: Serve) -> None:
     async def nothing(params: Mapping[str, object], call: Call) -> object:
         return None
 

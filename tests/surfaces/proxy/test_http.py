@@ -56,7 +56,7 @@ async def served(folder: Path, server: Server, *, roots: Sequence[Path] = (), **
 
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
-async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
+async def test_both_protocol_eras_work_through_two_proxies(tmp_path: Path, era: str) -> None:
     """A proxy before a started server, and another one before the first one's address."""
     async with served(tmp_path / "1", SDK, max_inline=1 << 30) as inner:
         outer = HttpServer(inner, {"Authorization": f"Bearer {BOB}"})
@@ -87,7 +87,7 @@ async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
 
 @pytest.mark.load
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
-async def test_nothing_of_one_client_reaches_another(tmp_path: Path, era: str) -> None:
+async def test_http_proxy_isolates_clients(tmp_path: Path, era: str) -> None:
     async with (
         served(tmp_path, SDK) as url,
         client_of(url, ANN, era) as ann,
@@ -105,7 +105,7 @@ async def test_nothing_of_one_client_reaches_another(tmp_path: Path, era: str) -
 
 
 @pytest.mark.load
-async def test_two_clients_of_one_user_without_sessions_do_not_mix(tmp_path: Path) -> None:
+async def test_sessionless_clients_of_one_user_do_not_mix(tmp_path: Path) -> None:
     async with served(tmp_path, SDK) as url, client_of(url, ANN, ERAS[1]) as one, client_of(url, ANN, ERAS[1]) as two:
         seen: dict[str, list[float]] = {"one": [], "two": []}
 
@@ -123,7 +123,7 @@ async def test_two_clients_of_one_user_without_sessions_do_not_mix(tmp_path: Pat
 
 
 @pytest.mark.load
-async def test_what_is_not_for_this_server_is_refused(tmp_path: Path) -> None:
+async def test_requests_not_for_this_server_are_rejected(tmp_path: Path) -> None:
     own = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient() as http:
         for headers, status in (
@@ -140,7 +140,7 @@ async def test_what_is_not_for_this_server_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-async def test_a_session_is_its_user_s_and_ends_with_delete(tmp_path: Path) -> None:
+async def test_stdio_session_rejects_other_users_and_ends_on_delete(tmp_path: Path) -> None:
     ann, bob = ({"Authorization": f"Bearer {token}"} for token in (ANN, BOB))
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(timeout=60) as http:
         opened = await http.post(url, json=HELLO_LINE, headers=ann)
@@ -153,7 +153,7 @@ async def test_a_session_is_its_user_s_and_ends_with_delete(tmp_path: Path) -> N
         assert (await http.post(url, json=PING, headers=ann | session)).status_code == 404
 
 
-async def test_a_server_that_cannot_be_reached_is_an_error_of_the_request(tmp_path: Path) -> None:
+async def test_unreachable_server_becomes_request_error(tmp_path: Path) -> None:
     nobody = HttpServer("http://127.0.0.1:9/mcp", {"Authorization": "Bearer secret-of-mine"})
     async with served(tmp_path, nobody) as url:
         async with httpx.AsyncClient(timeout=60) as http:
@@ -162,7 +162,7 @@ async def test_a_server_that_cannot_be_reached_is_an_error_of_the_request(tmp_pa
 
 
 @pytest.mark.load
-async def test_texts_of_both_sides_arrive_as_they_were(tmp_path: Path) -> None:
+async def test_proxied_text_arrives_unchanged_both_ways(tmp_path: Path) -> None:
     async with served(tmp_path, SDK) as url, client_of(url, ANN, "legacy") as client:
         text = 'é\n\r\n😀 \\ " ' * 2000
         result = await client.call_tool("say", {"text": text})
@@ -200,7 +200,7 @@ def events_of(body: str) -> list[Any]:
 
 @pytest.mark.load
 @pytest.mark.parametrize("identity", [5, "five", 5.5])
-async def test_each_request_has_one_answer(tmp_path: Path, identity: object) -> None:
+async def test_http_proxy_answers_each_request_once(tmp_path: Path, identity: object) -> None:
     lines = {
         "carriage returns": ['{"jsonrpc":"2.0",\r"id":@id,\r"result":{"content":[]}}'],
         "noise": ["ready", "{ not json", "[INFO]", '{"jsonrpc":"2.0","id":@id,"result":{}}', "done"],
@@ -215,7 +215,7 @@ async def test_each_request_has_one_answer(tmp_path: Path, identity: object) -> 
 
 
 @pytest.mark.load
-async def test_each_request_without_a_session_has_one_answer_with_the_client_s_id(tmp_path: Path) -> None:
+async def test_sessionless_request_gets_one_answer_with_client_id(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": "2026-07-28"}
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
 
@@ -234,7 +234,7 @@ async def test_each_request_without_a_session_has_one_answer_with_the_client_s_i
 
 
 @pytest.mark.load
-async def test_a_server_that_ends_is_an_error_of_its_requests_and_the_end_of_the_session(tmp_path: Path) -> None:
+async def test_exited_server_fails_its_requests_and_ends_session(tmp_path: Path) -> None:
     dying = server_of([sys.executable, str(LARGE), "--once", str(tmp_path / "died")])
     call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "risky"}}
     async with served(tmp_path, dying) as url:
@@ -248,14 +248,14 @@ async def test_a_server_that_ends_is_an_error_of_its_requests_and_the_end_of_the
 
 
 @pytest.mark.load
-async def test_an_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
+async def test_request_id_in_use_is_rejected(tmp_path: Path) -> None:
     async with served(tmp_path, PLAIN) as url, session_of(url) as http, http.stream("POST", url, json=raw_call(7)):
         (message,) = events_of((await http.post(url, json=raw_call(7.0))).text)
         assert "use another id" in message["error"]["message"]
 
 
 @pytest.mark.load
-async def test_requests_with_one_id_that_arrive_together_have_an_answer_each(tmp_path: Path) -> None:
+async def test_concurrent_requests_with_same_id_each_get_one_answer(tmp_path: Path) -> None:
     call = raw_call(7, '{"jsonrpc":"2.0","id":@id,"result":{}}')
     async with served(tmp_path, PLAIN) as url, session_of(url) as http, asyncio.timeout(120):
         for _ in range(5):
@@ -270,7 +270,7 @@ def is_server(process: psutil.Process) -> bool:
 
 
 @pytest.mark.load
-async def test_the_sessions_of_a_user_are_limited(tmp_path: Path) -> None:
+async def test_sessions_per_user_are_limited(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {ANN}"}
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
         opened = [(await http.post(url, json=HELLO_LINE)).headers["mcp-session-id"] for _ in range(23)]

@@ -47,7 +47,7 @@ async def test_ids_are_compared_as_json_values(tmp_path: Path, spelling: str, id
 @pytest.mark.parametrize("identity", ["7", '"seven"', "7.5"])
 @pytest.mark.parametrize("form", ANSWERS)
 @pytest.mark.parametrize(("value", "limit"), [("@deep", "500 levels"), ('{"a":@wide}', "1,000,000 values")])
-async def test_an_answer_over_a_limit_is_an_error_that_names_it(
+async def test_answer_over_limit_error_names_limit(
     tmp_path: Path, identity: str, form: str, value: str, limit: str
 ) -> None:
     async with relayed(tmp_path) as client:
@@ -60,21 +60,21 @@ async def test_an_answer_over_a_limit_is_an_error_that_names_it(
 
 
 @pytest.mark.load
-async def test_an_answer_over_the_limit_of_bytes_takes_little_memory(tmp_path: Path) -> None:
+async def test_answer_over_byte_limit_uses_little_memory(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         answer = await client.answer(client.ask("tools/call", name="huge", arguments={"size": 120_000_000}))
         assert answer["error"]["data"]["code"] == "TOO_LARGE" and "143,654,912" in answer["error"]["message"]
         assert await client.request("ping") == {}
 
 
-async def test_an_unreadable_answer_that_names_no_request_is_for_the_only_open_one(tmp_path: Path) -> None:
+async def test_unreadable_answer_without_id_fails_only_open_request(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.chunks.put_nowait(raw_call("7", '{"jsonrpc":"2.0","result":@deep}'))
         assert (await client.answer(7))["error"]["data"]["code"] == "TOO_LARGE"
         assert await client.request("ping") == {}
 
 
-async def test_an_unreadable_answer_that_names_no_request_ends_the_connection(tmp_path: Path) -> None:
+async def test_unreadable_answer_without_id_ends_connection(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="its request is unknown"):
         async with relayed(tmp_path) as client:
             for identity in ("7", "8"):
@@ -86,7 +86,7 @@ async def test_an_unreadable_answer_that_names_no_request_ends_the_connection(tm
 
 @pytest.mark.parametrize(("params", "limit"), [("@deep", "500 levels"), ("@wide", "1,000,000 values")])
 @pytest.mark.parametrize("identity", ["7", '"seven"'])
-async def test_a_request_over_a_limit_is_refused(tmp_path: Path, params: str, limit: str, identity: str) -> None:
+async def test_request_over_limit_is_rejected(tmp_path: Path, params: str, limit: str, identity: str) -> None:
     value = {"@deep": "[" * 601 + "]" * 601, "@wide": "[" + "1," * 1_000_000 + "1]"}[params]
     async with relayed(tmp_path) as client:
         line = (
@@ -100,7 +100,7 @@ async def test_a_request_over_a_limit_is_refused(tmp_path: Path, params: str, li
 NOISE = ["=== my server 1.0 ===", "[INFO] ready", "{ not json", '{"level":"info","method":"GET"}', "[]", "12", "null"]
 
 
-async def test_other_output_of_a_server_is_dropped_with_one_warning(
+async def test_non_message_server_output_is_dropped_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = '{"jsonrpc":"2.0","id":@id,"result":{"content":[]}}'
@@ -114,7 +114,7 @@ async def test_other_output_of_a_server_is_dropped_with_one_warning(
         assert len(warnings) == 1 and "my server" in warnings[0].getMessage()
 
 
-async def test_answers_that_are_not_strict_json_pass_as_they_are(tmp_path: Path) -> None:
+async def test_non_strict_json_answers_are_passed_through(tmp_path: Path) -> None:
     """Half of a surrogate pair and NaN are written by Python; the client says what is wrong with them."""
     half = '{"jsonrpc":"2.0","id":@id,"result":{"content":[],"half":"\\ud800"}}'
     number = '{"jsonrpc":"2.0","id":@id,"result":{"content":[],"number":NaN}}'
@@ -125,7 +125,7 @@ async def test_answers_that_are_not_strict_json_pass_as_they_are(tmp_path: Path)
         assert "NaN" in json.dumps(await client.answer(8))
 
 
-async def test_a_large_answer_with_half_of_a_pair_becomes_a_link(tmp_path: Path) -> None:
+async def test_large_answer_with_lone_surrogate_becomes_link(tmp_path: Path) -> None:
     text = "\\ud800" + "x" * 100_000
     answer = f'{{"jsonrpc":"2.0","id":@id,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
     async with relayed(tmp_path) as client:
@@ -134,7 +134,7 @@ async def test_a_large_answer_with_half_of_a_pair_becomes_a_link(tmp_path: Path)
         assert (await client.content(link["uri"])).decode() == "\ufffd" + "x" * 100_000
 
 
-async def test_a_batch_is_answered_with_links(tmp_path: Path) -> None:
+async def test_batch_answers_contain_links(tmp_path: Path) -> None:
     result = json.dumps({"content": [{"type": "text", "text": "x" * 100_000}]})
     batch = ",".join(f'{{"jsonrpc":"2.0","id":"b{number}","result":{result}}}' for number in range(2))
     async with relayed(tmp_path) as client:
@@ -147,7 +147,7 @@ async def test_a_batch_is_answered_with_links(tmp_path: Path) -> None:
         assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
 
 
-async def test_a_batch_in_a_batch_is_no_message(tmp_path: Path) -> None:
+async def test_nested_batch_is_dropped(tmp_path: Path) -> None:
     note = '{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
     async with relayed(tmp_path) as client:
         lines = [f"[[{note}]]", f"[{note}]", '{"jsonrpc":"2.0","id":@id,"result":{}}']
@@ -156,7 +156,7 @@ async def test_a_batch_in_a_batch_is_no_message(tmp_path: Path) -> None:
         assert client.batches == [[json.loads(note)]]
 
 
-async def test_an_answer_to_a_call_that_the_server_does_not_have_is_dropped(tmp_path: Path) -> None:
+async def test_answer_to_unknown_call_is_dropped(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.answers_roots = False
         held = client.ask("tools/call", name="take", arguments={"file": "/no/file"})
@@ -175,7 +175,7 @@ async def test_an_answer_to_a_call_that_the_server_does_not_have_is_dropped(tmp_
 # --- cancellations ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_is_cancelled_while_its_file_is_read_is_never_sent(tmp_path: Path) -> None:
+async def test_call_cancelled_while_reading_file_is_never_sent(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.answers_roots = False
         client.send({"id": 50, "method": "tools/call", "params": {"name": "take", "arguments": {"file": "/x"}}})
@@ -187,7 +187,7 @@ async def test_a_call_that_is_cancelled_while_its_file_is_read_is_never_sent(tmp
         assert await client.request("tools/call", name="seen", arguments={}) == ["initialize", "tools/list", "ping"]
 
 
-async def test_the_cancellation_of_a_sent_call_is_sent(tmp_path: Path) -> None:
+async def test_cancellation_of_sent_call_is_forwarded(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.chunks.put_nowait(raw_call("50"))
         client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
@@ -195,7 +195,7 @@ async def test_the_cancellation_of_a_sent_call_is_sent(tmp_path: Path) -> None:
         assert seen[-2:] == ["tools/call", "notifications/cancelled"]
 
 
-async def test_a_cancelled_call_does_not_hold_the_end(tmp_path: Path) -> None:
+async def test_cancelled_call_does_not_delay_proxy_exit(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         client.chunks.put_nowait(raw_call("50"))  # which the server does not answer
         client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
@@ -208,7 +208,7 @@ async def test_a_cancelled_call_does_not_hold_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["ping", "resources/read"])
-async def test_an_answer_that_cannot_be_written_ends_the_proxy(tmp_path: Path, method: str) -> None:
+async def test_unwritable_answer_ends_proxy(tmp_path: Path, method: str) -> None:
     async with relayed(tmp_path) as client:
         client.is_gone = True
         client.ask(method, uri="artifact://x")
@@ -219,7 +219,7 @@ async def test_an_answer_that_cannot_be_written_ends_the_proxy(tmp_path: Path, m
         client.running.set_result(0)
 
 
-async def test_a_failing_store_is_an_error_of_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_failure_is_returned_as_request_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with relayed(tmp_path) as client:
 
         async def fail(*_: object, **__: object) -> None:
@@ -245,7 +245,7 @@ def run_abp(folder: Path, source: str | IO[str], *command: str) -> subprocess.Co
 
 @pytest.mark.load
 @pytest.mark.parametrize("is_file", [False, True])
-def test_requests_in_a_pipe_and_in_a_file_are_answered(tmp_path: Path, is_file: bool) -> None:
+def test_requests_from_pipe_or_file_are_answered(tmp_path: Path, is_file: bool) -> None:
     requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
     if is_file:
         (tmp_path / "requests").write_text(requests)
@@ -270,8 +270,6 @@ def test_requests_in_a_pipe_and_in_a_file_are_answered(tmp_path: Path, is_file: 
         ),
     ],
 )
-def test_the_status_is_that_of_the_server_and_a_stubborn_one_is_ended(
-    tmp_path: Path, program: str, status: int
-) -> None:
+def test_proxy_returns_server_exit_status_and_kills_stubborn_server(tmp_path: Path, program: str, status: int) -> None:
     done = run_abp(tmp_path, "", sys.executable, "-c", program)
     assert done.returncode == status and done.stdout == ""

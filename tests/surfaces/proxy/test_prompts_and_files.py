@@ -12,7 +12,7 @@ from tests.surfaces.proxy.test_relay import bytes_of, text_of
 from transports.surfaces.mcp.proxy._files import _parts
 
 
-async def test_large_content_of_prompts_becomes_links(tmp_path: Path) -> None:
+async def test_large_prompt_content_becomes_links(tmp_path: Path) -> None:
     resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": "@base64:90001"}
     blocks = [
         {"type": "text", "text": "look at this"},
@@ -34,7 +34,7 @@ async def test_large_content_of_prompts_becomes_links(tmp_path: Path) -> None:
         assert "messages.1.content.data" in result["_meta"]["abp-transports/artifacts"]
 
 
-async def test_older_clients_get_texts_for_links(tmp_path: Path) -> None:
+async def test_older_clients_get_text_instead_of_links(tmp_path: Path) -> None:
     image = {"type": "image", "data": "@base64:90000", "mimeType": "image/png"}
     given = {"messages": [{"role": "assistant", "content": image}, {"role": "user", "content": "not a block"}]}
     async with relayed(tmp_path) as client:
@@ -58,7 +58,7 @@ async def test_a_prompt_within_the_limit_keeps_its_bytes(tmp_path: Path) -> None
         assert (counted.pictures_in, counted.pictures_out) == (1, 1) and counted.bytes_in < 1000
 
 
-async def test_files_deep_in_arguments_are_sent(tmp_path: Path) -> None:
+async def test_nested_file_arguments_are_sent(tmp_path: Path) -> None:
     """In lists of objects, behind references and alternatives, and below a schema that refers to itself."""
     async with relayed(tmp_path) as client:
         ref = await client.store.put_bytes(bytes_of(100_000), mime_type="image/png", filename="p.png")
@@ -70,13 +70,13 @@ async def test_files_deep_in_arguments_are_sent(tmp_path: Path) -> None:
         assert sums["pages"][1:] == [whole, whole, ""] and sums["cover"] == sums["file"] == [whole]
 
 
-def test_at_most_a_thousand_parts_of_a_schema_that_names_itself_are_looked_at() -> None:
+def test_recursive_schema_is_walked_for_at_most_1000_parts() -> None:
     again = {"$ref": "#/$defs/A"}
     node = {"properties": {f"p{number}": again for number in range(100)}, "anyOf": [again] * 100}
     assert len([*islice(_parts({**again, "$defs": {"A": node}}), 1001)]) == 1000
 
 
-async def test_limits_of_files_in_arguments(tmp_path: Path) -> None:
+async def test_argument_file_limits_are_enforced(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         most, beyond = [await client.store.put_bytes(bytes(size)) for size in (1_000_000, 1_000_001)]
         small = await client.store.put_bytes(b"small")

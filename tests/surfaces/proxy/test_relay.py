@@ -39,7 +39,7 @@ def links(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in result["content"] if block["type"] == "resource_link"]
 
 
-async def test_everything_small_passes_byte_for_byte(tmp_path: Path) -> None:
+async def test_small_messages_pass_through_byte_for_byte(tmp_path: Path) -> None:
     result = '{"content":[],"a":1.0,"b":1e3,"c":12345678901234567890123,"d":"\\u00e9\\/"}'
     odd = f'{{"id":7, "method":"tools/call","params":{{"name":"give","arguments":{{"result":{result}}}}}}}'
     async with relayed(tmp_path) as client:
@@ -51,7 +51,7 @@ async def test_everything_small_passes_byte_for_byte(tmp_path: Path) -> None:
         assert await client.store.list() == []
 
 
-async def test_a_value_at_the_limit_stays_and_one_beyond_is_a_link(tmp_path: Path) -> None:
+async def test_value_at_inline_limit_stays_and_larger_becomes_link(tmp_path: Path) -> None:
     async with relayed(tmp_path, max_inline=10_000) as client:
         frame = len(json.dumps({"type": "text", "text": ""}))
         at = {"type": "text", "text": "x" * (10_000 - frame)}
@@ -63,7 +63,7 @@ async def test_a_value_at_the_limit_stays_and_one_beyond_is_a_link(tmp_path: Pat
 
 
 @pytest.mark.parametrize("size", [60_000, 300_000, pytest.param(5_000_000, marks=pytest.mark.load)])
-async def test_binaries_become_links_in_their_places(tmp_path: Path, size: int) -> None:
+async def test_binaries_are_replaced_in_place_by_links(tmp_path: Path, size: int) -> None:
     image = {"type": "image", "data": f"@base64:{size}", "mimeType": "image/webp", "annotations": {"priority": 1}}
     resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": f"@base64:{size + 1}"}
     async with relayed(tmp_path) as client:
@@ -88,7 +88,7 @@ async def test_binaries_become_links_in_their_places(tmp_path: Path, size: int) 
         assert result["_meta"]["abp-transports/artifacts"]["content.1.data"]["uri"] == image["uri"]
 
 
-async def test_long_texts_show_their_beginning_their_shape_and_a_link(tmp_path: Path) -> None:
+async def test_long_texts_show_preview_shape_and_link(tmp_path: Path) -> None:
     rows = json.dumps([{"id": number, "name": "n" * 30} for number in range(3000)])
     async with relayed(tmp_path) as client:
         text, link = (await client.give({"content": [{"type": "text", "text": "@text:200000"}]}))["content"]
@@ -103,7 +103,7 @@ async def test_long_texts_show_their_beginning_their_shape_and_a_link(tmp_path: 
         assert json.loads(text["text"])[0] == {"id": 0, "name": "n" * 30}
 
 
-async def test_many_texts_below_the_limit_are_together_within_it(tmp_path: Path) -> None:
+async def test_small_texts_are_also_limited_in_total(tmp_path: Path) -> None:
     texts = [{"type": "text", "text": f"{number}" * 20_000} for number in range(8)]
     async with relayed(tmp_path) as client:
         result = await client.give({"content": texts})
@@ -112,7 +112,7 @@ async def test_many_texts_below_the_limit_are_together_within_it(tmp_path: Path)
         assert len(kept) == 3 and len(links(result)) == 5
 
 
-async def test_files_in_json_texts_are_stored_and_the_json_stays_json(tmp_path: Path) -> None:
+async def test_files_in_json_text_are_stored_and_json_stays_valid(tmp_path: Path) -> None:
     pdf = b"%PDF-1.4\n" + bytes_of(100_000)
     text = json.dumps({"name": "x", "content": base64.b64encode(pdf).decode(), "pages": [1, 2]})
     async with relayed(tmp_path) as client:
@@ -122,7 +122,7 @@ async def test_files_in_json_texts_are_stored_and_the_json_stays_json(tmp_path: 
         assert await client.content(link["uri"]) == pdf
 
 
-async def test_broken_base64_is_kept_as_it_came(tmp_path: Path) -> None:
+async def test_broken_base64_is_kept_unchanged(tmp_path: Path) -> None:
     broken = base64_of(60_000)[:-2] + "!!"
     async with relayed(tmp_path) as client:
         block = {"type": "image", "data": broken, "mimeType": "image/png"}
@@ -143,7 +143,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_each_spelling_of_base64_is_the_declared_file(tmp_path: Path, spelling: str) -> None:
+async def test_every_base64_variant_decodes_to_declared_file(tmp_path: Path, spelling: str) -> None:
     text = SPELLINGS[spelling]
     blocks = [
         {"type": "image", "data": text, "mimeType": "image/png"},
@@ -159,16 +159,14 @@ async def test_each_spelling_of_base64_is_the_declared_file(tmp_path: Path, spel
 
 
 @pytest.mark.parametrize("declared", [{}, {"mimeType": None}, {"mimeType": 5}])
-async def test_a_picture_without_a_type_is_recognised_by_its_signature(
-    tmp_path: Path, declared: dict[str, object]
-) -> None:
+async def test_image_without_type_is_recognised_by_signature(tmp_path: Path, declared: dict[str, object]) -> None:
     async with relayed(tmp_path) as client:
         block = {"type": "image", "data": SPELLINGS["plain"], **declared}
         (link,) = (await client.give({"content": [block]}))["content"]
         assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
 
 
-async def test_a_link_keeps_what_the_server_says_of_its_block(tmp_path: Path) -> None:
+async def test_link_keeps_server_metadata_of_its_block(tmp_path: Path) -> None:
     resource = {"uri": "book://one.xlsx", "blob": "@base64:90000", "_meta": {"zoo/inner": 1, "sha256": "forged"}}
     block = {"type": "resource", "resource": resource, "annotations": {"priority": 0.25}, "_meta": {"zoo/block": 2}}
     async with relayed(tmp_path) as client:
@@ -180,7 +178,7 @@ async def test_a_link_keeps_what_the_server_says_of_its_block(tmp_path: Path) ->
         )
 
 
-async def test_a_view_in_a_result_is_what_the_model_sees(tmp_path: Path) -> None:
+async def test_view_in_tool_result_is_shortened_and_linked(tmp_path: Path) -> None:
     view = {"uri": "ui://card", "mimeType": "text/html;profile=mcp-app", "text": "@text:200000"}
     async with relayed(tmp_path) as client:
         shown, link = (await client.give({"content": [{"type": "resource", "resource": view}]}))["content"]
@@ -188,7 +186,7 @@ async def test_a_view_in_a_result_is_what_the_model_sees(tmp_path: Path) -> None
         assert (await client.content(link["uri"])).decode() == text_of(200_000)
 
 
-async def test_the_same_file_is_linked_once(tmp_path: Path) -> None:
+async def test_same_file_is_linked_once(tmp_path: Path) -> None:
     image = {"type": "image", "data": "@base64:90000", "mimeType": "image/webp"}
     structured = {"first": image, "second": image}
     async with relayed(tmp_path) as client:
@@ -197,7 +195,7 @@ async def test_the_same_file_is_linked_once(tmp_path: Path) -> None:
         assert len(result["content"]) == 1 and link["uri"] in result["structuredContent"]["second"]["data"]
 
 
-async def test_structured_content_of_many_values_is_cut(tmp_path: Path) -> None:
+async def test_long_structured_content_is_truncated(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         result = await client.give({"content": [], "structuredContent": {"rows": "@rows:100000", "n": 7}})
         (link,) = links(result)
@@ -205,7 +203,7 @@ async def test_structured_content_of_many_values_is_cut(tmp_path: Path) -> None:
         assert len(json.loads(await client.content(link["uri"]))["rows"]) == 100_000
 
 
-async def test_structured_content_holds_its_schema(tmp_path: Path) -> None:
+async def test_structured_content_still_matches_schema(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         content = {"data": "@base64:300000", "mimeType": "image/png", "n": 1}
         result = await client.give({"content": [], "structuredContent": content}, "loose")
@@ -218,7 +216,7 @@ async def test_structured_content_holds_its_schema(tmp_path: Path) -> None:
         assert len(json.loads(await client.content(link["uri"]))["rows"]) == 5000
 
 
-async def test_what_a_schema_forbids_stays_with_a_warning(tmp_path: Path) -> None:
+async def test_data_that_schema_forbids_replacing_stays_with_warning(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         result = await client.give({"content": [], "structuredContent": {"data": "@base64:300000"}}, "strict")
         assert result["structuredContent"]["data"] == base64_of(300_000) and links(result) == []
@@ -228,7 +226,7 @@ async def test_what_a_schema_forbids_stays_with_a_warning(tmp_path: Path) -> Non
         assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
 
 
-async def test_resources_are_replaced_and_views_are_not(tmp_path: Path) -> None:
+async def test_proxy_replaces_resources_but_not_views(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         (item,) = (await client.request("resources/read", uri="thing://200000"))["contents"]
         assert item["uri"] == "thing://200000" and "blob" not in item
@@ -238,7 +236,7 @@ async def test_resources_are_replaced_and_views_are_not(tmp_path: Path) -> None:
         assert len(view["text"]) > LIMIT and view["mimeType"] == "text/html;profile=mcp-app"
 
 
-async def test_ranges_of_artifacts_and_unknown_ones(tmp_path: Path) -> None:
+async def test_artifact_ranges_are_read_and_unknown_ids_rejected(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         (link,) = links(
             await client.give({"content": [{"type": "audio", "data": "@base64:90000", "mimeType": "audio/wav"}]})
@@ -248,7 +246,7 @@ async def test_ranges_of_artifacts_and_unknown_ones(tmp_path: Path) -> None:
         assert answer["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
 
 
-async def test_a_server_without_resources_gets_the_capability(tmp_path: Path) -> None:
+async def test_proxy_adds_resources_capability_if_missing(tmp_path: Path) -> None:
     async with relayed(tmp_path, "--bare") as client:
         described = client.hello
         assert described["capabilities"] == {"tools": {}, "resources": {}}
@@ -261,7 +259,7 @@ async def test_a_server_without_resources_gets_the_capability(tmp_path: Path) ->
         assert "error" in await client.answer(client.ask("resources/list"))  # the server's own answer
 
 
-async def test_questions_and_progress_pass_both_ways(tmp_path: Path) -> None:
+async def test_proxy_relays_questions_and_progress_both_ways(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         call = client.ask("tools/call", name="ask", arguments={}, _meta={"progressToken": "p"})
         await client.until(lambda: client.other)
@@ -276,7 +274,7 @@ async def test_questions_and_progress_pass_both_ways(tmp_path: Path) -> None:
 # --- files as arguments -----------------------------------------------------------------------------------------------
 
 
-async def test_artifacts_and_files_in_roots_are_arguments(tmp_path: Path) -> None:
+async def test_artifacts_and_files_below_roots_are_passed_as_arguments(tmp_path: Path) -> None:
     root = tmp_path / "shared folder"
     root.mkdir()
     (root / "a b.txt").write_bytes(b"of the root")
@@ -303,7 +301,7 @@ async def test_artifacts_and_files_in_roots_are_arguments(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("tool", ["fragile", "risky"])
-async def test_a_server_that_ends_ends_the_proxy_with_its_status(tmp_path: Path, tool: str) -> None:
+async def test_proxy_exits_with_status_of_its_server(tmp_path: Path, tool: str) -> None:
     async with relayed(tmp_path, "--once", str(tmp_path / "died")) as client:
         identity = client.ask("tools/call", name=tool, arguments={})
         async with asyncio.timeout(30):
@@ -311,7 +309,7 @@ async def test_a_server_that_ends_ends_the_proxy_with_its_status(tmp_path: Path,
         assert identity not in client.raw
 
 
-async def test_open_requests_are_answered_after_the_input_has_ended(tmp_path: Path) -> None:
+async def test_open_requests_are_answered_after_stdin_closes(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         identities = [client.ask("tools/call", name="give", arguments={"result": {"n": n}}) for n in range(20)]
         client.chunks.put_nowait(b'{"jsonrpc":"2.0","id":"last","method":"ping"}')  # without the end of its line
@@ -321,7 +319,7 @@ async def test_open_requests_are_answered_after_the_input_has_ended(tmp_path: Pa
         assert {*identities, "last"} <= client.raw.keys()
 
 
-async def test_nothing_is_left_of_a_server(tmp_path: Path) -> None:
+async def test_proxy_leaves_no_server_process(tmp_path: Path) -> None:
     def servers() -> list[psutil.Process]:
         return [one for one in psutil.Process().children(recursive=True) if str(LARGE) in " ".join(one.cmdline())]
 
@@ -334,7 +332,7 @@ async def test_nothing_is_left_of_a_server(tmp_path: Path) -> None:
 # --- bounds and counts ------------------------------------------------------------------------------------------------
 
 
-async def test_files_are_listed_page_by_page(tmp_path: Path) -> None:
+async def test_proxy_lists_files_in_pages(tmp_path: Path) -> None:
     async with relayed(tmp_path, "--bare", max_inline=1000) as client:
         blobs = [{"type": "image", "data": f"@base64:{2000 + number}", "mimeType": "image/png"} for number in range(51)]
         await client.give({"content": blobs})
@@ -346,7 +344,7 @@ async def test_files_are_listed_page_by_page(tmp_path: Path) -> None:
         assert "cursor is not valid" in refused["error"]["message"]
 
 
-async def test_the_next_run_reads_files_of_the_last_one_until_their_time_is_over(tmp_path: Path) -> None:
+async def test_next_run_reads_files_of_last_run_until_expiry(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         (link,) = links(await client.give({"content": [{"type": "image", "data": "@base64:90000"}]}))
     async with relayed(tmp_path) as client:
@@ -357,7 +355,7 @@ async def test_the_next_run_reads_files_of_the_last_one_until_their_time_is_over
         assert await store.list() == []
 
 
-async def test_bytes_are_counted_by_tool(tmp_path: Path) -> None:
+async def test_bytes_are_counted_per_tool(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     async with relayed(tmp_path, log=log) as client:
         await client.give({"content": [{"type": "audio", "data": "@base64:300000", "mimeType": "audio/wav"}]})
@@ -384,7 +382,7 @@ def picture(size: int) -> dict[str, object]:
     ],
     ids=["small", "one-large", "a-word", "malformed"],
 )
-async def test_a_picture_is_counted_as_one_and_not_as_its_base64(
+async def test_image_is_counted_as_one_image_and_not_as_base64(
     tmp_path: Path, given: dict[str, object], pictures_in: int, pictures_out: int
 ) -> None:
     log = tmp_path / "log.jsonl"

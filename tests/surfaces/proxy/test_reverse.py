@@ -102,7 +102,7 @@ async def image_of(_: web.Request, message: dict[str, Any]) -> web.StreamRespons
 # --- a reverse proxy --------------------------------------------------------------------------------------------------
 
 
-async def test_requests_and_headers_pass_and_credentials_do_not(tmp_path: Path) -> None:
+async def test_reverse_proxy_forwards_headers_but_not_credentials(tmp_path: Path) -> None:
     seen: list[web.Request] = []
 
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
@@ -124,7 +124,7 @@ async def test_requests_and_headers_pass_and_credentials_do_not(tmp_path: Path) 
         assert "Authorization" not in request.headers and "Cookie" not in request.headers
 
 
-async def test_bodies_and_events_get_links(tmp_path: Path) -> None:
+async def test_large_images_in_bodies_and_events_become_links(tmp_path: Path) -> None:
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if message["params"]["name"] == "body":
             return await image_of(request, message)
@@ -160,9 +160,7 @@ async def test_bodies_and_events_get_links(tmp_path: Path) -> None:
         (400, '{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad"}}', 400),
     ],
 )
-async def test_a_refusal_of_the_server_is_an_error_of_the_request(
-    tmp_path: Path, status: int, body: str, seen: int
-) -> None:
+async def test_http_error_of_server_becomes_request_error(tmp_path: Path, status: int, body: str, seen: int) -> None:
     async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
         headers = {"Location": "http://elsewhere.example/"} if status == 307 and body == "" else {}
         return web.Response(status=status, text=body, headers=headers)
@@ -178,7 +176,7 @@ async def test_a_refusal_of_the_server_is_an_error_of_the_request(
         assert status == 404 or str(status) in error["message"] or error["message"] == "bad"
 
 
-async def test_a_session_is_its_user_s(tmp_path: Path) -> None:
+async def test_http_session_rejects_other_users(tmp_path: Path) -> None:
     seen: list[web.Request] = []
 
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
@@ -213,9 +211,7 @@ async def test_least_recently_used_session_over_limit_is_ended(tmp_path: Path) -
         assert ended == ["1"]  # "0" began with an empty session id, and does not count
 
 
-async def test_many_sessions_of_one_user_do_not_change_those_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_sessions_of_one_user_do_not_affect_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.mcp.proxy._reverse._MAX_SESSIONS", 3)
     sent: list[str] = []
 
@@ -234,7 +230,7 @@ async def test_many_sessions_of_one_user_do_not_change_those_of_another(
         assert sent[-1].startswith("data:image/png")
 
 
-async def test_a_client_that_has_gone_ends_its_request_to_the_server(tmp_path: Path) -> None:
+async def test_disconnected_client_ends_its_server_request(tmp_path: Path) -> None:
     called, gone = asyncio.Event(), asyncio.Event()
 
     async def call(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
@@ -251,7 +247,7 @@ async def test_a_client_that_has_gone_ends_its_request_to_the_server(tmp_path: P
         await gone.wait()
 
 
-async def test_users_share_no_artifacts(tmp_path: Path) -> None:
+async def test_proxy_users_share_no_artifacts(tmp_path: Path) -> None:
     async with upstream(image_of) as server, over_http(server, tmp_path) as client:
         (message,) = await client.call()
         client.headers = {"Authorization": f"Bearer {BOB}"}
@@ -273,7 +269,7 @@ async def test_users_share_no_artifacts(tmp_path: Path) -> None:
         (["operator"], "elsewhere", False),
     ],
 )
-async def test_files_over_http_are_in_the_roots_of_the_operator_and_of_the_client(
+async def test_http_proxy_sends_only_files_in_operator_and_client_roots(
     tmp_path: Path, allowed: list[str], shared: str, is_sent: bool
 ) -> None:
     inner = tmp_path / "operator" / "inner"
@@ -331,7 +327,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("case", ODD)
-async def test_each_call_over_stdio_has_one_answer(tmp_path: Path, case: str) -> None:
+async def test_stdio_call_gets_one_answer_for_odd_upstream_reply(tmp_path: Path, case: str) -> None:
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         return await text_answer(request, message, ODD[case])
 
@@ -339,20 +335,20 @@ async def test_each_call_over_stdio_has_one_answer(tmp_path: Path, case: str) ->
         assert "error" in await client.answer(client.ask("tools/call", name="t"))
 
 
-async def test_a_stream_that_breaks_is_an_error_of_its_request(tmp_path: Path) -> None:
+async def test_broken_stream_becomes_request_error(tmp_path: Path) -> None:
     async with upstream(broken_stream) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert "error" in await client.answer(client.ask("tools/call", name="t"))
         assert client.other[0]["method"] == "notifications/message"
 
 
 @pytest.mark.parametrize("tools", [None, 5, [None], [{"name": 5}], [{"name": "t", "inputSchema": []}]])
-async def test_an_odd_list_of_tools_passes(tmp_path: Path, tools: object) -> None:
+async def test_malformed_tool_list_is_passed_through(tmp_path: Path, tools: object) -> None:
     async with upstream(image_of, tools) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert await client.request("tools/list") == {"tools": tools}
         assert (await client.call("t"))["content"][0]["type"] == "resource_link"
 
 
-async def test_a_stream_is_resumed_with_its_last_id(tmp_path: Path) -> None:
+async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
     waiting: list[dict[str, Any]] = []
 
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
@@ -370,7 +366,7 @@ async def test_a_stream_is_resumed_with_its_last_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["\ufeff", "retry: 0\n", f"retry: {'9' * 4000}\n", "retry: -1\n"])
-async def test_a_stream_with_an_odd_beginning_is_read(tmp_path: Path, head: str) -> None:
+async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path, head: str) -> None:
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if request.method != "POST":
             return web.Response(status=405)
@@ -383,7 +379,7 @@ async def test_a_stream_with_an_odd_beginning_is_read(tmp_path: Path, head: str)
         assert await stdio.request("tools/call", name="t") == {"text": "é"}
 
 
-async def test_a_server_that_wants_no_delay_is_not_asked_all_the_time(tmp_path: Path) -> None:
+async def test_zero_retry_delay_does_not_cause_busy_polling(tmp_path: Path) -> None:
     waiting: list[dict[str, Any]] = []
     times: list[float] = []
 
@@ -403,14 +399,14 @@ async def test_a_server_that_wants_no_delay_is_not_asked_all_the_time(tmp_path: 
     assert len(times) == 4 and min(later - earlier for earlier, later in pairwise(times)) >= 0.09
 
 
-async def test_a_session_id_that_is_not_ascii_is_an_error_of_the_handshake(tmp_path: Path) -> None:
+async def test_non_ascii_session_id_fails_handshake(tmp_path: Path) -> None:
     async with upstream(image_of, session=lambda: "é") as server:
         with pytest.raises(AssertionError, match="not ASCII"):
             async with relayed_to(server, tmp_path):
                 pass
 
 
-async def test_the_cancellation_of_a_call_over_stdio_reaches_the_server(tmp_path: Path) -> None:
+async def test_stdio_call_cancellation_reaches_server(tmp_path: Path) -> None:
     called, cancelled = asyncio.Event(), asyncio.Event()
 
     async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:

@@ -42,7 +42,7 @@ async def newest(url: str) -> AsyncIterator[aiohttp.ClientSession]:
         yield http
 
 
-async def test_nothing_of_one_client_reaches_another_that_shares_its_server(tmp_path: Path) -> None:
+async def test_http_proxy_isolates_clients_sharing_a_server(tmp_path: Path) -> None:
     async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
         async with eve.post("/mcp", json=call("hold")) as listening:
             begun = await listening.content.readuntil(b"\n\n")  # its progress: the server has the call
@@ -56,7 +56,7 @@ async def test_nothing_of_one_client_reaches_another_that_shares_its_server(tmp_
         assert "hold" in overheard and "of-ann" not in overheard
 
 
-async def test_a_call_of_one_client_cannot_be_ended_or_answered_by_another(tmp_path: Path) -> None:
+async def test_client_cannot_end_or_answer_call_of_another_client(tmp_path: Path) -> None:
     async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
         async with ann.post("/mcp", json=call("hold")) as held:
             await held.content.readuntil(b"\n\n")
@@ -137,7 +137,7 @@ async def answer_to(http: aiohttp.ClientSession, message: object) -> Any:
 
 
 @pytest.mark.load
-async def test_a_forgotten_session_is_for_the_client_to_open_again(tmp_path: Path) -> None:
+async def test_proxy_leaves_reopening_of_lost_session_to_client(tmp_path: Path) -> None:
     server = Forgetful()
     async with server.serving() as behind, served(tmp_path, behind) as url, asyncio.timeout(60):
         async with opened(url) as http:
@@ -150,7 +150,7 @@ async def test_a_forgotten_session_is_for_the_client_to_open_again(tmp_path: Pat
         assert server.opened == 2 and server.ran == ["tools/list", "pay"]
 
 
-async def test_a_proxy_over_stdio_ends_when_the_session_is_forgotten(tmp_path: Path) -> None:
+async def test_stdio_proxy_ends_when_server_loses_session(tmp_path: Path) -> None:
     server = Forgetful()
     async with server.serving() as behind, relayed_to(behind, tmp_path) as client:
         assert await client.request("tools/list") == {"tools": []}

@@ -46,7 +46,7 @@ def start_proxy(folder: Path, program: str, *arguments: str) -> subprocess.Popen
 
 
 @pytest.mark.load
-def test_a_started_server_is_relayed_without_the_sdk(tmp_path: Path) -> None:
+def test_stdio_server_is_relayed_without_sdk(tmp_path: Path) -> None:
     proxy = start_proxy(tmp_path, WITHOUT_SDK, "--max-inline", "1000", "--", sys.executable, str(LARGE), "--bare")
 
     def request(method: str, **params: object) -> Any:
@@ -72,7 +72,7 @@ def test_a_started_server_is_relayed_without_the_sdk(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-def test_the_server_is_started_before_a_store_is_loaded(tmp_path: Path) -> None:
+def test_server_process_starts_before_store_is_loaded(tmp_path: Path) -> None:
     with start_proxy(tmp_path, UNTIL_A_PROCESS, "--", sys.executable, str(LARGE)) as proxy:
         loaded = set(json.loads(proxy.communicate(timeout=120)[0]))
     later = ("artifacts._base", "artifacts.local", "routing._policy", "surfaces.mcp.proxy._running")
@@ -86,7 +86,7 @@ def test_the_server_is_started_before_a_store_is_loaded(tmp_path: Path) -> None:
     [["--url", "http://127.0.0.1:9/mcp"], ["--http", "127.0.0.1:0", "--", "cat"]],
     ids=lambda options: options[0],
 )
-def test_http_needs_the_sdk(tmp_path: Path, options: list[str]) -> None:
+def test_proxy_http_requires_mcp_sdk(tmp_path: Path, options: list[str]) -> None:
     with start_proxy(tmp_path, WITHOUT_SDK, *options) as proxy:
         said = proxy.communicate(timeout=120)[1]
     assert proxy.returncode == 2
@@ -104,7 +104,7 @@ def test_http_needs_the_sdk(tmp_path: Path, options: list[str]) -> None:
     ],
     ids=["time", "size", "no-limit"],
 )
-def test_how_long_files_stay_is_one_short_line(tmp_path: Path, options: list[str], note: str) -> None:
+def test_proxy_prints_file_retention_in_one_line(tmp_path: Path, options: list[str], note: str) -> None:
     program = "import sys; from transports.surfaces.cli import main; sys.exit(main(sys.argv[1:]))"
     with start_proxy(tmp_path, program, *options, "--", "cat") as proxy:
         said = proxy.communicate(timeout=120)[1]

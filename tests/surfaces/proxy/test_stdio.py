@@ -77,19 +77,19 @@ def check(part: str, said: list[str]) -> None:
 
 @pytest.mark.load
 @pytest.mark.parametrize("part", slow_but(["server", "proxy", "client"], "server"))
-async def test_a_kill_has_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
+async def test_killed_part_yields_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
     check(part, await killed(tmp_path / "run", part, 5))
 
 
 @pytest.mark.exhaustive
-async def test_twenty_kills(tmp_path: Path) -> None:
+async def test_twenty_kills_have_one_outcome_and_leave_nothing(tmp_path: Path) -> None:
     for number in range(20):
         part = ("server", "proxy", "client")[number % 3]
         check(part, await killed(tmp_path / f"{number}", part, 2 + number))
 
 
 @pytest.mark.load
-def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_reports_missing_command(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy that is started takes the stdin of its process and ends the process, which is that of the tests here.
     monkeypatch.setattr("transports.surfaces.mcp.proxy._running.run_stdio", None)
     none = abp("proxy")
@@ -107,7 +107,7 @@ def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monk
 
 
 @pytest.mark.load
-def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> None:
+def test_proxy_over_pipes_relays_and_logs_stats(abp: CommandLine, tmp_path: Path) -> None:
     image = {"type": "image", "data": "@base64:150000", "mimeType": "image/png"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     asked = [
@@ -152,7 +152,7 @@ for line in sys.stdin:
 """
 
 
-def test_server_that_ends_while_its_child_holds_stdout_ends_the_proxy(tmp_path: Path) -> None:
+def test_server_exit_ends_proxy_although_child_holds_stdout(tmp_path: Path) -> None:
     server = tmp_path / "server.py"
     server.write_text(_FORKING)
     proxy = subprocess.Popen(
@@ -178,7 +178,7 @@ def test_server_that_ends_while_its_child_holds_stdout_ends_the_proxy(tmp_path: 
 
 
 @pytest.mark.load
-async def test_ctrl_c_ends_the_server_too(tmp_path: Path) -> None:
+async def test_signal_to_proxy_also_ends_server(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *ABP, "--", sys.executable, str(LARGE),
         env=environment(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -46,7 +46,7 @@ async def test_every_route_needs_a_token(web: Web) -> None:
 
 
 @pytest.mark.fault(49)
-async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
+async def test_foreign_hosts_and_origins_are_rejected(web: Web) -> None:
     port = web.netloc.rpartition(":")[2]
 
     async def status(host: str, *lines: str, method: str = "GET") -> int:
@@ -63,7 +63,7 @@ async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
         assert await status("HOST", f"Origin: {origin}", "Content-Length: 0", method="POST") == 403, origin
 
 
-async def test_a_cookie_stands_for_a_token(web: Web) -> None:
+async def test_login_cookie_replaces_token_on_same_origin(web: Web) -> None:
     ref = await put_artifact(web.store)
     refused = await web.post("/login", {"token": "wrong"}, token=False)
     assert refused.status == 401 and "set-cookie" not in refused.headers
@@ -91,7 +91,7 @@ async def test_a_cookie_stands_for_a_token(web: Web) -> None:
     assert await status() == 401
 
 
-async def test_bodies_that_a_form_can_send_are_refused(web: Web) -> None:
+async def test_form_sendable_bodies_are_rejected(web: Web) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         answer = await web.post("/login", data=b'{"token":"x"}', token=False, headers={"Content-Type": kind})
         assert answer.status == 415
@@ -101,7 +101,7 @@ async def test_bodies_that_a_form_can_send_are_refused(web: Web) -> None:
     assert (await web.post("/tokens", data=io.BytesIO(bytes(17 << 20)), headers=headers)).status == 413
 
 
-async def test_listening_for_other_machines_needs_a_chosen_token(store: ArtifactStore) -> None:
+async def test_serving_beyond_localhost_requires_explicit_token(store: ArtifactStore) -> None:
     with pytest.raises(UsageError, match="--token"):
         async with serve(store, Options(), host="0.0.0.0"):
             pass
@@ -116,7 +116,7 @@ async def test_listening_for_other_machines_needs_a_chosen_token(store: Artifact
 
 
 @pytest.mark.requirement("R2-6.3e", "R2-7.2b")
-async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
+async def test_session_guest_sees_only_its_own_artifacts(web: Web) -> None:
     mine, theirs = await web.connect(), await web.connect()
     visible = await put_artifact(web.store.scoped(Scope(session=mine)), b"mine")
     other = await put_artifact(web.store.scoped(Scope(session=theirs)), b"theirs")
@@ -164,7 +164,7 @@ async def test_session_tokens_expire(store: ArtifactStore) -> None:
 
 
 @pytest.mark.requirement("R2-7.2b")
-async def test_a_tenant_sees_its_own_and_nothing_else(store: ArtifactStore) -> None:
+async def test_tenant_sees_only_its_own_data(store: ArtifactStore) -> None:
     tenants = "acme=token-of-acme-0123, other=token-of-other-012"
     async with running(store, {}, tenants=tenants, named=["crm"]) as web:
         acme, other = (web.with_token(part.partition("=")[2]) for part in tenants.split(", "))
@@ -195,7 +195,7 @@ async def test_a_tenant_sees_its_own_and_nothing_else(store: ArtifactStore) -> N
 
 
 @pytest.mark.requirement("R2-5.6b", "R2-7.2d")
-async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
+async def test_signed_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref, other = await put_artifact(store), await put_artifact(store, b"other")
     async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
@@ -230,7 +230,7 @@ async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) 
 
 
 @pytest.mark.parametrize("jump", [86400.0, -86400.0, 40 * 365 * 86400.0, -40 * 365 * 86400.0])
-async def test_a_clock_that_jumps_ends_no_link_for_good_and_keeps_none_for_ever(jump: float) -> None:
+async def test_clock_jump_does_not_expire_links_early_or_keep_them_forever(jump: float) -> None:
     start = 2_000_000_000.0
     now = [start]
     signer = Signer("k" * 32, clock=lambda: now[0])
@@ -252,7 +252,9 @@ async def test_a_clock_that_jumps_ends_no_link_for_good_and_keeps_none_for_ever(
     assert not opens(longest) and not opens(made)
 
 
-async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_links_made_by_another_process_need_running_server(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ref = await put_artifact(store)
     monkeypatch.delenv("ABP_SERVE_KEY", raising=False)
     with pytest.raises(UsageError, match="abp serve"):
@@ -272,7 +274,7 @@ async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: 
 
 
 @pytest.mark.requirement("R2-5.6b")
-async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
+async def test_object_store_creates_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
 
     store = open_store(bucket)
@@ -285,7 +287,7 @@ async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
         assert (await web.get(url.replace(ref.sha256, "0" * 64), token=False)).status in (403, 404)
 
 
-def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_signing_key_is_created_once_and_private(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     keys: list[str] = []
     threads = [threading.Thread(target=lambda: keys.append(signing_key())) for _ in range(8)]
@@ -301,7 +303,7 @@ def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.Mo
         signing_key()
 
 
-def test_servers_are_found_while_they_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_running_servers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert find_server("file:///a") is None
     with registered("http://127.0.0.1:1/", "file:///a"), registered("http://127.0.0.1:2/", "file:///b"):
@@ -312,7 +314,7 @@ def test_servers_are_found_while_they_run(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert find_server("file:///a") is None
 
 
-async def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(web: Web) -> None:
+async def test_body_with_too_many_values_is_rejected_before_parsing(web: Web) -> None:
     headers = {"Content-Type": "application/json"}
 
     def body(count: int) -> bytes:
@@ -330,7 +332,7 @@ async def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(web: We
 # --- behind a reverse proxy ------------------------------------------------------------------------------------------
 
 
-async def test_links_begin_with_the_public_address_and_only_its_name_is_taken(
+async def test_links_use_public_address_and_accept_only_its_host(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -363,7 +365,7 @@ async def test_links_begin_with_the_public_address_and_only_its_name_is_taken(
             assert ("Secure" in answer.headers["set-cookie"]) is secure
 
 
-def test_a_public_address_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_public_url_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_SERVE_PUBLIC_URL", "files.example")
     with pytest.raises(UsageError, match=r"ABP_SERVE_PUBLIC_URL: 'files\.example' is not the address of a server"):
         Options.load()
@@ -372,7 +374,7 @@ def test_a_public_address_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- hostile headers -------------------------------------------------------------------------------------------------
 
 
-async def test_headers_that_cannot_be_read_are_the_clients_fault(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_headers_are_client_errors(web: Web, caplog: pytest.LogCaptureFixture) -> None:
     invalid = "\udcff"  # a byte that is not UTF-8, as the helper sends it
     # a parameter in pieces of which one has no number (RFC 2231): Python's own parser raises TypeError
     pieces = "; filename*; filename*1=b"

@@ -28,7 +28,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 
 @pytest.mark.fault(27)
 @pytest.mark.requirement("R2-1.3b", "R2-5.6a", "R2-6.3a")
-async def test_content_and_headers_of_an_artifact(web: Web) -> None:
+async def test_artifact_is_served_with_content_and_headers(web: Web) -> None:
     ref = await put_artifact(web.store)
     answer = await web.get(f"/artifacts/{ref.id}")
     assert (answer.status, answer.body) == (200, b"0123456789")
@@ -73,7 +73,7 @@ async def test_ranges(web: Web, header: str, status: int, body: bytes, content_r
 
 @pytest.mark.fault(49)
 @pytest.mark.parametrize("header", ["", "\nRange: bytes=2-4", "\nRange: bytes=99-"])
-async def test_head_says_what_get_would_and_sends_nothing(web: Web, header: str) -> None:
+async def test_head_matches_get_without_body(web: Web, header: str) -> None:
     ref = await put_artifact(web.store)
     rest = f"/artifacts/{ref.id} HTTP/1.1\nHost: HOST\nAccept: */*"
     got, head = await web.raw(f"GET {rest}"), await web.raw(f"HEAD {rest}{header}")  # ranges are of GET alone
@@ -81,14 +81,14 @@ async def test_head_says_what_get_would_and_sends_nothing(web: Web, header: str)
     assert {**head.headers, "date": ""} == {**got.headers, "date": ""}
 
 
-async def test_an_empty_artifact(web: Web) -> None:
+async def test_empty_artifact_is_served(web: Web) -> None:
     ref = await put_artifact(web.store, b"")
     answer = await web.get(f"/artifacts/{ref.id}")
     assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "0")
     assert (await web.get(f"/artifacts/{ref.id}", headers={"Range": "bytes=0-"})).status == 416
 
 
-async def test_conditions(web: Web) -> None:
+async def test_conditional_requests_are_honoured(web: Web) -> None:
     ref = await put_artifact(web.store)
     path, tag, long_ago = f"/artifacts/{ref.id}", f'"{ref.sha256}"', "Thu, 01 Jan 1970 00:00:00 GMT"
     modified = (await web.get(path)).headers["last-modified"]
@@ -128,7 +128,7 @@ async def test_conditions(web: Web) -> None:
         ("application/octet-stream", "attachment"),
     ],
 )
-async def test_only_harmless_types_are_inline(web: Web, kind: str, shown: str) -> None:
+async def test_only_harmless_types_are_served_inline(web: Web, kind: str, shown: str) -> None:
     data = b"<script>alert(1)</script>" if "ml" in kind or "script" in kind else b"%PDF-1.7 x"
     ref = await put_artifact(web.store, data, mime_type=kind, filename="a.bin")
     answer = await web.get(f"/artifacts/{ref.id}")
@@ -171,7 +171,7 @@ async def test_file_names_in_headers_are_safe(store: ArtifactStore, name: str, p
 
 
 @pytest.mark.fault(47)
-async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
+async def test_damaged_content_is_never_served_completely(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     small, large = await put_artifact(store), await store.put_bytes(bytes(1 << 20))
     async with running(store) as web:
@@ -192,7 +192,7 @@ async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R2-6.3b", "R4-4d")
-async def test_meta(web: Web) -> None:
+async def test_artifact_meta_endpoint_returns_all_fields(web: Web) -> None:
     ref = await put_artifact(web.store, meta={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
     meta = (await web.get(f"/artifacts/{ref.id}/meta")).json
     assert meta == {
@@ -203,7 +203,7 @@ async def test_meta(web: Web) -> None:
     }  # fmt: skip
 
 
-async def test_lists_with_filters_and_pages(web: Web) -> None:
+async def test_artifact_list_supports_filters_and_pages(web: Web) -> None:
     for n in range(7):
         store = web.store.scoped(Scope(session="one" if n % 2 else "two"))
         await put_artifact(store, b"%d" % n, filename=f"File {n}.txt", meta={"capability": f"cap.{n % 3}"})
@@ -269,13 +269,13 @@ async def test_delete_and_verify(web: Web) -> None:
         "//etc/passwd",
     ],
 )
-async def test_no_path_leads_out_of_the_page_folder(web: Web, path: str) -> None:
+async def test_page_path_traversal_is_rejected(web: Web, path: str) -> None:
     await put_artifact(web.store)
     answer = await web.raw(f"GET {path} HTTP/1.1\nHost: HOST")
     assert answer.status in (400, 404) and b"root:" not in answer.body and b"import" not in answer.body
 
 
-async def test_unknown_routes_are_json_errors(web: Web) -> None:
+async def test_unknown_routes_return_json_errors(web: Web) -> None:
     missing = await web.get("/nowhere")
     assert (missing.status, missing.code) == (404, "INVALID_PARAMS")
     wrong = await web.ask("PATCH", "/artifacts")
@@ -284,7 +284,7 @@ async def test_unknown_routes_are_json_errors(web: Web) -> None:
 
 @pytest.mark.fault(45)
 @pytest.mark.parametrize("evicted", [False, True])
-async def test_a_download_finishes_though_the_artifact_is_removed(tmp_path: Path, evicted: bool) -> None:
+async def test_download_finishes_after_artifact_is_removed(tmp_path: Path, evicted: bool) -> None:
     policy = Retention(max_artifacts_per_session=1, cleanup_strategy="fifo")
     store = LocalStore(tmp_path / "out", retention=policy)
     mine = store.scoped(Scope(session="s"))
@@ -304,7 +304,7 @@ async def test_a_download_finishes_though_the_artifact_is_removed(tmp_path: Path
 
 @pytest.mark.load
 @pytest.mark.fault(49)
-async def test_a_client_that_does_not_read_is_dropped(store: ArtifactStore) -> None:
+async def test_client_that_stops_reading_is_dropped(store: ArtifactStore) -> None:
     ref = await store.put_bytes(bytes(30 << 20))
     async with running(store, limits=Limits(piece_timeout=0.3)) as web:
         _, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
@@ -319,7 +319,7 @@ async def test_a_client_that_does_not_read_is_dropped(store: ArtifactStore) -> N
 # --- uploads ----------------------------------------------------------------------------------------------------------
 
 
-async def test_raw_uploads(web: Web) -> None:
+async def test_raw_uploads_are_stored_with_cleaned_names(web: Web) -> None:
     answer = await web.post("/artifacts?filename=..%2F..%2Fa.png", data=PNG, headers={"Content-Type": "text/plain"})
     assert answer.status == 201
     (meta,) = answer.json["artifacts"]
@@ -341,7 +341,7 @@ def form(name: str, *sizes: int) -> aiohttp.FormData:
 
 
 @pytest.mark.requirement("R4-4a", "R4-15c")
-async def test_uploads_have_limits(tmp_path: Path) -> None:
+async def test_upload_limits_are_enforced(tmp_path: Path) -> None:
     async def unsized() -> AsyncIterator[bytes]:
         for _ in range(50):
             yield bytes(10_000)
@@ -392,7 +392,7 @@ async def test_an_aborted_upload_leaves_nothing(web: Web, tmp_path: Path) -> Non
 # --- an object store --------------------------------------------------------------------------------------------------
 
 
-async def test_an_object_store(bucket: str) -> None:
+async def test_object_store_is_served(bucket: str) -> None:
     store = open_store(bucket)
     data = bytes(range(256)) * 4096
     ref = await put_artifact(store, data, filename="big.bin", mime_type="application/octet-stream")
@@ -414,7 +414,7 @@ async def test_an_object_store(bucket: str) -> None:
 
 
 @pytest.mark.fault(27)
-async def test_a_file_that_is_two_things_is_served_as_its_signature_says(web: Web) -> None:
+async def test_polyglot_file_is_served_by_its_signature(web: Web) -> None:
     for data, mime_type, declared in POLYGLOTS:
         ref = await web.store.put_bytes(data, mime_type=declared, filename=f"a.{declared.rpartition('/')[2]}")
         assert (ref.mime_type, ref.source["declared_mime_type"]) == (mime_type, declared)
@@ -430,7 +430,7 @@ async def test_a_file_that_is_two_things_is_served_as_its_signature_says(web: We
 
 
 @pytest.mark.fault(46)
-async def test_a_damaged_store_is_served_but_for_what_is_damaged(
+async def test_damaged_store_serves_intact_artifacts(
     web: Web, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     inner = tmp_path / "out" / ".abp"
@@ -465,7 +465,7 @@ def pdf() -> bytes:
 
 
 @pytest.mark.load
-async def test_a_picture_is_made_once_by_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thumbnail_is_made_once_in_separate_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 
     async def run(program: str, data: bytes, limit: int) -> object:

@@ -91,7 +91,7 @@ async def test_apps_are_connected_listed_and_disconnected(web: Web) -> None:
         assert [(await events.next())[1] for _ in range(2)] == ["app_connected", "app_disconnected"]
 
 
-async def test_programs_and_too_many_apps_are_refused(store: ArtifactStore) -> None:
+async def test_program_targets_and_too_many_apps_are_rejected(store: ArtifactStore) -> None:
     async with running(store, APP, max_apps=2) as web:
         for url in ("extension:/tmp/x", "file:///etc", "mcp+stdio:rm", "/tmp", "", None, 5, "javascript:1"):
             assert (await web.post("/apps", {"url": url})).status == 400
@@ -100,7 +100,7 @@ async def test_programs_and_too_many_apps_are_refused(store: ArtifactStore) -> N
         assert (await web.post("/apps", {"url": "http://app.example/"})).status == 429
 
 
-async def test_an_app_of_the_whole_address_is_used_again_where_that_is_asked(store: ArtifactStore) -> None:
+async def test_reuse_returns_session_of_same_full_url(store: ArtifactStore) -> None:
     more: Mapping[str, Any]
     ann, activity, url = "token-of-ann-01234", Activity(), "http://app.example/x?doc=1"
     async with running(store, APP, activity=activity, users={ann: Scope(user="ann")}) as web:
@@ -138,7 +138,7 @@ async def test_an_app_of_the_whole_address_is_used_again_where_that_is_asked(sto
 
 
 @pytest.mark.load
-async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
+async def test_call_runs_end_to_end_into_artifact(web: Web) -> None:
     session = await web.connect()
     async with web.listen() as events:
         made = await web.post(f"/apps/{session}/calls", {"capability": "steps", "params": {}})
@@ -177,7 +177,7 @@ async def test_failed_calls_are_reported(web: Web) -> None:
     assert (await web.post("/apps/nobody/calls", {"capability": "steps"})).status == 404
 
 
-async def test_a_call_is_cancelled(web: Web) -> None:
+async def test_delete_request_cancels_call_and_is_idempotent(web: Web) -> None:
     session = await web.connect()
     async with web.listen() as events:
         call = await start(web, session, "forever")
@@ -188,7 +188,7 @@ async def test_a_call_is_cancelled(web: Web) -> None:
     assert (await web.ask("DELETE", "/calls/unknown")).status == 404
 
 
-async def test_an_artifact_goes_into_a_call(web: Web) -> None:
+async def test_artifact_is_passed_into_call(web: Web) -> None:
     session = await web.connect()
     file = {"param": "file", "artifact": (await put_artifact(web.store)).id}
     expected = {"size": 10, "name": "digits.txt"}
@@ -203,7 +203,7 @@ async def test_an_artifact_goes_into_a_call(web: Web) -> None:
     assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")
 
 
-async def test_the_limit_of_concurrent_calls(web: Web) -> None:
+async def test_concurrent_calls_over_limit_are_rejected(web: Web) -> None:
     session = await web.connect()
     for _ in range(32):
         await start(web, session, "forever")
@@ -211,7 +211,7 @@ async def test_the_limit_of_concurrent_calls(web: Web) -> None:
     assert (beyond.status, beyond.code) == (429, "RATE_LIMITED")
 
 
-async def test_calls_end_when_their_app_is_disconnected(web: Web) -> None:
+async def test_disconnecting_app_ends_its_calls(web: Web) -> None:
     session = await web.connect()
     call = await start(web, session, "forever")
     assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
@@ -221,7 +221,7 @@ async def test_calls_end_when_their_app_is_disconnected(web: Web) -> None:
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_question_is_answered(web: Web) -> None:
+async def test_question_is_answered_over_http_once(web: Web) -> None:
     session = await web.connect()
     async with web.listen() as events:
         call = await start(web, session, "ask")
@@ -244,7 +244,7 @@ async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactSto
 # --- restarts --------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_are_found_after_a_restart_by_who_they_belong_to(tmp_path: Path) -> None:
+async def test_calls_are_found_by_owner_after_restart(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     users = {"token-of-ann-01234": Scope(user="ann"), "token-of-bob-01234": Scope(user="bob")}
     ann, bob = users
@@ -284,7 +284,7 @@ async def test_calls_are_found_after_a_restart_by_who_they_belong_to(tmp_path: P
 
 @pytest.mark.load
 @pytest.mark.requirement("R2-5.6d", "R2-6.3f", "R2-6.3h")
-async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
+async def test_artifacts_of_other_processes_emit_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
     async with web.listen() as events:
         ref = await put_artifact(other)
@@ -295,9 +295,7 @@ async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path)
         assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
 
 
-async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changes_within_one_clock_tick_are_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.artifacts.local._store._TICK", 3600.0)  # however busy the machine is
     store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
     before = await store.change_token()
@@ -311,7 +309,7 @@ async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(
     assert await store.change_token() == await store.change_token()  # and nothing changes where nothing happens
 
 
-async def test_events_go_on_where_they_broke_off(web: Web) -> None:
+async def test_event_stream_resumes_after_last_event(web: Web) -> None:
     session = await web.connect()
     async with web.listen() as events:
         await put_artifact(web.store, b"1")
@@ -330,7 +328,7 @@ async def test_events_go_on_where_they_broke_off(web: Web) -> None:
 
 
 @pytest.mark.load
-async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
+async def test_session_receives_only_its_own_events(web: Web) -> None:
     mine, theirs = await web.connect(), await web.connect()
     guest = await web.guest(session=mine)
     async with guest.listen() as events:
@@ -348,7 +346,7 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
 
 
 @pytest.mark.load
-async def test_a_client_is_not_dropped_because_the_server_was_busy(store: ArtifactStore) -> None:
+async def test_busy_server_does_not_drop_client(store: ArtifactStore) -> None:
     async with running(store, limits=Limits(stall_timeout=0.5)) as web:
         host, port = web.netloc.split(":")
         with socket.create_connection((host, int(port))) as client:
@@ -375,13 +373,13 @@ async def test_a_client_is_not_dropped_because_the_server_was_busy(store: Artifa
 
 
 @pytest.mark.load
-async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
+async def test_event_stream_ends_when_token_expires(store: ArtifactStore) -> None:
     async with running(store) as web, (await web.guest(session="s", expires=1)).listen() as events:
         with pytest.raises(EOFError):
             await events.next()
 
 
-async def test_a_client_that_falls_behind_the_bounded_log_is_told() -> None:
+async def test_client_behind_bounded_log_is_notified() -> None:
     activity = Activity()
     before = activity.last_id
     for n in range(5000):
@@ -398,7 +396,7 @@ async def test_a_client_that_falls_behind_the_bounded_log_is_told() -> None:
     assert await activity.entries_after(activity.last_id, 0.01) == []
 
 
-async def test_much_progress_does_not_push_other_entries_out_of_the_log(store: ArtifactStore) -> None:
+async def test_progress_flood_does_not_evict_other_log_entries(store: ArtifactStore) -> None:
     async def flood(params: Mapping[str, object], call: Call) -> object:
         for n in range(3000):
             await call.progress(progress=n, total=3000)
@@ -411,7 +409,7 @@ async def test_much_progress_does_not_push_other_entries_out_of_the_log(store: A
         assert web.served.activity.can_resume(before) and web.served.activity.last_id - before < 500
 
 
-async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> None:
+async def test_server_exit_leaves_no_tasks(store: ArtifactStore) -> None:
     before = len(asyncio.all_tasks())
     async with running(store, APP, question_timeout=60) as web:
         session = await web.connect()

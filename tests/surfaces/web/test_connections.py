@@ -15,7 +15,7 @@ _LIMIT, _HALF_SENT = 8, 30
 
 
 @pytest.mark.fault(49)
-async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
+async def test_half_sent_requests_do_not_block_complete_ones(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_connection_limit", lambda: _LIMIT)
@@ -34,7 +34,7 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
 
 @pytest.mark.load
 @pytest.mark.fault(49)
-async def test_a_head_and_a_body_that_take_too_long(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_request_head_and_body_time_out(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
     monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.3)
     limits = Limits(part_timeout=0.3)
@@ -53,7 +53,7 @@ async def test_a_head_and_a_body_that_take_too_long(store: ArtifactStore, monkey
 
 
 @pytest.mark.parametrize(("listeners", "opened", "refused_path"), [(28, 7, "/events"), (1000, 8, "/artifacts")])
-async def test_one_tenant_leaves_others_room(
+async def test_one_tenant_does_not_exhaust_connections(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, listeners: int, opened: int, refused_path: str
 ) -> None:
     """A tenant may have a quarter of the listeners, and eight running requests."""

@@ -9,7 +9,7 @@ from transports.surfaces.web import _server as server
 PAGE = Path(server.__file__).parent / "page"
 
 
-def test_no_module_imports_a_module_that_imports_it() -> None:
+def test_page_modules_have_no_circular_imports() -> None:
     imports = {
         path.name: re.findall(r"(?:from|import\() ?'\./(\w+\.js)'", path.read_text(encoding="utf-8"))
         for path in PAGE.glob("*.js")

@@ -44,7 +44,7 @@ async def test_resources_are_listed_and_read() -> None:
         assert server.reads == reads + 1
 
 
-async def test_what_cannot_be_read_is_an_error() -> None:
+async def test_unreadable_resource_returns_error_status() -> None:
     async with running(MemoryStore(), ResourceApp) as web:
         session = await web.connect()
         assert ((gone := await web.get(path(session, "note:///gone"))).status, gone.code) == (404, "NOT_FOUND")
@@ -64,7 +64,7 @@ async def test_what_cannot_be_read_is_an_error() -> None:
 
 
 @pytest.mark.requirement("R2-5.7d", "R2-6.3g")
-async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() -> None:
+async def test_watched_resource_changes_emit_events_and_clear_cache() -> None:
     server = ResourceApp()
     async with running(MemoryStore(), server) as web:
         session = await web.connect()
@@ -85,7 +85,7 @@ async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() ->
 
 
 @pytest.mark.requirement("R2-6.3e")
-async def test_another_sessions_server_does_not_exist() -> None:
+async def test_server_of_other_session_is_not_found() -> None:
     async with running(MemoryStore(), ResourceApp) as web:
         mine, theirs = await web.connect(), await web.connect()
         guest = await web.guest(session=mine)

@@ -104,7 +104,7 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
 
 
 @pytest.mark.load
-async def test_runs_are_for_the_operator_and_read_only(tmp_path: Path) -> None:
+async def test_runs_are_read_only_and_operator_only(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "run" / "files")
     ref = await store.put_bytes(b"x", filename="x.txt", mime_type="text/plain")
     async with await make_run(tmp_path / "run", ref=ref) as ledger:
@@ -134,7 +134,7 @@ async def test_runs_are_for_the_operator_and_read_only(tmp_path: Path) -> None:
                 assert (await web.get(gone)).status == 404, gone
 
 
-async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) -> None:
+async def test_unreadable_run_is_reported_without_affecting_others(tmp_path: Path) -> None:
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "ledger.sqlite").write_bytes(b"no database" * 500)
     async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
@@ -152,7 +152,7 @@ async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) 
                 pass
 
 
-async def test_only_requested_runs_are_open(tmp_path: Path) -> None:
+async def test_only_requested_runs_are_opened(tmp_path: Path) -> None:
     limits = Limits(run_idle=0.5, run_interval=0.05)
     for n in range(2):
         await (await make_run(tmp_path / str(n))).aclose()
@@ -165,7 +165,7 @@ async def test_only_requested_runs_are_open(tmp_path: Path) -> None:
             await eventually(lambda: database_threads() <= open_before)  # nobody asks any more
 
 
-async def test_a_change_that_a_request_has_read_first_is_still_an_event(tmp_path: Path) -> None:
+async def test_change_seen_first_by_request_still_emits_event(tmp_path: Path) -> None:
     changes: list[bool] = []
     runs = ServedRuns([str(tmp_path)], lambda _, now: changes.append(now.cancelled), Limits(run_interval=0.4))
     async with await make_run(tmp_path, jobs=3) as ledger:  # none is queued: no state changes
@@ -184,7 +184,7 @@ async def _is_cancelled(run: ServedRun) -> bool:
     return (await run.overview()).cancelled
 
 
-async def test_the_files_of_a_run_that_is_gone_are_closed(tmp_path: Path) -> None:
+async def test_stores_of_removed_runs_are_closed(tmp_path: Path) -> None:
     for name in ("one", "two"):
         await (await make_run(tmp_path / name)).aclose()
     runs = ServedRuns([str(tmp_path)], lambda *_: None)
