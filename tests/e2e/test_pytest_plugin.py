@@ -131,7 +131,7 @@ def test_plugin_target_comes_from_marker_option_or_fixture(pytester: pytest.Pyte
         process.terminate()
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*127.0.0.1:1*"])
-    over_both.assert_outcomes(passed=2, deselected=2)
+    over_both.assert_outcomes(passed=2, deselected=4)
     over_both.stdout.fnmatch_lines(["*test_option[[]websocket[]] PASSED*", "*test_option[[]auto[]] PASSED*"])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from tests.mcp_official.app import serve_app
 from tests.mcp_official.node import Node
 from tests.mcp_official.proxy import proxied
+from tests.support.mcp_clients import files_of
 from transports.surfaces.mcp._tool_list import FIXED_TOOLS
 from webapp_fixture import serve as serve_workbench
 
@@ -81,7 +82,7 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
         "tools/call", "--tool-name", "abp_call", "--tool-arg", "capability=data.csv", rows, *([session] if kept else [])
     )
     assert not called.get("isError"), called
-    (artifact, *_) = called["structuredContent"]["artifacts"]
+    (artifact, *_) = files_of(called["structuredContent"])
     assert Path(artifact["path"]).is_relative_to(folder), "another bridge has answered"
     listed = {one["uri"]: one for one in (await ask("resources/list"))["resources"]}
     address = f"artifact://{artifact['id']}"

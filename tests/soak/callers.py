@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from tests.soak.content import Contents, File, sha256_of
+from tests.support.mcp_clients import files_of
 from transports import ABPError, ArtifactStore, CapabilityError, Session
 
 #: Seconds that a call may take.
@@ -179,7 +180,7 @@ class BridgeCaller:
             if error.code in ("SESSION_INVALID", "NOT_INITIALIZED"):
                 self._session = None
             raise
-        (made,) = answer["artifacts"]
+        (made,) = files_of(answer)
         self._there.stored(file, made["id"], made["sha256"])
         ref = (await self.app.call("resources.read", {"uri": made["uri"]}, timeout=TIMEOUT)).artifact()
         self._contents.stored(file, ref.id, ref.sha256)

@@ -114,7 +114,8 @@ def answer(data: bytes) -> None:
     """The data of an answer: files in it, text that is JSON, and the part that an agent reads."""
     tree: Any = decode_json(data)
     _read_content(tree)
-    parse_text_blocks(tree, (), _EAGER)
+    if isinstance(tree, dict):
+        parse_text_blocks(tree, (), _EAGER)
     long_texts(tree, 20)
     for limit in (64, 300, 2000):
         assert json_size(clamp(tree, limit)) <= limit
