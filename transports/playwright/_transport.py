@@ -150,7 +150,8 @@ class TopPageTransport(PageTransport):
         self._reaches: dict[ToolFrame, Reach] = {}
         self._greeted = False
         self._server_address = ServerAddress()
-        self._background: set[asyncio.Task[None]] = set()
+        # Tasks that announce the tools of a new document.
+        self._announcements: set[asyncio.Task[None]] = set()
         self._adapter = None if adapter is None else read_adapter(adapter, url)
         self.features = replace(self.features, undeclared=adapter is not None)
 
@@ -219,7 +220,7 @@ class TopPageTransport(PageTransport):
         if app.protocol == "webmcp":
             self.name = "webmcp"
             self.features = replace(self.features, undeclared=True)
-            agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
+            agent.follow(lambda: spawn(self._announce_tools(agent), self._announcements))
             return
 
         if self._frames is not None:
@@ -313,17 +314,17 @@ class TopPageTransport(PageTransport):
         """Wait until the tools of the document that the page has navigated to are announced.
 
         A page that has loaded without a tool is not waited for: its tools may still come, and are announced then."""
-        if not self._background:
+        if not self._announcements:
             return
 
-        async def loaded() -> None:
+        async def wait_for_load() -> None:
             with contextlib.suppress(Error):
                 await page.wait_for_load_state("load", timeout=0)
             # Some more time for tools that are registered late.
             await asyncio.sleep(0.3)
 
-        announced = asyncio.wait({*self._background})
-        waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(announced)
+        announcements = asyncio.wait({*self._announcements})
+        waits = asyncio.ensure_future(wait_for_load()), asyncio.ensure_future(announcements)
         try:
             await asyncio.wait(waits, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -507,7 +508,7 @@ class TopPageTransport(PageTransport):
                 self._submitting.discard(call_id)
 
         # The page navigated although the tool answered.
-        if self._background:
+        if self._announcements:
             await self._settle_navigation(agent.page)
             reply.relists = True
         match reply.payload:
@@ -525,7 +526,7 @@ class TopPageTransport(PageTransport):
 
     async def aclose(self) -> None:
         """Close the page as :meth:`PageTransport.aclose` does."""
-        await cancel_and_wait(self._background)
+        await cancel_and_wait(self._announcements)
         await super().aclose()
 
 

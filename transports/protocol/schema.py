@@ -615,33 +615,37 @@ def _faults(
     if not schema:
         return []
     compiled = _validator_of(schema)
-    if isinstance(compiled, str):
-        raise NotChecked(compiled)
 
     # The validator sees null in the place of each binary.
     places = tuple(content)
     tree = replace(data, dict.fromkeys(places))
     values = count_values(tree, _LIMITS.values, "the value")
-    steps = 0
     # Without references, the validator takes at most a step for each pair of a value and a subschema.
-    if compiled.references or values * compiled.nodes > _LIMITS.steps:
-        steps = count_steps(compiled.schema, tree)
+    may_take_long = compiled.references or values * compiled.nodes > _LIMITS.steps
+    if may_take_long:
+        count_steps(compiled.schema, tree)
 
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if (steps or count_steps(compiled.schema, tree)) > _LIMITS.listing_steps:
+        if count_steps(compiled.schema, tree) > _LIMITS.listing_steps:
             raise NotChecked("it does not fit, but is too large to list its faults")
-
-        errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
-        faults = dict.fromkeys(
-            _Fault(tuple(error.instance_path), format_error(error, places), getattr(error.kind, "property", ""))
-            for error in errors
-        )
-        return list(islice(faults, limit))
+        return list(islice(_unique_faults(compiled.validator, tree, places), limit))
     except ValueError as error:
         # A value outside JSON, or an integer with thousands of digits.
         raise NotChecked(shorten(str(error))) from None
+
+
+def _unique_faults(validator: jsonschema_rs.Validator, tree: object, content: Collection[Place]) -> list[_Fault]:
+    """Return all faults of a value that is not valid, each once: several alternatives may have the same."""
+    # A dict keeps the order.
+    faults: dict[_Fault, None] = {}
+    for error in validator.iter_errors(tree):
+        if is_fault(error, content):
+            missing_member = getattr(error.kind, "property", "")
+            fault = _Fault(tuple(error.instance_path), format_error(error, content), missing_member)
+            faults[fault] = None
+    return list(faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -657,8 +661,16 @@ class _Compiled:
 _seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
 
 
-def _validator_of(schema: Mapping[str, object]) -> _Compiled | str:
-    """Return the validator of a schema, or the reason why there is none, from the cache if it is there."""
+def _validator_of(schema: Mapping[str, object]) -> _Compiled:
+    """Return the validator of a schema. Raises :class:`NotChecked` for a schema that cannot be used."""
+    compiled = _compile_once(schema)
+    if isinstance(compiled, str):
+        raise NotChecked(compiled)
+    return compiled
+
+
+def _compile_once(schema: Mapping[str, object]) -> _Compiled | str:
+    """Return the outcome of :func:`_compile`, from the cache if it is there."""
     cached = _seen.get(id(schema))
     if cached is not None:
         return cached[1]

@@ -227,16 +227,14 @@ def _transport(
 
     def make(resolved: Mapping[str, object]) -> Transport:
         """Make the transport, with ``resolved`` in the place of options that hold secrets."""
-        browser_options = {**options, **resolved}
-        for name in ("transport", "headless", "timeout"):
-            browser_options.pop(name, None)
-        request_options: dict[str, Any] = {
-            name: browser_options.pop(name) for name in ("headers", "auth") if name in browser_options
-        }
+        own_options = {"transport", "headless", "timeout"}
+        rest = {name: value for name, value in {**options, **resolved}.items() if name not in own_options}
         if isinstance(transport, Transport):
-            reject_options(browser_options | request_options, "a transport instance; pass them to it")
+            reject_options(rest, "a transport instance; pass them to it")
             return transport
 
+        request_options = {name: value for name, value in rest.items() if name in ("headers", "auth")}
+        browser_options = {name: value for name, value in rest.items() if name not in request_options}
         return transport_for(
             target,
             transport,
@@ -251,16 +249,22 @@ def _transport(
     if app is None and (not secrets or target.lower().startswith("replay:")):
         return make({})
 
-    guard = Guard(
-        secrets,
-        target,
-        {name: options[name] for name in ("headers", "cdp_url") if name in options},
-        make,
-        hidden=app.hidden if app is not None and secrets.user is not None else (),
-        name=app.name if app is not None else None,
-        max_sessions=app.entry.max_sessions if app is not None else None,
-        headers_to=str(options.get("cdp_url") or options.get("browser_server") or ""),
-    )
+    guarded_options = {name: options[name] for name in ("headers", "cdp_url") if name in options}
+    browser_address = str(options.get("cdp_url") or options.get("browser_server") or "")
+    if app is None:
+        guard = Guard(secrets, target, guarded_options, make, headers_to=browser_address)
+    else:
+        guard = Guard(
+            secrets,
+            target,
+            guarded_options,
+            make,
+            # The operator, who wrote the file, may see how the app is reached.
+            hidden=app.hidden if secrets.user is not None else (),
+            name=app.name,
+            max_sessions=app.entry.max_sessions,
+            headers_to=browser_address,
+        )
     try:
         if app is not None:
             app.require_state()

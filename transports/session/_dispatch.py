@@ -131,14 +131,20 @@ class Callbacks:
             while queue.values:
                 try:
                     await deliver()
-                except (Exception, asyncio.CancelledError) as error:
-                    # A callback may raise CancelledError itself; only a cancellation of this task ends the delivery.
-                    task = asyncio.current_task()
-                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                except asyncio.CancelledError:
+                    # A callback may raise this itself; only a cancellation of this task ends the delivery.
+                    if _is_being_cancelled():
                         raise
+                    logger.exception("a callback failed; the call goes on")
+                except Exception:
                     logger.exception("a callback failed; the call goes on")
         finally:
             del self._queues[id(queue.callback)]
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Queue:

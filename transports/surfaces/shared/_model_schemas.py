@@ -448,22 +448,27 @@ def _as_list(part: object) -> list[object]:
 
 
 def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
-    """Return ``schema`` with other names of parameters, at any depth: ``names`` has the new ones by the app's."""
+    """Return ``schema`` with its parameters renamed, at any depth. ``names`` maps the app's names to new ones."""
     if not isinstance(schema, dict):
         return {}
     if not names:
         return schema
 
+    def new_name(name: str) -> str:
+        return names.get(name, name)
+
     renamed: Schema = dict(schema)
     for keyword, part in _subschemas(schema):
         renamed[keyword] = _rename_inside(keyword, part, names)
 
-    required, dependent = schema.get("required"), schema.get("dependentRequired")
+    required = schema.get("required")
     if isinstance(required, list):
-        renamed["required"] = [names.get(str(name), name) for name in required]
+        renamed["required"] = [new_name(name) for name in required]
+
+    dependent = schema.get("dependentRequired")
     if isinstance(dependent, dict):
         renamed["dependentRequired"] = {
-            names.get(name, name): [names.get(other, other) for other in others] for name, others in dependent.items()
+            new_name(name): [new_name(needed) for needed in needed_names] for name, needed_names in dependent.items()
         }
     return renamed
 
