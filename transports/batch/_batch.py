@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,37 +48,6 @@ def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
     if is_folder and not (Path(place) / "ledger.sqlite").is_file():
         raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
     return open_ledger(place, existing=True, read_only=read_only)
-
-
-@asynccontextmanager
-async def begin_run(where: str | os.PathLike[str]) -> AsyncIterator[Ledger]:
-    """Open the ledger of a new or existing run, as :func:`.open_ledger` does. If the input of a new run in a folder is
-    refused, its ledger is removed again."""
-    place = os.fspath(where)
-    folder = Path(place)
-    is_new = "://" not in place and not (folder / "ledger.sqlite").exists()
-    is_new_folder = is_new and not folder.exists()
-    is_refused = False
-    try:
-        async with open_ledger(where) as ledger:
-            try:
-                yield ledger
-            except UsageError:
-                is_refused = is_new and not (await ledger.counts()).total
-                raise
-    finally:
-        if is_refused:
-            await in_thread(_remove_ledger, folder, with_folder=is_new_folder)
-
-
-def _remove_ledger(folder: Path, *, with_folder: bool) -> None:
-    """Remove the ledger in a folder, and ``with_folder`` the folder too if nothing else is in it."""
-    # What cannot be removed does no harm: the next input is added to it.
-    with suppress(OSError):
-        for name in ("ledger.sqlite-wal", "ledger.sqlite-shm", "ledger.sqlite"):
-            (folder / name).unlink(missing_ok=True)
-        if with_folder:
-            folder.rmdir()
 
 
 async def add_input(
@@ -181,7 +150,7 @@ async def run(
         files = Path(files_from or Path(jobs).parent).absolute()
         consent = Consent(allow_programs, target, files, any_target=files_from is not None)
     async with AsyncExitStack() as stack:
-        ledger = await stack.enter_async_context(begin_run(folder))
+        ledger = await stack.enter_async_context(open_ledger(folder))
         await add_input(ledger, jobs, folder, target=target, extend=extend, consent=consent)
         options = replace(options or RunOptions(), consent=consent)
         if pool is None:

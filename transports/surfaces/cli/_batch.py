@@ -531,9 +531,10 @@ def run_(
             return await run(source)
 
     async def run(source: Path) -> int:
-        from ...batch._batch import add_input, begin_run  # late: it is imported while the driver starts
+        from ...batch._batch import add_input
         from ...batch._outputs import export_run, input_notes
         from ...batch._reading import require_input
+        from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
 
         # Checked before the folder is made.
         await in_thread(require_input, source)
@@ -545,7 +546,7 @@ def run_(
         else:
             make_engine = in_this_process(anywhere, consent)
 
-        async with begin_run(ledger or out) as opened:
+        async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
             if not added.known:
                 for note in await in_thread(input_notes, added, source):
