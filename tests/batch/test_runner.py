@@ -18,7 +18,7 @@ from transports.artifacts._files import Replacement
 from transports.batch._batch import run
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch._outputs import export_run
-from transports.batch._runner import HostPauses, Retries, Runner, RunOptions
+from transports.batch._runner import HostPauses, Rate, Retries, Runner, RunOptions
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Settlement
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
@@ -258,3 +258,12 @@ def test_host_pause_is_not_shortened() -> None:
 def test_option_out_of_range_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         RunOptions(**options)
+
+
+def test_slow_start_does_not_give_room_for_another_burst() -> None:
+    rate = Rate(20)
+    assert rate.room(100) == 2
+    # The ledger takes its time to lease the jobs.
+    time.sleep(0.3)
+    rate.take(2)
+    assert rate.room(100) == 0

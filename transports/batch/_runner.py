@@ -64,9 +64,7 @@ class Rate:
         """Return the number of starts that are allowed now, at most ``count``."""
         if self._per_second is None:
             return count
-        now = time.monotonic()
-        self._starts = max(self._starts - (now - self._updated) * self._per_second, 0.0)
-        self._updated = now
+        self._leak(self._per_second)
         burst = max(2.0, self._per_second / 10)
         return min(count, int(burst - self._starts))
 
@@ -77,8 +75,15 @@ class Rate:
         return max(1 / self._per_second, 0.001)
 
     def take(self, count: int) -> None:
-        """Count starts, which must have been allowed."""
-        self._starts += count
+        """Count starts, which must have been allowed. It may be some time since :meth:`room` allowed them."""
+        if self._per_second is not None:
+            self._leak(self._per_second)
+            self._starts += count
+
+    def _leak(self, per_second: float) -> None:
+        now = time.monotonic()
+        self._starts = max(self._starts - (now - self._updated) * per_second, 0.0)
+        self._updated = now
 
 
 class HostPauses:

@@ -1,5 +1,6 @@
 """A server of protocol 2026-07-28 without an SDK: ``hold`` is answered when ``release`` is called; ``spill`` sends a
-log message, progress and a notification that name no request before its answer."""
+log message, progress and a notification that name no request before its answer; ``odd`` answers a field that only
+looks like an id, with a number out of range."""
 
 import json
 import sys
@@ -21,6 +22,12 @@ for line in sys.stdin:
         held.append(answer)
         token = request["params"]["_meta"]["progressToken"]
         write({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
+        continue
+    if name == "odd":
+        sys.stdout.write(
+            json.dumps({"jsonrpc": "2.0", **answer}).replace('"content"', '"requestId": 1e400, "content"') + "\n"
+        )
+        sys.stdout.flush()
         continue
     if name == "release":
         while held:

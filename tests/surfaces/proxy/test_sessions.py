@@ -72,6 +72,17 @@ async def test_client_cannot_end_or_answer_call_of_another_client(tmp_path: Path
         assert "hold" in answered and "forged" not in answered and '"id":1' in answered.replace(" ", "")
 
 
+async def test_field_that_looks_like_an_id_does_not_fail_answer(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path, TALKATIVE) as url,
+        newest(url) as ann,
+        asyncio.timeout(60),
+        ann.post("/mcp", json=call("odd")) as answered,
+    ):
+        text = (await answered.text()).replace(" ", "")
+    assert '"requestId":1e400' in text and '"text":"odd"' in text and '"id":1,' in text
+
+
 # --- a server that forgets its sessions -------------------------------------------------------------------------------
 
 

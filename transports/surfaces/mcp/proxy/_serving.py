@@ -47,7 +47,7 @@ from ._messages import (
     error_message,
     fields_in,
     fields_of,
-    key_of,
+    key_or_none,
     read_message,
     to_raw,
 )
@@ -453,6 +453,7 @@ def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec
 def _replace_ids(fields: dict[str, msgspec.Raw], names: Sequence[str], client_ids: Mapping[Key, msgspec.Raw]) -> None:
     for name in names:
         if name in fields:
-            key = key_of(fields[name])
+            # A number out of range, in a field that only looks like an id, has no key.
+            key = key_or_none(fields[name])
             if key is not None and key in client_ids:
                 fields[name] = client_ids[key]
