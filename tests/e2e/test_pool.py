@@ -62,7 +62,7 @@ async def test_killed_browser_fails_only_its_own_calls(fixture: Fixture, tmp_pat
         async with asyncio.timeout(60):
             while [one.leased for one in pool.stats().browsers] != [2, 2] or len(begun) < 4:
                 await asyncio.sleep(0.05)
-        browser = pool._fleet.slots.members[0].browser
+        browser = pool._fleet.browser_slots.members[0].browser
         assert browser is not None
         psutil.Process(browser._process.pids[-1]).kill()
         async with asyncio.timeout(60):
@@ -99,7 +99,7 @@ async def test_reused_context_is_cleared_of_stored_state(tmp_path: Path) -> None
             async with Pool(1, 1, store=tmp_path, reuse=reuse) as pool:
                 await pool.call(url, "note.write", {"text": "mine"})
                 seen[reuse] = (await pool.call(url, "note.read")).data
-                (member,) = pool._fleet.slots.members
+                (member,) = pool._fleet.browser_slots.members
                 assert member.browser is not None
                 async with asyncio.timeout(15):
                     while pool.stats().leased:  # it is being cleared
@@ -143,13 +143,13 @@ async def test_bridge_users_share_only_browsers(tmp_path: Path, monkeypatch: pyt
         await called(ann, "abp_call", capability="note.write", params={"text": "mine"}, session=first)
         assert await read(bob, second) == nobodys
         assert await read(ann, first) == {**nobodys, "cookie": "mine", "storage": "mine"}
-        (member,) = pool._fleet.slots.members
+        (member,) = pool._fleet.browser_slots.members
         assert member.leased == 2 and member.browser is not None and len(member.browser.playwright.contexts) == 2
 
         psutil.Process(member.browser._process.pids[-1]).kill()
         assert await read(ann, first) == await read(bob, second) == nobodys
         assert pool.stats().recycled == {"ended": 1}
-        (member,) = pool._fleet.slots.members
+        (member,) = pool._fleet.browser_slots.members
         await called(ann, "abp_call", capability="note.write", params={"text": "again"}, session=first)
         member.calls = 10**6  # it is due
         pool._fleet.check(member)

@@ -29,6 +29,26 @@ from ._schema import (
 
 #: Hosts per query.
 _HOSTS = 64
+#: Hosts with due queued jobs after a host. Each step of the recursion finds the next host by one index lookup.
+_FIND_HOSTS_AFTER = """WITH RECURSIVE hosts(host) AS (
+    SELECT min(host) FROM abp_jobs WHERE run = ? AND state = 'queued' AND host > ?
+    UNION ALL
+    SELECT (SELECT min(host) FROM abp_jobs WHERE run = ? AND state = 'queued' AND host > hosts.host)
+    FROM hosts WHERE hosts.host IS NOT NULL
+)
+SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (
+    SELECT 1 FROM abp_jobs WHERE run = ? AND state = 'queued' AND abp_jobs.host = hosts.host AND not_before <= {now}
+) LIMIT ?"""
+#: The same after one host, up to another.
+_FIND_HOSTS_BETWEEN = """WITH RECURSIVE hosts(host) AS (
+    SELECT min(host) FROM abp_jobs WHERE run = ? AND state = 'queued' AND host > ? AND host <= ?
+    UNION ALL
+    SELECT (SELECT min(host) FROM abp_jobs WHERE run = ? AND state = 'queued' AND host > hosts.host AND host <= ?)
+    FROM hosts WHERE hosts.host IS NOT NULL
+)
+SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (
+    SELECT 1 FROM abp_jobs WHERE run = ? AND state = 'queued' AND abp_jobs.host = hosts.host AND not_before <= {now}
+) LIMIT ?"""
 #: Ids of the new lines, with the number of lines.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
     SELECT id FROM abp_jobs WHERE run = ? AND position > ?
@@ -176,21 +196,12 @@ def _hosts_with_jobs(database: Database, cursor: Cursor, run: str, after: str) -
 
 def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, until: str | None = None) -> Iterator[str]:
     """Yield the hosts with due queued jobs after the host ``after``, up to ``until`` if that is given."""
-    queued = (run, State.QUEUED.value)
-    next_host = "SELECT min(host) FROM abp_jobs WHERE run = ? AND state = ? AND host > {}"
-    bounds: tuple[str, ...] = ()
-    if until is not None:
-        next_host += " AND host <= ?"
-        bounds = (until,)
-
     while True:
-        cursor.execute(
-            f"WITH RECURSIVE hosts(host) AS ({next_host.format('?')} UNION ALL "
-            f"SELECT ({next_host.format('hosts.host')}) FROM hosts WHERE hosts.host IS NOT NULL) "
-            "SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? "
-            f"AND state = ? AND abp_jobs.host = hosts.host AND not_before <= {database.now}) LIMIT ?",
-            (*queued, after, *bounds, *queued, *bounds, *queued, _HOSTS),
-        )
+        if until is None:
+            cursor.execute(_FIND_HOSTS_AFTER.format(now=database.now), (run, after, run, run, _HOSTS))
+        else:
+            values = (run, after, until, run, until, run, _HOSTS)
+            cursor.execute(_FIND_HOSTS_BETWEEN.format(now=database.now), values)
         hosts = [cast(str, host) for (host,) in cursor.fetchall()]
         yield from hosts
         if len(hosts) < _HOSTS:

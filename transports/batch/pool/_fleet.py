@@ -311,6 +311,11 @@ class Member:
         """Leased slots divided by the weight."""
         return self.leased / self.source.weight
 
+    @property
+    def open_sessions(self) -> int:
+        """Number of open sessions, leased or free."""
+        return sum(slot.held is not None for slot in self.slots)
+
     def lease(self, slot: Slot) -> None:
         slot.leased = True
         self.leased += 1
@@ -341,7 +346,7 @@ class Member:
     def stats(self) -> BrowserStats:
         return BrowserStats(
             number=self.number,
-            sessions=sum(slot.held is not None for slot in self.slots),
+            sessions=self.open_sessions,
             leased=self.leased,
             calls=self.calls,
             age=self.age,
@@ -504,13 +509,14 @@ class Limits:
 
 
 class Fleet:
-    """Browsers of ``sources``, with their ``slots``. Sessions without a browser use the slots of ``room``, in
-    ``others``. ``may_open`` returns whether there is memory for more."""
+    """Browsers of ``sources``, with their ``browser_slots``. Sessions without a browser use the slots of ``room``, in
+    ``browserless_slots``. A browser that is ``draining`` gets no new calls, but its running calls go on. ``may_open``
+    returns whether there is memory for more."""
 
     def __init__(self, sources: Sequence[Source], room: Member, limits: Limits, may_open: Callable[[], bool]) -> None:
-        self.slots = Slots(may_open, self.grow)
-        self.others = Slots(may_open)
-        self.others.add(room)
+        self.browser_slots = Slots(may_open, self.grow)
+        self.browserless_slots = Slots(may_open)
+        self.browserless_slots.add(room)
         self.draining: list[Member] = []
         self.recycled: Counter[str] = Counter()
         self._sources = {source: _Attempts() for source in sources}
@@ -530,12 +536,12 @@ class Fleet:
     async def aclose(self) -> None:
         """End all browsers. Waiting calls fail. Takes seconds at most."""
         self._closed = True
-        for slots in (self.slots, self.others):
+        for slots in (self.browser_slots, self.browserless_slots):
             slots.fail(lambda: Disconnected("the pool is closed; open another one", sent=False))
         tasks = tuple(self._tasks)
         await cancel_and_wait(tasks)
-        for member in (*self.slots.members, *self.others.members, *self.draining):
-            self.slots.remove(member)
+        for member in (*self.browser_slots.members, *self.browserless_slots.members, *self.draining):
+            self.browser_slots.remove(member)
             spawn(member.aclose(), self._endings)
         # A cancelled start cleans up after itself.
         await asyncio.gather(*tasks, *self._endings, return_exceptions=True)
@@ -550,12 +556,12 @@ class Fleet:
 
     def _wants_more(self) -> bool:
         """Return whether there are more calls than browsers, and a source that can start another browser."""
-        calls = self.slots.leased + self.slots.waiting
-        return len(self.slots.members) < calls and any(map(self._browsers_left, self._sources))
+        calls = self.browser_slots.leased + self.browser_slots.waiting
+        return len(self.browser_slots.members) < calls and any(map(self._browsers_left, self._sources))
 
     def _browsers_left(self, source: Source) -> int:
         """Return the number of browsers left for a source to start."""
-        return max(source.count - sum(member.source is source for member in self.slots.members), 0)
+        return max(source.count - sum(member.source is source for member in self.browser_slots.members), 0)
 
     async def _start_browsers(self) -> None:
         """Start browsers one after the other, as long as there are more calls than browsers."""
@@ -569,7 +575,7 @@ class Fleet:
                 pause, _ = self._start_order(source)
                 if pause > 0:
                     # Other browsers serve meanwhile, and the next check tries again.
-                    if self.slots.members:
+                    if self.browser_slots.members:
                         return
                     await asyncio.sleep(pause)
 
@@ -588,8 +594,8 @@ class Fleet:
         except ABPError as error:
             logger.warning("a browser of the pool did not start: %s", error.message)
             all_failed = all(attempts.failures for attempts in self._sources.values())
-            if all_failed and not self.slots.members:
-                self.slots.fail(partial(_unsent, error))
+            if all_failed and not self.browser_slots.members:
+                self.browser_slots.fail(partial(_unsent, error))
 
     def _start_order(self, source: Source) -> tuple[float, float]:
         """Return the sort key of a source: seconds until its next attempt, and its browsers divided by its weight."""
@@ -598,12 +604,12 @@ class Fleet:
 
     async def _wait_for_memory(self) -> bool:
         """Return whether a browser may be started. Only the first browser waits for memory; more are not urgent."""
-        if self.slots.members:
+        if self.browser_slots.members:
             return self.may_open()
         deadline = time.monotonic() + TIMES.memory_patience
         while not self.may_open():
             if time.monotonic() > deadline:
-                self.slots.fail(_no_memory)
+                self.browser_slots.fail(_no_memory)
                 return False
             await asyncio.sleep(TIMES.tick)
         return True
@@ -627,7 +633,7 @@ class Fleet:
         self._started += 1
         member = Member(self._started, source, browser)
         member.stop_watching = browser.on_end(lambda _: self.retire(member, "ended"))
-        self.slots.add(member)
+        self.browser_slots.add(member)
 
     # --- fewer --------------------------------------------------------------------------------------------------------
 
@@ -673,7 +679,7 @@ class Fleet:
         """Give a browser no more calls, and count it as recycled for ``reason``."""
         self.recycled[reason] += 1
         record(BROWSER_RESTARTS, 1, {"reason": reason})
-        self.slots.remove(member)
+        self.browser_slots.remove(member)
         self.draining.append(member)
 
     async def _close_member(self, member: Member) -> None:
@@ -688,7 +694,7 @@ class Fleet:
         while True:
             await asyncio.sleep(TIMES.tick)
             try:
-                for slots in (self.slots, self.others):
+                for slots in (self.browser_slots, self.browserless_slots):
                     # There may be memory again.
                     slots.grant()
                     has_waited_too_long = slots.waited > TIMES.memory_patience
@@ -700,14 +706,14 @@ class Fleet:
 
     def _fail_waiting(self, error: Exception) -> None:
         """Raise an unexpected error in all waiting calls, which would wait for ever."""
-        for slots in (self.slots, self.others):
+        for slots in (self.browser_slots, self.browserless_slots):
             slots.fail(partial(_unsent, TransportError(f"the pool cannot open sessions: {error!r}")))
 
     async def _watch_browsers(self) -> None:
         while True:
             await asyncio.sleep(TIMES.check_interval)
             try:
-                await asyncio.gather(*map(self._check_alive, tuple(self.slots.members)))
+                await asyncio.gather(*map(self._check_alive, tuple(self.browser_slots.members)))
             except Exception:  # the next check must still come
                 logger.exception("browsers of the pool could not be checked")
 

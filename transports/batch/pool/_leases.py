@@ -91,7 +91,7 @@ class Leases:
         try:
             yield browser
         finally:
-            self._fleet.slots.release(slot)
+            self._fleet.browser_slots.release(slot)
             self._fleet.check(slot.member)
 
     async def _borrow_browser(self) -> tuple[Slot, Browser]:
@@ -99,12 +99,12 @@ class Leases:
         try:
             async with asyncio.timeout(self._open_timeout + GRACE):
                 while True:
-                    slot = await self._fleet.slots.acquire("")
+                    slot = await self._fleet.browser_slots.acquire("")
                     browser = await self._find_responsive_browser(slot)
                     if browser is not None:
                         return slot, browser
                     self._fleet.retire(slot.member, "ended")
-                    self._fleet.slots.release(slot)
+                    self._fleet.browser_slots.release(slot)
         except TimeoutError:
             raise TransportError(
                 "all sessions of the pool's browsers are taken; disconnect an app, or give it more browsers",
@@ -124,7 +124,7 @@ class Leases:
             if slot.member.serving and await browser.responds(PATIENCE):
                 return browser
         except BaseException:
-            self._fleet.slots.release(slot)
+            self._fleet.browser_slots.release(slot)
             raise
         return None
 
@@ -187,7 +187,7 @@ class Leases:
             slots.release(slot)
 
     def _slots_of(self, slot: Slot) -> Slots:
-        return self._fleet.others if slot.member.browser is None else self._fleet.slots
+        return self._fleet.browserless_slots if slot.member.browser is None else self._fleet.browser_slots
 
     async def _open_slot(self, target: str) -> Slot:
         """Return a leased slot with an open session for ``target``.
@@ -195,7 +195,7 @@ class Leases:
         If the browser ends meanwhile, another one is tried: nothing was sent yet. Raises the errors of opening a
         session.
         """
-        slots = self._fleet.slots if self._shares_browser(target) else self._fleet.others
+        slots = self._fleet.browser_slots if self._shares_browser(target) else self._fleet.browserless_slots
         attempts_left = 3
         while True:
             attempts_left -= 1

@@ -355,13 +355,14 @@ class Pool(OpenedHere):
     def stats(self) -> PoolStats:
         """Return the current statistics of the pool."""
         fleet = self._fleet
-        browsers = [*fleet.slots.members, *fleet.draining]
-        members = [*browsers, *fleet.others.members]
+        serving_browsers = fleet.browser_slots.members
+        browsers = [*serving_browsers, *fleet.draining]
+        members = [*browsers, *fleet.browserless_slots.members]
         return PoolStats(
-            browsers=tuple(member.stats() for member in browsers),
-            sessions=sum(slot.held is not None for member in members for slot in member.slots),
+            browsers=tuple(browser.stats() for browser in browsers),
+            sessions=sum(member.open_sessions for member in members),
             leased=sum(member.leased for member in members),
-            waiting=fleet.slots.waiting + fleet.others.waiting,
+            waiting=fleet.browser_slots.waiting + fleet.browserless_slots.waiting,
             calls=self._leases.calls,
             recycled=dict(fleet.recycled),
         )

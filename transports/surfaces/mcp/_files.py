@@ -405,26 +405,40 @@ async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view:
     ``resources.read`` does. Of several servers, those that list the resource are tried in turn, or all if none does.
 
     Raises :class:`MCPError` if no server has the resource, and above ``max_bytes``."""
-    candidates = [app for app in apps if app.session.resources.available]
-    if len(candidates) > 1:
-        candidates = [app for app in candidates if await _lists_resource(app, uri)] or candidates
+    app, result = await _read_from_servers(apps, uri)
+    try:
+        contents = await _stored_contents(app, result, max_bytes, view)
+    except ABPError as error:
+        raise _unreadable_resource(uri, error) from error
+    return ReadResourceResult.model_validate({"contents": contents})
 
-    details = {"uri": uri[:300]}
-    problem = "no connected server has resources; here only artifact://ID can be read"
-    for app in candidates:
-        try:
-            result = await app.session.resources.read(uri)
-        except ABPError as error:
-            problem = error.message
-            details["code"] = error.code
-            continue
-        try:
-            contents = await _stored_contents(app, result, max_bytes, view)
-        except ABPError as error:
-            raise _unreadable_resource(uri, error) from error
-        return ReadResourceResult.model_validate({"contents": contents})
 
-    raise MCPError(INVALID_PARAMS, problem, details)
+async def _read_from_servers(apps: Iterable[App], uri: str) -> tuple[App, Result]:
+    """Return the first server that can read the resource, and its result.
+
+    Raises :class:`MCPError` with the last server's error if none can, or if no server has resources."""
+    last_error: ABPError | None = None
+    for app in await _servers_to_try(apps, uri):
+        try:
+            return app, await app.session.resources.read(uri)
+        except ABPError as error:
+            last_error = error
+
+    if last_error is not None:
+        raise _unreadable_resource(uri, last_error) from last_error
+    message = "no connected server has resources; here only artifact://ID can be read"
+    raise MCPError(INVALID_PARAMS, message, {"uri": uri[:300]})
+
+
+async def _servers_to_try(apps: Iterable[App], uri: str) -> list[App]:
+    """Return the servers that list the resource, or all servers with resources if none lists it."""
+    servers = [app for app in apps if app.session.resources.available]
+    if len(servers) <= 1:
+        return servers
+    servers_with_resource = [app for app in servers if await _lists_resource(app, uri)]
+    if not servers_with_resource:
+        return servers
+    return servers_with_resource
 
 
 async def _lists_resource(app: App, uri: str) -> bool:

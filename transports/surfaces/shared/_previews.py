@@ -6,7 +6,7 @@ import codecs
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..._internal.readers._reader_process import MAX_SOURCE, run_reader
 from ...artifacts._base import ArtifactStore
@@ -33,6 +33,8 @@ class _Limits:
     #: Characters of a PDF or SVG, and of a text, which a model can read in another way.
     document_chars: int = 4000
     text_chars: int = 500
+    #: Characters of the whole text of a PDF.
+    whole_document_chars: int = 10_000_000
 
 
 _LIMITS = _Limits()
@@ -282,12 +284,11 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
 
     Raises :class:`~transports.errors.UsageError` for another type, for a PDF that cannot be read or has more than
     64 MiB, and without pypdfium2. Propagates errors of the store."""
-    if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
-        raise UsageError(f"text: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
-    reading = await run_reader("pdf_text", await store.get(ref), 10_000_000)
-    if reading is None:
+    _require_readable_pdf("text", ref)
+    document = await _read_pdf_text(await store.get(ref), _LIMITS.whole_document_chars)
+    if document is None:
         raise _unreadable("text", ref)
-    return reading[1].decode()
+    return document.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,23 +306,48 @@ async def read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, max_
 
     Raises :class:`~transports.errors.UsageError` for a page that is not there, a PDF that cannot be read or has more
     than 64 MiB, and without pypdfium2. Propagates errors of the store."""
-    if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
-        raise UsageError(f"page: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `page`")
+    _require_readable_pdf("page", ref)
     data = await store.get(ref)
-    reading = await run_reader("pdf_text", data, max_chars, number)
-    if reading is None:
+    document = await _read_pdf_text(data, max_chars, number)
+    if document is None:
         raise _unreadable("page", ref)
-    about, text = reading
-    if not about["read"]:
-        raise UsageError(f"page: {ref.filename} has {about['pages']} pages; the first is 1")
-    page = Page(text.decode(), about["pages"])
+    if not document.pages_read:
+        raise UsageError(f"page: {ref.filename} has {document.pages} pages; the first is 1")
+
+    page = Page(document.text, document.pages)
     if not width:
         return page
     drawing = await run_reader("pdf_page", data, width, number)
     if drawing is None:
         return page
+    _, png = drawing
     label = f"Page {number} of {ref.filename}"
-    return replace(page, picture=Picture(ref, drawing[1], "image/png", thumbnail=True, label=label))
+    return replace(page, picture=Picture(ref, png, "image/png", thumbnail=True, label=label))
+
+
+class _PdfText(NamedTuple):
+    """Text of the first ``pages_read`` of the ``pages`` of a PDF, or of one page."""
+
+    text: str
+    pages: int
+    pages_read: int
+
+
+async def _read_pdf_text(data: bytes, max_chars: int, *only_page: int) -> _PdfText | None:
+    """Return the text of a PDF, or of ``only_page``; ``None`` if the PDF cannot be read."""
+    reading = await run_reader("pdf_text", data, max_chars, *only_page)
+    if reading is None:
+        return None
+    about, text = reading
+    return _PdfText(text.decode(), about["pages"], about["read"])
+
+
+def _require_readable_pdf(argument: str, ref: ArtifactRef) -> None:
+    """Raise :class:`~transports.errors.UsageError` for another type, and for a PDF that is too large to be read."""
+    if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
+        raise UsageError(
+            f"{argument}: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `{argument}`"
+        )
 
 
 def _unreadable(argument: str, ref: ArtifactRef) -> UsageError:
@@ -354,15 +380,13 @@ async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> 
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
     if ref.size_bytes > MAX_SOURCE:
         return ""
-    reading = await run_reader("pdf_text", await store.get(ref), limit)
-    if reading is None:
+    document = await _read_pdf_text(await store.get(ref), limit)
+    if document is None:
         return ""
 
-    about, data = reading
-    text = data.decode()
-    pages = about["pages"]
-    if not text.strip():
-        return f"{ref.filename} has {pages} pages and no text in the first {about['read']}"
-    if about["read"] == pages and len(text) < limit:
-        return f"Text of {ref.filename}:\n{text}"
-    return f"Text of {ref.filename}, from its beginning:\n{text}\n… (truncated; {pages} pages in all)"
+    if not document.text.strip():
+        return f"{ref.filename} has {document.pages} pages and no text in the first {document.pages_read}"
+    is_whole_document = document.pages_read == document.pages and len(document.text) < limit
+    if is_whole_document:
+        return f"Text of {ref.filename}:\n{document.text}"
+    return f"Text of {ref.filename}, from its beginning:\n{document.text}\n… (truncated; {document.pages} pages in all)"

@@ -43,14 +43,15 @@ from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Kind, Plan,
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import BrowserContext, Page
 
     from ...playwright._scripts import Adapter
 
 #: Name of a capability, and id of a call, that do not exist in any app.
 UNKNOWN_NAME = "abp-conformance.nothing"
-#: Timeout in seconds of each step of the probe.
+#: Timeout in seconds of each step of the probe, and of all steps of ``page_probe.js``, which has up to 20.
 _STEP_TIMEOUT = 2.0
+_ALL_STEPS_TIMEOUT = 20 * _STEP_TIMEOUT
 _EVENTS = ("notification", "progress", "elicitation/request")
 #: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
 _CLOSED_BY_US = {
@@ -89,28 +90,43 @@ async def probe_page(
     context = browser.context or await browser.playwright.new_context(storage_state=state)
     page = await context.new_page()
     steps: dict[str, ProbeStep] = {}
-    options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
     try:
-        async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
+        async with asyncio.timeout(timeout + _ALL_STEPS_TIMEOUT):
             if adapter is not None:
                 await page.add_init_script(adapter.source())
-            await page.goto(url, timeout=timeout * 1000)
-            steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
-            await _wait_for_page_object(page, timeout)
-            steps |= await _run_script(page, {**options, "longCall": long_call})
-            await page.reload(timeout=timeout * 1000)
-            await _wait_for_page_object(page, timeout)
-            steps["reloaded"] = (await _run_script(page, {**options, "longCall": None}))["initialize"]
+            await _load_and_probe(page, url, steps, timeout=timeout, long_call=long_call)
     except Exception as error:  # noqa: BLE001 - any failure of the page or of Playwright is a finding
         steps["broke"] = ProbeStep(threw=first_line(error))
     finally:
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_STEP_TIMEOUT):
-                if context is browser.context:
-                    await page.close()
-                else:
-                    await context.close()
+        await _close_page(page, context, browser)
     return steps
+
+
+async def _load_and_probe(
+    page: Page, url: str, steps: dict[str, ProbeStep], *, timeout: float, long_call: Mapping[str, object] | None
+) -> None:
+    """Load and probe the page, then reload and probe it again. Each result is added to ``steps`` at once, so that
+    results are kept if a later step fails."""
+    timeout_in_ms = timeout * 1000
+    await page.goto(url, timeout=timeout_in_ms)
+    steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
+    await _wait_for_page_object(page, timeout)
+    steps.update(await _run_script(page, long_call))
+
+    await page.reload(timeout=timeout_in_ms)
+    await _wait_for_page_object(page, timeout)
+    steps_after_reload = await _run_script(page, long_call=None)
+    steps["reloaded"] = steps_after_reload["initialize"]
+
+
+async def _close_page(page: Page, context: BrowserContext, browser: Browser) -> None:
+    """Close the page, and its context unless that is the browser's own. Errors are ignored: the probe has ended."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_STEP_TIMEOUT):
+            if context is browser.context:
+                await page.close()
+            else:
+                await context.close()
 
 
 async def _wait_for_page_object(page: Page, timeout: float) -> None:
@@ -119,9 +135,10 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, ProbeStep]:
+async def _run_script(page: Page, long_call: Mapping[str, object] | None) -> dict[str, ProbeStep]:
     """Run the probe. A page that spins would never answer, so it is polled meanwhile, with a timeout."""
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
+    options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000, "longCall": long_call}
     running = asyncio.ensure_future(page.evaluate(script, options))
     try:
         await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
