@@ -180,7 +180,7 @@ class Retention:
 
     def _shrink_group(self, members: list[Entry], level: str, incoming: Incoming | None) -> Iterator[Entry]:
         """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
-        max_bytes, max_count = self.limits(level)
+        max_bytes, _ = self.limits(level)
         if incoming and max_bytes is not None and incoming.size > max_bytes:
             raise TooLarge(
                 f"the content has {incoming.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
@@ -188,22 +188,18 @@ class Retention:
                 details={"limit": max_bytes, "size": incoming.size},
             )
 
+        evictable = members
         if incoming:
             # Storing an artifact again replaces it, so its old entry needs no room.
-            members = [entry for entry in members if entry.id != incoming.id]
-        total_bytes = sum(entry.size for entry in members)
-        count = len(members)
+            evictable = [entry for entry in members if entry.id != incoming.id]
+        total_bytes = sum(entry.size for entry in evictable)
+        count = len(evictable)
         if incoming:
             total_bytes += incoming.size
             count += 1
 
-        def is_over_limit() -> bool:
-            over_bytes = max_bytes is not None and total_bytes > max_bytes
-            over_count = max_count is not None and count > max_count
-            return over_bytes or over_count
-
         if self.cleanup_strategy == "none":
-            if incoming and is_over_limit():
+            if incoming and self._is_over_limit(level, total_bytes, count):
                 setting = " (ABP_MAX_SESSION_BYTES)" if level == "session" else ""
                 raise StoreFull(
                     f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit{setting}"
@@ -211,12 +207,18 @@ class Retention:
             return
 
         age_field = "used" if self.cleanup_strategy == "lru" else "stored"
-        for oldest in sorted(members, key=attrgetter(age_field)):
-            if not is_over_limit():
+        for oldest in sorted(evictable, key=attrgetter(age_field)):
+            if not self._is_over_limit(level, total_bytes, count):
                 return
             yield oldest
             total_bytes -= oldest.size
             count -= 1
+
+    def _is_over_limit(self, level: str, total_bytes: int, count: int) -> bool:
+        max_bytes, max_count = self.limits(level)
+        is_over_bytes = max_bytes is not None and total_bytes > max_bytes
+        is_over_count = max_count is not None and count > max_count
+        return is_over_bytes or is_over_count
 
 
 def _group_key(scope: Scope, level: str) -> object:

@@ -337,16 +337,16 @@ class Outcome:
             )
 
         # An app wrote the details of a CapabilityError, which proves that it received the call.
-        if not isinstance(error, CapabilityError):
-            sent = sent and error.sent is not False
+        is_proof_of_receipt = isinstance(error, CapabilityError)
+        may_have_been_sent = sent and (is_proof_of_receipt or error.sent is not False)
 
         ran_without_usable_result = isinstance(error, BinaryError | ProtocolError | StoreError)
         is_lost = may_have_run(error) or (ran_without_usable_result and not job.idempotent)
-        state = State.UNKNOWN if sent and is_lost else State.FAILED
+        state = State.UNKNOWN if may_have_been_sent and is_lost else State.FAILED
 
         is_refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         is_temporary = error.retryable or isinstance(error, ConnectFailed)
-        has_not_run = not sent or is_refused
+        has_not_run = not may_have_been_sent or is_refused
         artifacts: tuple[ArtifactRef, ...] = ()
         if error.result is not None:
             artifacts = tuple(ref for ref in error.result.artifacts.values() if isinstance(ref, ArtifactRef))

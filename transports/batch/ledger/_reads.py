@@ -89,52 +89,39 @@ class _Order:
     clause: str
     after: str
     until: str
+    descending: bool
 
 
-_LATEST_END_FIRST = _Order("finished", "ORDER BY finished DESC, position DESC", "<", ">=")
-_BY_HOST = _Order("host", "ORDER BY host, position", ">", "<=")
+_LATEST_END_FIRST = _Order("finished", "ORDER BY finished DESC, position DESC", "<", ">=", descending=True)
+_BY_HOST = _Order("host", "ORDER BY host, position", ">", "<=", descending=False)
 
 
 def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     """Return one page. Raises :class:`~transports.errors.UsageError` for an invalid ``after``."""
     ended = query.states[0].is_final
     order = _LATEST_END_FIRST if ended else _BY_HOST
-    column = order.column
-    where = f"run = ? AND state = ? AND {column} IS NOT NULL"
-    values = _parse_sort_key(query.after, ended=ended)
-    if values:
-        where += f" AND ({column}, position) {order.after} (?, ?)"
+    after = _parse_sort_key(query.after, ended=ended)
     copies = _keys_of_copies(cursor, run, query.text)
-    condition, condition_values = _filter_condition(query, copies)
+    filter_condition, filter_values = _filter_condition(query, copies)
 
-    # A filter may match few jobs. So only a window of the jobs is searched for one page, up to ``end``.
-    end: _SortKey | None = None
-    if condition:
-        ends: list[_SortKey] = []
-        for state in query.states:
-            cursor.execute(
-                f"SELECT {column}, position FROM abp_jobs WHERE {where} {order.clause} "
-                f"LIMIT 1 OFFSET {LIMITS.window - 1}",
-                (run, state.value, *values),
-            )
-            ends += cast("list[_SortKey]", cursor.fetchall())
-        if ends:
-            # The window that ends first in the order of the list.
-            end = max(ends) if ended else min(ends)
-            where += f" AND ({column}, position) {order.until} (?, ?)"
-            values = (*values, *end)
+    # A filter may match few jobs. So only a window of the jobs is searched for one page.
+    window_end: _SortKey | None = None
+    if filter_condition:
+        window_end = _end_of_window(cursor, run, query.states, order, after)
+    range_condition, range_values = _range_condition(order, after, window_end)
 
     # One row more than the page has shows whether there is a next page.
     rows: list[tuple[Value, ...]] = []
     for state in query.states:
         cursor.execute(
-            f"SELECT {column}, {_SHORT_COLUMNS} FROM abp_jobs WHERE {where} {condition} {order.clause} LIMIT ?",
-            (run, state.value, *values, *condition_values, query.limit + 1),
+            f"SELECT {order.column}, {_SHORT_COLUMNS} FROM abp_jobs "
+            f"WHERE run = ? AND state = ? {range_condition} {filter_condition} {order.clause} LIMIT ?",
+            (run, state.value, *range_values, *filter_values, query.limit + 1),
         )
         rows += cursor.fetchall()
-    rows.sort(key=_sort_key, reverse=ended)
+    rows.sort(key=_sort_key, reverse=order.descending)
 
-    next_after = end
+    next_after = window_end
     if len(rows) > query.limit:
         next_after = _sort_key(rows[query.limit - 1])
     return JobPage(
@@ -142,6 +129,40 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
         next=None if next_after is None else encoded(next_after),
         copies=frozenset(copies),
     )
+
+
+def _end_of_window(
+    cursor: Cursor, run: str, states: Sequence[State], order: _Order, after: tuple[Value, ...]
+) -> _SortKey | None:
+    """Return the sort key of the last job to search after ``after``; ``None`` if no state has more jobs than a window.
+    Of the windows of several states, this is the end that comes first."""
+    condition, values = _range_condition(order, after, None)
+    ends: list[_SortKey] = []
+    for state in states:
+        cursor.execute(
+            f"SELECT {order.column}, position FROM abp_jobs WHERE run = ? AND state = ? {condition} {order.clause} "
+            f"LIMIT 1 OFFSET {LIMITS.window - 1}",
+            (run, state.value, *values),
+        )
+        ends += cast("list[_SortKey]", cursor.fetchall())
+    if not ends:
+        return None
+    if order.descending:
+        return max(ends)
+    return min(ends)
+
+
+def _range_condition(order: _Order, after: tuple[Value, ...], until: _SortKey | None) -> tuple[str, tuple[Value, ...]]:
+    """Return the SQL condition for jobs after a sort key, if it is not empty, up to another one, and its values."""
+    condition = f"AND {order.column} IS NOT NULL"
+    values: tuple[Value, ...] = ()
+    if after:
+        condition += f" AND ({order.column}, position) {order.after} (?, ?)"
+        values += after
+    if until is not None:
+        condition += f" AND ({order.column}, position) {order.until} (?, ?)"
+        values += until
+    return condition, values
 
 
 def _sort_key(cells: tuple[Value, ...]) -> _SortKey:

@@ -64,6 +64,22 @@ WITH changed AS (
 )
 SELECT c.id, c.key FROM (SELECT id, key, count(*) OVER (PARTITION BY id) AS jobs FROM changed) c
 JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
+#: New lines whose job exists already, unless an earlier input has the same job with the same id.
+#: A "+" keeps the database from using the index of positions, which nearly all rows match.
+_ADD_COPIES = """INSERT INTO abp_copies (run, position, key, id, job, idempotent)
+SELECT j.run, i.line + ?, i.key, i.id, i.job, i.idempotent
+FROM abp_input i JOIN abp_jobs j ON j.key = i.key
+WHERE j.run = ? AND i.line > ? AND i.line <= ? AND j.position <> i.line + ?
+AND NOT EXISTS (
+    SELECT 1 FROM abp_jobs
+    WHERE run = ? AND key = i.key AND +position <= ? AND coalesce(id, '') = coalesce(i.id, '')
+)
+AND NOT EXISTS (
+    SELECT 1 FROM abp_copies
+    WHERE run = ? AND key = i.key AND +position <= ? AND coalesce(id, '') = coalesce(i.id, '')
+)"""
+_COUNT_EXISTING = """SELECT count(*) FROM abp_input i JOIN abp_jobs j ON j.key = i.key
+WHERE j.run = ? AND i.line > ? AND i.line <= ? AND +j.position <= ?"""
 #: Lines per INSERT, so that each statement ends long before the database's statement timeout.
 _CHUNK = 20_000
 
@@ -302,40 +318,68 @@ def replace_failed(database: Database, cursor: Cursor, run: str, last: int) -> i
     cursor.execute("CREATE TEMP TABLE abp_added (id TEXT PRIMARY KEY, lines BIGINT)")
     cursor.execute(_FIND_ADDED, (run, last, run, last))
     cursor.execute("CREATE TEMP TABLE abp_wrong (id TEXT, key TEXT, PRIMARY KEY (id, key))")
-    cursor.execute(_FIND_WRONG, (run, State.FAILED.value, last) * 2)
-    keep = "INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts) "
-    wrong = "run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)"
-    values = (run, last)
+    cursor.execute(_FIND_WRONG, (run, State.FAILED.value, last, run, State.FAILED.value, last))
 
-    # Move the replaced copies, then the replaced lines with jobs of their own.
-    cursor.execute(
-        f"{keep}SELECT c.run, c.position, c.job, j.error_code, j.error, '[]' FROM (SELECT * FROM abp_copies "
-        f"WHERE {wrong}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key",
-        values,
-    )
-    replaced = cursor.rowcount
-    cursor.execute(f"DELETE FROM abp_copies WHERE {wrong}", values)
-    cursor.execute(f"{keep}SELECT run, position, job, error_code, error, artifacts FROM abp_jobs WHERE {wrong}", values)
-    replaced += cursor.rowcount
-
-    # Delete the jobs without another line. For the other jobs, their first copy becomes their line.
-    cursor.execute(
-        f"DELETE FROM abp_jobs WHERE {wrong} AND key NOT IN (SELECT key FROM abp_copies WHERE run = ?)", (*values, run)
-    )
-    cursor.execute(
-        "UPDATE abp_jobs SET (position, id, job, idempotent) = (SELECT position, id, job, idempotent FROM abp_copies c "
-        f"WHERE c.run = abp_jobs.run AND c.key = abp_jobs.key ORDER BY c.position LIMIT 1) WHERE {wrong}",
-        values,
-    )
-    cursor.execute(
-        "DELETE FROM abp_copies WHERE run = ? AND EXISTS (SELECT 1 FROM abp_jobs j "
-        "WHERE j.run = abp_copies.run AND j.key = abp_copies.key AND j.position = abp_copies.position)",
-        (run,),
-    )
+    replaced_copies = _replace_wrong_copies(cursor, run, last)
+    replaced_lines = _replace_wrong_lines(cursor, run, last)
 
     cursor.execute("DROP TABLE abp_added")
     cursor.execute("DROP TABLE abp_wrong")
-    return replaced
+    return replaced_copies + replaced_lines
+
+
+def _replace_wrong_copies(cursor: Cursor, run: str, last: int) -> int:
+    """Move the wrong copies up to the position ``last`` to the replaced lines, and return their number."""
+    cursor.execute(
+        """INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts)
+        SELECT c.run, c.position, c.job, j.error_code, j.error, '[]'
+        FROM abp_copies c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key
+        WHERE c.run = ? AND c.position <= ? AND (c.id, c.key) IN (SELECT id, key FROM abp_wrong)""",
+        (run, last),
+    )
+    count = cursor.rowcount
+    cursor.execute(
+        """DELETE FROM abp_copies
+        WHERE run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)""",
+        (run, last),
+    )
+    return count
+
+
+def _replace_wrong_lines(cursor: Cursor, run: str, last: int) -> int:
+    """Copy the wrong lines with jobs of their own, up to the position ``last``, to the replaced lines. Return their
+    number."""
+    cursor.execute(
+        """INSERT INTO abp_replaced (run, position, job, error_code, error, artifacts)
+        SELECT run, position, job, error_code, error, artifacts FROM abp_jobs
+        WHERE run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)""",
+        (run, last),
+    )
+    count = cursor.rowcount
+
+    # Delete the jobs without another line. For the other jobs, their first copy becomes their line.
+    cursor.execute(
+        """DELETE FROM abp_jobs
+        WHERE run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)
+        AND key NOT IN (SELECT key FROM abp_copies WHERE run = ?)""",
+        (run, last, run),
+    )
+    cursor.execute(
+        """UPDATE abp_jobs SET (position, id, job, idempotent) = (
+            SELECT position, id, job, idempotent FROM abp_copies c
+            WHERE c.run = abp_jobs.run AND c.key = abp_jobs.key ORDER BY c.position LIMIT 1
+        )
+        WHERE run = ? AND position <= ? AND (id, key) IN (SELECT id, key FROM abp_wrong)""",
+        (run, last),
+    )
+    cursor.execute(
+        """DELETE FROM abp_copies WHERE run = ? AND EXISTS (
+            SELECT 1 FROM abp_jobs j
+            WHERE j.run = abp_copies.run AND j.key = abp_copies.key AND j.position = abp_copies.position
+        )""",
+        (run,),
+    )
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,15 +457,7 @@ class Addition:
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
         """Add the lines after ``first`` whose job exists already, and return the number of lines whose job came from an
         earlier input. A line with the same job and the same id as one of an earlier input is not added again."""
-        lines = "abp_input i JOIN abp_jobs j ON j.key = i.key WHERE j.run = ? AND i.line > ? AND i.line <= ?"
-        chosen = (self.run, first, first + _CHUNK)
-        # A "+" keeps the database from using the index of positions, which nearly all rows match.
-        same = "+position <= ? AND coalesce(id, '') = coalesce(i.id, '')"
-        cursor.execute(
-            "INSERT INTO abp_copies (run, position, key, id, job, idempotent) "
-            f"SELECT j.run, i.line + ?, i.key, i.id, i.job, i.idempotent FROM {lines} AND j.position <> i.line + ? "
-            f"AND NOT EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? AND key = i.key AND {same}) "
-            f"AND NOT EXISTS (SELECT 1 FROM abp_copies WHERE run = ? AND key = i.key AND {same})",
-            (last, *chosen, last, self.run, last, self.run, last),
-        )
-        return int(number_from(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last))
+        run = self.run
+        end = first + _CHUNK
+        cursor.execute(_ADD_COPIES, (last, run, first, end, last, run, last, run, last))
+        return int(number_from(cursor, _COUNT_EXISTING, run, first, end, last))

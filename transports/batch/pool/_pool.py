@@ -43,6 +43,13 @@ from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
 from ._leases import Connect, Leases, Reuse
 
 
+@dataclass(frozen=True, slots=True)
+class _WorkerEnd:
+    """End of a worker of :func:`run_all`, with its error if it failed."""
+
+    error: BaseException | None = None
+
+
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
 ) -> AsyncGenerator[Outcome, None]:
@@ -51,8 +58,7 @@ async def run_all(
     Errors of ``jobs`` and ``run`` are raised after the outcomes of earlier jobs."""
     remaining_jobs = _iterate_jobs(jobs)
     reading = asyncio.Lock()
-    # Each worker puts outcomes, and at its end an error or None.
-    outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
+    events: asyncio.Queue[Outcome | _WorkerEnd] = asyncio.Queue(count)
 
     async def work() -> None:
         try:
@@ -61,14 +67,14 @@ async def run_all(
                     job = await anext(remaining_jobs, None)
                 if job is None:
                     break
-                await outcomes.put(await run(job))
+                await events.put(await run(job))
         except Exception as error:  # noqa: BLE001 - any error of the jobs' source is raised below
-            await outcomes.put(error)
+            await events.put(_WorkerEnd(error))
         else:
-            await outcomes.put(None)
+            await events.put(_WorkerEnd())
 
     def fail(error: BaseException) -> None:
-        spawn(outcomes.put(error), workers)
+        spawn(events.put(_WorkerEnd(error)), workers)
 
     workers: set[asyncio.Task[None]] = set()
     for _ in range(count):
@@ -78,13 +84,13 @@ async def run_all(
     failure: BaseException | None = None
     try:
         while running_workers:
-            outcome = await outcomes.get()
-            if isinstance(outcome, Outcome):
-                yield outcome
+            event = await events.get()
+            if isinstance(event, Outcome):
+                yield event
                 continue
             running_workers -= 1
             if failure is None:
-                failure = outcome
+                failure = event.error
         if failure is not None:
             raise failure
     finally:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 #: Name of a capability, and id of a call, that do not exist in any app.
 UNKNOWN_NAME = "abp-conformance.nothing"
-#: Timeout in seconds of each step of the probe, and of all steps of ``page_probe.js``, which has up to 20.
+#: Timeout in seconds of each step of the probe, and of all steps together, of which nearly all end at once.
 _STEP_TIMEOUT = 2.0
 _ALL_STEPS_TIMEOUT = 20 * _STEP_TIMEOUT
 _EVENTS = ("notification", "progress", "elicitation/request")
