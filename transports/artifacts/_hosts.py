@@ -621,9 +621,9 @@ class StoreForHost(Generic[Ref]):
         if self._fields is not None:
             for name in fields.keys() - self._fields:
                 value = fields.pop(name)
-                if name == "scope":
+                if name == "scope" and value is not None:
                     # ``source`` holds JSON values, so not the host's class for scopes.
-                    value = dict(ref.scope.items()) or None
+                    value = dict(ref.scope.items())
                 if value is not None:
                     source.setdefault(name, value)
 

@@ -552,13 +552,8 @@ def run_(
                 for note in await in_thread(input_notes, added, source):
                     print_note(note)
             if retry_failed:
-                count = await opened.retry_failed()
-                verb = "job is" if count == 1 else "jobs are"
-                print_note(f"{count} {verb} run again")
-            counts = await opened.counts()
-            if not counts.open:
-                jobs_had = "the only job had" if counts.total == 1 else f"all {counts.total} jobs had"
-                print_note(f"nothing to do: {jobs_had} ended")
+                await _retry_failed(opened)
+            await _note_if_all_ended(opened)
 
             async def report(browsers: Mapping[str, JSONValue]) -> None:
                 written = await export_run(opened, out, browsers)
@@ -578,6 +573,22 @@ def run_(
         return status
 
     return run_async(work)
+
+
+async def _retry_failed(ledger: Ledger) -> None:
+    count = await ledger.retry_failed()
+    verb = "job is" if count == 1 else "jobs are"
+    print_note(f"{count} {verb} run again")
+
+
+async def _note_if_all_ended(ledger: Ledger) -> None:
+    counts = await ledger.counts()
+    if counts.open:
+        return
+    jobs_had = f"all {counts.total} jobs had"
+    if counts.total == 1:
+        jobs_had = "the only job had"
+    print_note(f"nothing to do: {jobs_had} ended")
 
 
 def _read_stdin(path: Path) -> None:

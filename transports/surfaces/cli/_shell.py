@@ -151,7 +151,7 @@ COMMANDS = {
     "exit": "end the shell, as Ctrl-D does",
     "quit": "end the shell, as exit does",
 }
-_KEY = re.compile(r"\s*([^\s=@'\"{}\[\]]+)([=@])")
+_KEY = re.compile(r"\s*(?P<key>[^\s=@'\"{}\[\]]+)(?P<sign>[=@])")
 _DECODER = json.JSONDecoder()
 
 
@@ -170,13 +170,13 @@ def parse_line(line: str) -> tuple[str, Params]:
     paths: set[tuple[str, ...]] = set()
     while rest:
         match = _KEY.match(rest)
-        path = match[1].split(".") if match else []
-        if match is None or not all(path):
+        if match is None or not all(match["key"].split(".")):
             word = rest.split()[0]
             raise UsageError(f"{word!r} is not of the form KEY=VALUE or KEY@FILE, such as title=Report or image@a.png")
 
-        key = match[1]
-        is_file = match[2] == "@"
+        key = match["key"]
+        path = key.split(".")
+        is_file = match["sign"] == "@"
         value = _read_value(rest[match.end() :], key, is_file=is_file)
         if is_file:
             set_param(params, path, read_file(value.text, f"{key}@{value.text}"), paths)

@@ -320,33 +320,34 @@ async def serve_app(
     A user may have ``max_sessions`` with a handshake (100 by default).
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
-    connections = connections or Connections()
-    is_ipv6 = ":" in host
+    if connections is None:
+        connections = Connections()
+    with _listen(host, port) as listening:
+        url_host = f"[{host}]" if ":" in host else host
+        bound_port = listening.getsockname()[1]
+        url = f"http://{url_host}:{bound_port}{PATH}"
+
+        app = make(url)
+        # The last middleware, since it needs the authenticated user.
+        app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
+        server = _uvicorn_server(app, host, port, connections)
+
+        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+        try:
+            async with running:
+                try:
+                    on_started(url)
+                    await asyncio.shield(serving)
+                finally:
+                    server.should_exit = True
+        finally:
+            await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``)."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if is_ipv6 else socket.AF_INET)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
-
-    url_host = f"[{host}]" if is_ipv6 else host
-    bound_port = listening.getsockname()[1]
-    url = f"http://{url_host}:{bound_port}{PATH}"
-    try:
-        app = make(url)
-    except BaseException:
-        listening.close()
-        raise
-    # The last middleware, since it needs the authenticated user.
-    app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
-
-    server = _uvicorn_server(app, host, port, connections)
-    serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-    try:
-        async with running:
-            try:
-                on_started(url)
-                await asyncio.shield(serving)
-            finally:
-                server.should_exit = True
-    finally:
-        await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
-        listening.close()

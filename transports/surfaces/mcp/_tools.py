@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -490,14 +489,11 @@ async def open_view(
     try:
         app = await apps.open_view(opener, view, uri)
     except ABPError as error:
-        result: Result | None = None
-        # There is no result if the call itself has failed.
-        with suppress(UsageError):
-            result = view.result
-        if result is None:
+        result_of_call = _result_of_call(view)
+        if result_of_call is None:
             raise
         reason = f"the view is not shown: {error.message}"
-        return replace(result, warnings=(*result.warnings, reason)), None
+        return replace(result_of_call, warnings=(*result_of_call.warnings, reason)), None
 
     result = view.result
     files = {f"view.files.{number}": ref for number, ref in enumerate(view.files)}
@@ -509,6 +505,14 @@ async def open_view(
             warnings.append(f"the view cannot be pictured: {error.message}")
     result = replace(result, artifacts={**result.artifacts, **files}, warnings=tuple(warnings))
     return result, app
+
+
+def _result_of_call(view: View) -> Result | None:
+    """Return the result of the call that opened a view; ``None`` if the call has failed."""
+    try:
+        return view.result
+    except UsageError:
+        return None
 
 
 async def _picture_at_rest(view: View) -> ArtifactRef:

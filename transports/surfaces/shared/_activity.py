@@ -122,7 +122,8 @@ class CallRecord:
             value, total = self.progress.steps
             document["progress"] = {"value": value, "total": total, "text": self.progress.text[:MAX_TEXT] or None}
         if self.error:
-            document["error"] = {"code": self.error[0], "message": self.error[1]}
+            code, message = self.error
+            document["error"] = {"code": code, "message": message}
         if self.view:
             document["view"] = self.view
         return document

@@ -9,10 +9,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
 from ...protocol._plain_text import is_loopback
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ..._internal.telemetry._prometheus import Exposition
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
@@ -221,28 +227,13 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
     not available; ``option`` is the option for it."""
     from aiohttp import web  # late: few commands serve metrics
 
-    from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
+    from ..._internal.telemetry._prometheus import Exposition
     from ...protocol.messages import package_version
 
     exposition = Exposition(package_version())
     connections = Connections()
-
-    @web.middleware
-    async def checked(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        with connections.serving():
-            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
-                raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
-            return await handler(request)
-
-    async def show(_: web.Request) -> web.Response:
-        return web.Response(body=exposition.render(), headers={"Content-Type": CONTENT_TYPE})
-
-    app = web.Application(middlewares=[checked])
-    app.add_routes([web.get("/metrics", show)])
     no_log = logging.Logger("aiohttp", logging.CRITICAL)
-    runner = web.AppRunner(app, access_log=None, logger=no_log, shutdown_timeout=1.0)
+    runner = web.AppRunner(_metrics_app(exposition, connections), access_log=None, logger=no_log, shutdown_timeout=1.0)
     await runner.setup()
     try:
         assert runner.server is not None
@@ -254,9 +245,33 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
             raise cannot_listen(host, port, error, option) from error
         with closing(listener), exposition.recording():
             url_host = f"[{host}]" if ":" in host else host
-            yield f"http://{url_host}:{listener.sockets[0].getsockname()[1]}/metrics"
+            actual_port = listener.sockets[0].getsockname()[1]
+            yield f"http://{url_host}:{actual_port}/metrics"
     finally:
         await runner.cleanup()
+
+
+def _metrics_app(exposition: Exposition, connections: Connections) -> web.Application:
+    """Return the application that serves ``/metrics`` to programs of this machine, and not to web pages."""
+    from aiohttp import web  # late: few commands serve metrics
+
+    from ..._internal.telemetry._prometheus import CONTENT_TYPE
+
+    @web.middleware
+    async def refuse_web_pages(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        with connections.serving():
+            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
+                raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
+            return await handler(request)
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application(middlewares=[refuse_web_pages])
+    app.add_routes([web.get("/metrics", show)])
+    return app
 
 
 def _is_local(host: str) -> bool:

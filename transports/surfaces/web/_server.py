@@ -321,13 +321,17 @@ async def serve(
     token = options.token or secrets.token_urlsafe()
     if activity is None:
         activity = Activity()
-    signer = signer or Signer(options.key or _read_signing_key())
+    if signer is None:
+        signer = Signer(options.key or _read_signing_key())
+    scopes_by_token = dict(options.tenant_scopes)
+    if users is not None:
+        scopes_by_token.update(users)
+
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
-    users = {**options.tenant_scopes, **(users or {})}
     connections = Connections()
     access = Access(
-        token, signer, host=host, users=users, public_url=options.public_url, max_requests=connections.share
+        token, signer, host=host, users=scopes_by_token, public_url=options.public_url, max_requests=connections.share
     )
     calls = DetachedCalls(ledger, activity)
 
@@ -352,12 +356,7 @@ async def serve(
         stack.push_async_callback(calls.cancel_all)
         stack.callback(site.close_streams)
 
-        try:
-            # "localhost" would also listen on ::1, and with port 0 on a different port there.
-            address = "127.0.0.1" if host == "localhost" else host
-            listener = await asyncio.get_running_loop().create_server(protocol_factory, address, port)
-        except OSError as error:
-            raise cannot_listen(host, port, error, "--port") from error
+        listener = await _listen(host, port, protocol_factory)
         stack.callback(listener.close)
 
         actual_port = listener.sockets[0].getsockname()[1]
@@ -367,6 +366,16 @@ async def serve(
             public_url = f"{options.public_url}/"
         stack.enter_context(registered(public_url, store.url))
         yield Served(url, token, apps, activity, signer, connections, calls, public_url)
+
+
+async def _listen(host: str, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+    """Listen on an address. Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``)."""
+    # "localhost" would also listen on ::1, and with port 0 on a different port there.
+    address = "127.0.0.1" if host == "localhost" else host
+    try:
+        return await asyncio.get_running_loop().create_server(protocol_factory, address, port)
+    except OSError as error:
+        raise cannot_listen(host, port, error, "--port") from error
 
 
 @asynccontextmanager

@@ -177,22 +177,24 @@ class StrictWebSocket(WebSocketTransport):
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Return the error for the end of the connection, and record the app's fault, if any, once."""
-        code: int | None = None
+        our_code: int | None = None
         if closed.sent is not None and not closed.rcvd_then_sent:
-            code = closed.sent.code
-        finding = ""
-        if code in _CLOSED_BY_US:
-            finding = _CLOSED_BY_US[code]
-            reason = finding
+            our_code = closed.sent.code
+        if our_code in _CLOSED_BY_US:
+            reason = _CLOSED_BY_US[our_code]
+            self._note_end(reason)
         elif closed.rcvd is None:
-            finding = "the connection broke off without a closing frame"
             reason = "without a closing frame"
+            self._note_end("the connection broke off without a closing frame")
         else:
             reason = f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
-        if finding and not self._end_noted:
+        return Disconnected(f"the connection ended: {reason}")
+
+    def _note_end(self, finding: str) -> None:
+        """Record the app's fault at the end of the connection, once."""
+        if not self._end_noted:
             self._findings.append(finding)
             self._end_noted = True
-        return Disconnected(f"the connection ended: {reason}")
 
     def _on_message(self, data: bytes, text: bool) -> bool:
         """Record the faults of a message, and deliver it if it is an envelope."""

@@ -137,6 +137,9 @@ async def gather_views(
 ) -> None:
     """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
     settings = Settings.load()
+    request_options: dict[str, Any] = {}
+    if headers:
+        request_options["headers"] = headers
     make_transport = partial(
         transport_for,
         evidence.target,
@@ -146,7 +149,7 @@ async def gather_views(
         headless=headless,
         sampling=False,
         browser_options={},
-        request_options={"headers": headers} if headers else {},
+        request_options=request_options,
     )
     async with contextlib.AsyncExitStack() as stack, Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("tools")
@@ -166,7 +169,13 @@ async def gather_views(
         for uri in dict.fromkeys(addresses.values()):
             views.documents[uri] = await _read_document(server, uri, plan.timeout)
 
-        shared: Browser | None = browser if isinstance(browser, Browser) else None
+        if headless is None:
+            headless = settings.headless
+        # Started for the first view with a document, unless the user gave a browser.
+        shared_browser: Browser | None = None
+        if isinstance(browser, Browser):
+            shared_browser = browser
+
         for trial in _prepare_trials(evidence, plan, addresses):
             plan.on_step(trial.name)
             call = await _call_tool(client, trial, views.tools[trial.name], plan.timeout)
@@ -179,12 +188,13 @@ async def gather_views(
                 continue
             view = ViewTrial(trial.name, uri)
             views.trials.append(view)
-            if shared is None and views.documents[uri].error is None:
-                is_headless = settings.headless if headless is None else headless
-                shared = await stack.enter_async_context(Browser(name=browser, headless=is_headless))  # type: ignore[arg-type]
-            await _open_view(
-                view, views.documents[uri], call, _mcp_server(client), plan.timeout, PageSource(browser=shared)
-            )
+
+            document = views.documents[uri]
+            if shared_browser is None and document.error is None:
+                new_browser = Browser(name=browser, headless=headless)  # type: ignore[arg-type]
+                shared_browser = await stack.enter_async_context(new_browser)
+            source = PageSource(browser=shared_browser)
+            await _open_view(view, document, call, _mcp_server(client), plan.timeout, source)
 
 
 def _view_addresses(tools: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
