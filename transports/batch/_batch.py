@@ -152,13 +152,15 @@ async def run(
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(open_ledger(folder))
         await add_input(ledger, jobs, folder, target=target, extend=extend, consent=consent)
-        options = replace(options or RunOptions(), consent=consent)
-        if pool is None:
-            browsers, sessions = pool_size(options.concurrency)
-            pool = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
+        run_options = replace(options or RunOptions(), consent=consent)
+        driver = pool
+        if driver is None:
+            browsers, sessions = pool_size(run_options.concurrency)
+            driver = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
+        settled_callback = on_settled
         if on_progress is not None:
-            on_settled = _with_progress(await ledger.counts(), on_settled, on_progress)
-        await Runner(ledger, pool, options, on_settled).run()
+            settled_callback = _with_progress(await ledger.counts(), on_settled, on_progress)
+        await Runner(ledger, driver, run_options, settled_callback).run()
         return await export_run(ledger, folder)
 
 

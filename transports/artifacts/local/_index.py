@@ -36,7 +36,9 @@ from ._tree import SYMLINK, Folder, Tree, remove_files
 logger = logging.getLogger("transports.artifacts")
 
 T = TypeVar("T")
-_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_DATABASE_FILE = "index.sqlite"
+_LOG_FILE = "index.sqlite-wal"
+_FILES = (_DATABASE_FILE, _LOG_FILE, "index.sqlite-shm")
 #: An index of another version is replaced.
 _VERSION = 2
 _SCHEMA = f"""
@@ -340,7 +342,7 @@ class Index:
     def _open_index(self, create: bool) -> sqlite3.Connection:
         """Return the connection, opened if it is closed or the file was replaced. Raises :class:`FileNotFoundError` if
         there is no file, unless it may ``create`` one."""
-        path = self._tree.root / ".abp" / _FILES[0]
+        path = self._tree.root / ".abp" / _DATABASE_FILE
         if self._db and self._is_still_the_file(path):
             return self._db
 
@@ -377,16 +379,16 @@ class Index:
             for name in _FILES:
                 if os.path.lexists(path.with_name(name)) and not folder.file_status(name):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
-            if not create and not folder.file_status(_FILES[0]):
+            if not create and not folder.file_status(_DATABASE_FILE):
                 raise FileNotFoundError(path)
 
             # SQLite copies the mode of this file, which is private, to its other files.
             with suppress(FileExistsError):
-                os.close(folder.create(_FILES[0]))
+                os.close(folder.create(_DATABASE_FILE))
 
-            status = folder.file_status(_FILES[0])
+            status = folder.file_status(_DATABASE_FILE)
             is_empty = status is not None and status.st_size == 0
-            if is_empty and folder.file_status(_FILES[1]):
+            if is_empty and folder.file_status(_LOG_FILE):
                 # SQLite never leaves an empty file beside a log. It would wait for a lock that is never freed.
                 raise sqlite3.DatabaseError("it is empty")
             return status

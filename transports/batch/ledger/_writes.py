@@ -49,6 +49,14 @@ _FIND_HOSTS_BETWEEN = """WITH RECURSIVE hosts(host) AS (
 SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (
     SELECT 1 FROM abp_jobs WHERE run = ? AND state = 'queued' AND abp_jobs.host = hosts.host AND not_before <= {now}
 ) LIMIT ?"""
+#: Outcomes of ended jobs. A job whose lease has ended meanwhile may be ``unknown``.
+_END_JOBS = """UPDATE abp_jobs SET state = ?, lease = NULL, lease_until = NULL, not_before = {now} + ?,
+finished = {now}, milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ?
+WHERE run = ? AND key = ? AND worker = ? AND state IN ('leased', 'unknown')"""
+#: Outcomes of jobs that will be retried.
+_QUEUE_JOBS_AGAIN = """UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL,
+not_before = {now} + ?, finished = NULL, milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ?
+WHERE run = ? AND key = ? AND worker = ? AND state IN ('leased', 'unknown')"""
 #: Ids of the new lines, with the number of lines.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
     SELECT id FROM abp_jobs WHERE run = ? AND position > ?
@@ -248,8 +256,15 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
     ended = [settlement for settlement in settlements if settlement.begun and settlement.again_after is None]
     retried = [settlement for settlement in settlements if settlement.begun and settlement.again_after is not None]
     not_begun = [settlement for settlement in settlements if not settlement.begun]
-    held = _write_outcomes(database, cursor, run, worker, ended, finished=database.now, last_worker="worker")
-    held += _write_outcomes(database, cursor, run, worker, retried, finished="NULL", last_worker="NULL")
+    held = 0
+    if ended:
+        end_jobs = _END_JOBS.format(now=database.now)
+        cursor.executemany(end_jobs, [_settled_row(run, worker, settlement) for settlement in ended])
+        held += cursor.rowcount
+    if retried:
+        queue_jobs = _QUEUE_JOBS_AGAIN.format(now=database.now)
+        cursor.executemany(queue_jobs, [_settled_row(run, worker, settlement) for settlement in retried])
+        held += cursor.rowcount
 
     # Jobs that were not begun return to the queue, as if they had not been leased.
     if not_begun:
@@ -262,33 +277,8 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
     return held
 
 
-def _write_outcomes(
-    database: Database,
-    cursor: Cursor,
-    run: str,
-    worker: str,
-    settlements: Sequence[Settlement],
-    *,
-    finished: str,
-    last_worker: str,
-) -> int:
-    """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held.
-
-    ``finished`` and ``last_worker`` are the SQL of the two columns."""
-    if not settlements:
-        return 0
-    cursor.executemany(
-        f"UPDATE abp_jobs SET state = ?, worker = {last_worker}, lease = NULL, "
-        f"lease_until = NULL, not_before = {database.now} + ?, finished = {finished}, "
-        "milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ? "
-        "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
-        [_settled_row(run, worker, settlement) for settlement in settlements],
-    )
-    return cursor.rowcount
-
-
 def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
-    """Return the values of the statement in :func:`_write_outcomes`, in its order."""
+    """Return the values of :data:`_END_JOBS` and :data:`_QUEUE_JOBS_AGAIN`, in their order."""
     outcome = settlement.outcome
     state = outcome.state if settlement.again_after is None else State.QUEUED
     return (
@@ -301,8 +291,6 @@ def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, 
         run,
         settlement.key,
         worker,
-        State.LEASED.value,
-        State.UNKNOWN.value,
     )
 
 

@@ -12,7 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
 from textwrap import wrap
@@ -381,10 +382,28 @@ async def _check_browser(facts: Facts) -> None:
 
 async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
-    from aiohttp import web
-
     from ...playwright._transport import PlaywrightTransport
     from ...session._connect import connect
+
+    async with _serve_test_page() as url:
+        transport = PlaywrightTransport(url, browser=browser)
+        content = os.urandom(_SELF_TEST_BYTES)
+        async with connect(url, transport=transport, store="memory:") as session:
+            result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
+            ref = result.artifacts["file"]
+            opened_page = transport.page
+            has_webmcp = opened_page is not None and bool(await opened_page.evaluate("'modelContext' in document"))
+            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, has_webmcp)
+
+    is_same = ref.size_bytes == len(content) and ref.sha256 == hashlib.sha256(content).hexdigest()
+    if not is_same:
+        raise BinaryError("a file came back from the page with other bytes; please report it, with this whole output")
+
+
+@asynccontextmanager
+async def _serve_test_page() -> AsyncIterator[str]:
+    """Serve the page of the small app for the length of a block, and yield its URL."""
+    from aiohttp import web
 
     html = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
 
@@ -398,21 +417,9 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         port = runner.addresses[0][1]
-        url = f"http://127.0.0.1:{port}/"
-        transport = PlaywrightTransport(url, browser=browser)
-        content = os.urandom(_SELF_TEST_BYTES)
-        async with connect(url, transport=transport, store="memory:") as session:
-            result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
-            ref = result.artifacts["file"]
-            opened_page = transport.page
-            has_webmcp = opened_page is not None and bool(await opened_page.evaluate("'modelContext' in document"))
-            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, has_webmcp)
+        yield f"http://127.0.0.1:{port}/"
     finally:
         await runner.cleanup()
-
-    is_same = ref.size_bytes == len(content) and ref.sha256 == hashlib.sha256(content).hexdigest()
-    if not is_same:
-        raise BinaryError("a file came back from the page with other bytes; please report it, with this whole output")
 
 
 _WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...playwright._find import find_running, require_listener
+from ...playwright._find import RunningBrowser, find_running, require_listener
 from ...protocol._plain_text import folder_of, is_page
 from ...protocol._times import MAX_TIMEOUT, format_duration, parse_duration
 from ...session._settings import Settings, read_config, retention_settings
@@ -81,9 +81,14 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
             "and its own --user-data-dir, or allow it at chrome://inspect/#remote-debugging"
         )
     if len(browsers) == 1:
-        print_note(f"attaching to {browsers[0].where}")
-        return browsers[0].url
+        (browser,) = browsers
+        print_note(f"attaching to {browser.where}")
+        return browser.url
+    return _choose_browser(browsers).url
 
+
+def _choose_browser(browsers: Sequence[RunningBrowser]) -> RunningBrowser:
+    """Ask the user for one of several browsers. Raises :class:`~transports.errors.UsageError` without a terminal."""
     choices = [f"{number}  {browser.where} ({browser.url})" for number, browser in enumerate(browsers, 1)]
     if not at_terminal():
         raise UsageError("--attach: several browsers are running; choose one with --cdp-url: " + "; ".join(choices))
@@ -92,7 +97,7 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     while True:
         answer = typer.prompt("Number of the browser to attach to", err=True)
         if str(answer).isdigit() and 1 <= int(answer) <= len(browsers):
-            return browsers[int(answer) - 1].url
+            return browsers[int(answer) - 1]
 
 
 #: Names of the option for the place of the files.

@@ -152,16 +152,16 @@ class LineCompleter(Completer):
 
     def _complete_parameter(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
         """Complete the last word of a line: a name, or the value or the path after it."""
-        word = rest.rpartition(" ")[2]
-        match = re.match(r"([^=@]*)([=@])(.*)", word)
+        _, _, word = rest.rpartition(" ")
+        match = re.match(r"(?P<key>[^=@]*)(?P<sign>[=@])(?P<value>.*)", word)
         if match is None:
             typed_keys = set(re.findall(r"(?:^|\s)([^\s=@]+)[=@]", rest))
             yield from _complete_key(word, capability.input_schema, typed_keys)
-        elif match[2] == "@":
-            yield from self._paths.get_completions(Document(match[3]), event)
+        elif match["sign"] == "@":
+            yield from self._paths.get_completions(Document(match["value"]), event)
         else:
-            schema = _schema_at(capability.input_schema, match[1].split("."))
-            yield from _complete_value(match[3], schema)
+            schema = _schema_at(capability.input_schema, match["key"].split("."))
+            yield from _complete_value(match["value"], schema)
 
 
 def _complete_key(word: str, schema: Mapping[str, Any], typed_keys: Collection[str]) -> Iterator[Completion]:

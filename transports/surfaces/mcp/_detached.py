@@ -149,7 +149,9 @@ def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> types.Ca
     record = call.record
     name = plain_line(record.capability)
     if record.status is CallStatus.UNKNOWN and call.answer is None:
-        reason = record.error[1] if record.error else "it may have run"
+        reason = "it may have run"
+        if record.error:
+            _, reason = record.error
         raise OutcomeUnknown(f"{name}: {reason}")
     if call.expired:
         raise UsageError(

@@ -104,24 +104,24 @@ class PictureHosts:
         Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
         with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
         url_host = f"[{host}]" if ":" in host else host
-        host, port = _host_and_port(f"http://{url_host}:{port}")
-        _require_allowed(host, port, self._allowed, self._blocked)
+        canonical_host, canonical_port = _host_and_port(f"http://{url_host}:{port}")
+        _require_allowed(canonical_host, canonical_port, self._allowed, self._blocked)
 
-        addresses = await _resolve(host, port)
+        addresses = await _resolve(canonical_host, canonical_port)
         # A blocked address stays blocked under any name.
         for address in addresses:
-            _require_allowed(_canonical_address(address), port, ("*",), self._blocked)
+            _require_allowed(_canonical_address(address), canonical_port, ("*",), self._blocked)
 
-        if self._any_address or _matches_host(host, port, self._private):
+        if self._any_address or _matches_host(canonical_host, canonical_port, self._private):
             return addresses
-        app_addresses = self._addresses_of_app(host, port)
+        app_addresses = self._addresses_of_app(canonical_host, canonical_port)
         if app_addresses:
             return app_addresses
 
         if not all(is_public(address) for address in addresses):
             raise UsageError(
-                f"{host} (port {port}) is not on the public Internet; connect an app at that address with abp_connect, "
-                "or ask the user, who can allow it (allowed_hosts)"
+                f"{canonical_host} (port {canonical_port}) is not on the public Internet; connect an app at that "
+                "address with abp_connect, or ask the user, who can allow it (allowed_hosts)"
             )
         return addresses
 
@@ -195,7 +195,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
         raise invalid
 
     # Browsers read a host whose last label is a number as an IPv4 address: 127.1 and 0x7f.1 are 127.0.0.1.
-    last_label = host.rpartition(".")[2]
+    _, _, last_label = host.rpartition(".")
     if re.fullmatch(r"(0x[0-9a-f]*|\d+)", last_label):
         try:
             return socket.inet_ntoa(socket.inet_aton(host)), port

@@ -193,13 +193,15 @@ def _member_names(line: bytes) -> dict[bytes, int]:
     a batch. The JSON may be too deep, or broken."""
     names: dict[bytes, int] = {}
     depth = 0
-    for token in _TOKEN.finditer(line):
-        if token[0] in (b"{", b"["):
-            if depth == 0 and token[0] == b"[":
+    for match in _TOKEN.finditer(line):
+        token = match.group()
+        if token in (b"{", b"["):
+            is_batch = depth == 0 and token == b"["
+            if is_batch:
                 break
             depth += 1
-        elif token[0] in (b"}", b"]"):
+        elif token in (b"}", b"]"):
             depth -= 1
-        elif depth == 1 and _COLON.match(line, token.end()):
-            names[token[0]] = token.end()
+        elif depth == 1 and _COLON.match(line, match.end()):
+            names[token] = match.end()
     return names

@@ -228,16 +228,13 @@ class Options(BaseSettings):
         config_file = read_config(config)
         file = config_file.path
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-        from_file = {
-            key: value
-            for key, value in _settings_in(config_file, cls.model_fields).items()
-            if key not in from_arguments and not os.environ.get(_PREFIX + key.upper())
-        }
+        from_file: dict[str, Any] = {}
+        for key, value in _settings_in(config_file, cls.model_fields).items():
+            is_in_environment = bool(os.environ.get(_PREFIX + key.upper()))
+            if key not in from_arguments and not is_in_environment:
+                from_file[key] = value
         if not config_file.trusted:
-            ignored = [key for key, value in from_file.items() if not _only_narrows(key, value)]
-            config_file.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
-            for key in ignored:
-                del from_file[key]
+            _remove_widening(from_file, config_file)
 
         def source_of(key: str) -> str:
             if key in from_file:
@@ -276,6 +273,14 @@ def _megabytes_to_bytes(megabytes: object) -> object:
     if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or abs(megabytes) >= _MIB:
         return megabytes
     return int(megabytes * _MIB)
+
+
+def _remove_widening(settings: dict[str, Any], config_file: ConfigFile) -> None:
+    """Remove the settings of an untrusted file that may widen permissions, with a warning."""
+    ignored = [key for key, value in settings.items() if not _only_narrows(key, value)]
+    config_file.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
+    for key in ignored:
+        del settings[key]
 
 
 def _only_narrows(key: str, value: object) -> bool:

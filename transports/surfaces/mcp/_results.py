@@ -209,25 +209,32 @@ def _fit_result(
     is_error: bool = False,
 ) -> CallToolResult:
     """Return a result of at most ``max_bytes``. Halve its largest value, its links and its text until it fits."""
-    links = [_link(ref, view) for ref in refs] if view.as_resources else []
+    shown_text = text
+    shown_document = document
+    shown_links: list[ResourceLink] = []
+    if view.as_resources:
+        shown_links = [_link(ref, view) for ref in refs]
+
     max_rounds = 40
+    min_text_chars = 1000
     for _ in range(max_rounds):
         result = CallToolResult(
-            content=[TextContent(text=text), *links],
-            structured_content=document,
+            content=[TextContent(text=shown_text), *shown_links],
+            structured_content=shown_document,
             is_error=is_error,
         )
         if len(result.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
             return result
-        document = _halve_largest_value(document)
-        links = links[: max(len(links) // 2, 1)]
-        min_text = 1000
-        if len(text) > min_text:
-            text = text[: max(min_text, len(text) // 2)] + "…"
+
+        shown_document = _halve_largest_value(shown_document)
+        shown_links = shown_links[: max(len(shown_links) // 2, 1)]
+        if len(shown_text) > min_text_chars:
+            half = max(min_text_chars, len(shown_text) // 2)
+            shown_text = shown_text[:half] + "…"
 
     # A round halves one value of the document, which may have very many.
     return CallToolResult(
-        content=[TextContent(text=text[:300] + "…")],
+        content=[TextContent(text=shown_text[:300] + "…")],
         structured_content={"success": document["success"], "omitted": {}},
         is_error=is_error,
     )

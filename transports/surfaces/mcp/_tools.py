@@ -200,23 +200,29 @@ class Tools:
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
         """Answer `abp_screenshot`: a picture of ``url``, or else of an app."""
         options: dict[str, Any] = dict(arguments.get("options", {}))
-        options |= {key: arguments[key] for key in ("width", "height") if key in arguments}
+        for name in ("width", "height"):
+            if name in arguments:
+                options[name] = arguments[name]
         timeout = arguments.get("timeout")
+
         url = arguments.get("url")
         if url is None:
             app = await self._select(arguments.get("session"))
-
-            async def picture_app(_: ToolCall) -> Result:
-                return await app.session.screenshot(timeout=timeout, **options)
-
-            return await self._run_call(app, picture_app)
-
+            return await self._screenshot_of_app(app, options, timeout)
         if "session" in arguments:
             raise UsageError("url and session are mutually exclusive: a picture of any page, or of an app")
+        return await self._screenshot_of_url(str(url), options, timeout)
 
+    async def _screenshot_of_app(self, app: App, options: dict[str, Any], timeout: float | None) -> Answer:
+        async def picture_app(_: ToolCall) -> Result:
+            return await app.session.screenshot(timeout=timeout, **options)
+
+        return await self._run_call(app, picture_app)
+
+    async def _screenshot_of_url(self, url: str, options: dict[str, Any], timeout: float | None) -> Answer:
         async def picture_url(_: ToolCall) -> Result:
             return await screenshot_url(
-                str(url),
+                url,
                 options,
                 options=self._options,
                 store=self._user.store,

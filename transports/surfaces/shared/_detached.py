@@ -187,8 +187,9 @@ class CallLedger:
         def insert_call(cursor: Cursor) -> None:
             self._mark_lost_calls(cursor)
             cursor.execute(f"SELECT count(*) FROM calls WHERE owner = ? AND NOT {_ENDED}", (owner,))
+            ((running_calls,),) = cursor.fetchall()
             maximum = self._limits.working
-            if cast(int, cursor.fetchall()[0][0]) >= maximum:
+            if cast(int, running_calls) >= maximum:
                 message = f"{maximum} detached calls are under way, which is the limit; wait for one or cancel it"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
 

@@ -196,19 +196,20 @@ class ViewRoutes:
         async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
             return await server.relay(method, params, timeout=limits.view_timeout)
 
+        handed_out: list[str] = []
+
         async def save(content: BinaryData) -> None:
-            if len(live.files) >= limits.view_files:
+            if len(handed_out) >= limits.view_files:
                 raise UsageError(f"the view has handed out {limits.view_files} files, which is the limit")
             stored = await Router(store).route(
                 {"file": content}, capability="ui/download-file", transport="view", started=time.perf_counter()
             )
-            live.files += [ref.id for ref in stored.artifacts.values()]
+            handed_out.extend(ref.id for ref in stored.artifacts.values())
 
         handlers = ViewHandlers(on_display_mode=lambda mode: mode == "inline")
         host = Host(HostContext(), opened.tool, handlers, relay=relay, save_file=save, current_call=lambda: call)
         name = f"view-{secrets.token_hex(8)}.localhost"
-        live = LiveView(name, store.scope, opened, encoded_input, host)
-        return live
+        return LiveView(name, store.scope, opened, encoded_input, host, files=handed_out)
 
     def _forget_view(self, call: str) -> None:
         view = self._views.pop(call, None)

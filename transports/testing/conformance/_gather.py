@@ -208,7 +208,8 @@ class StrictWebSocket(WebSocketTransport):
         try:
             envelope = decode_json(data)
         except ProtocolError as error:
-            note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
+            _, _, reason = error.message.partition(": ")
+            note(f"it sent text that is not JSON ({reason[:80]})")
             return True
 
         kind = envelope.get("type") if isinstance(envelope, dict) else None
@@ -531,10 +532,16 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
     timed_out = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
     cancellable = [trial for trial, _ in called if declares_cancel(trial)]
-    by_duration = sorted(called, key=lambda pair: pair[1].seconds, reverse=True)
-    slow = [trial for trial, call in by_duration if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
+    slow_calls = [(trial, call) for trial, call in called if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
+    slow_calls.sort(key=_duration_of, reverse=True)
+    slow = [trial for trial, _ in slow_calls]
     chosen = {trial.name: trial for trial in (*timed_out, *cancellable, *slow)}
     return list(chosen.values())[:3]
+
+
+def _duration_of(called: tuple[Trial, Exchange]) -> float:
+    _, call = called
+    return call.seconds
 
 
 def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:

@@ -239,8 +239,10 @@ class ReverseProxy:
         reading = asyncio.ensure_future(read_files())
         raw_id = bytes(message.envelope.id)
         try:
-            while (question := await questions.get()) is not None:
+            question = await questions.get()
+            while question is not None:
                 yield event(question)
+                question = await questions.get()
             filled = await reading
             exchange.add_request(filled)
 
