@@ -476,28 +476,29 @@ class RayEngine:
 
     def _split_options(self, count: int) -> list[RunOptions]:
         """Return the options of at most ``count`` actors. Together they keep the limits of the run."""
-        rate = self._options.rate
-        count = min(count, self._options.concurrency)
-        if rate is not None:
+        actors = min(count, self._options.concurrency)
+        rate_of_each: float | None = None
+        if self._options.rate is not None:
             # Each actor may start with a burst of two jobs. All bursts together are at most a second's worth.
-            count = min(count, max(1, int(rate / 2)))
-            rate /= count
+            actors = min(actors, max(1, int(self._options.rate / 2)))
+            rate_of_each = self._options.rate / actors
 
-        concurrency, remainder = divmod(self._options.concurrency, count)
-        shares = [replace(self._options, concurrency=concurrency, rate=rate) for _ in range(count - remainder)]
-        larger_shares = [replace(self._options, concurrency=concurrency + 1, rate=rate) for _ in range(remainder)]
-        return [*larger_shares, *shares]
+        concurrency, remainder = divmod(self._options.concurrency, actors)
+        share = replace(self._options, concurrency=concurrency, rate=rate_of_each)
+        larger_shares = [replace(share, concurrency=concurrency + 1) for _ in range(remainder)]
+        return larger_shares + [share] * (actors - remainder)
 
     async def _scale_actors(self, shares: list[RunOptions], backlog: int, end: float) -> None:
         """Scale the actors to ``backlog``, the number of open jobs: start missing actors, drain the surplus."""
+        unassigned_jobs = backlog
         for number, share in enumerate(shares):
             actor = self._actors.get(number)
-            is_needed = backlog > 0
+            is_needed = unassigned_jobs > 0
             if is_needed and actor is None and time.monotonic() >= self._not_before:
                 await self._start_actor(number, share, end)
             elif not is_needed and actor is not None:
                 await self._drain_actor(number, actor)
-            backlog -= share.concurrency
+            unassigned_jobs -= share.concurrency
 
     async def _start_actor(self, number: int, options: RunOptions, end: float) -> None:
         if end < math.inf:

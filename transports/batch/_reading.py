@@ -56,16 +56,16 @@ class _InvalidLines:
         """Add the fault of a line. ``fault`` follows the words "line 3": ``: a field is missing``, `` is not JSON``."""
         self._count += 1
         leading_space = " " if fault.startswith(" ") else ""
-        fault = leading_space + " ".join(fault.split())
-        if len(fault) > LIMITS.fault_chars:
-            fault = fault[: LIMITS.fault_chars] + "…"
+        shown_fault = leading_space + " ".join(fault.split())
+        if len(shown_fault) > LIMITS.fault_chars:
+            shown_fault = shown_fault[: LIMITS.fault_chars] + "…"
 
-        if fault not in self._lines_by_fault:
+        if shown_fault not in self._lines_by_fault:
             if len(self._lines_by_fault) >= LIMITS.faults:
                 return
             kind = "row" if _is_parquet(self._path) else "line"
-            self._lines_by_fault[fault] = _LinesWithFault(fault, kind)
-        self._lines_by_fault[fault].add(number)
+            self._lines_by_fault[shown_fault] = _LinesWithFault(shown_fault, kind)
+        self._lines_by_fault[shown_fault].add(number)
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if there is an invalid line."""

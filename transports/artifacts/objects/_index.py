@@ -295,16 +295,17 @@ class StoreIndex:
 
     async def keys(self) -> AsyncIterator[dict[str, bool]]:
         """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
-        last_key = ""
         sql = "SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT 5000"
 
-        def work(cursor: Cursor, store: int) -> dict[str, bool]:
+        def keys_after(last_key: str, cursor: Cursor, store: int) -> dict[str, bool]:
             cursor.execute(sql, (store, last_key))
             return {str(key): metadata_of(document, key) is not None for key, document in cursor.fetchall()}
 
-        while rows := await self._run(work, write=False):
-            yield rows
-            *_, last_key = rows
+        keys = await self._run(partial(keys_after, ""), write=False)
+        while keys:
+            yield keys
+            *_, last_key = keys
+            keys = await self._run(partial(keys_after, last_key), write=False)
 
     async def change_token(self) -> int:
         """Return the change counter, which every change increments."""

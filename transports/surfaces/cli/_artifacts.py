@@ -82,10 +82,7 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
     try:
         return await store.stat(name)
     except ArtifactNotFound as error:
-        refs = await store.list() if name else []
-        matches = [ref for ref in refs if ref.id.startswith(name)]
-        if not matches:
-            matches = [ref for ref in refs if is_named(ref, name)]
+        matches = await _find_similar(store, name)
         if not matches:
             message = (
                 f"no artifact {name!r} in {store.url}; `abp artifacts list` lists what is stored; if the call had "
@@ -98,7 +95,19 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
         if len(matches) > LIMITS.ids:
             ids.append("…")
         raise UsageError(f"{name!r} matches {len(matches)} artifacts: {', '.join(ids)}; give more of the id")
-    return matches[0]
+    (ref,) = matches
+    return ref
+
+
+async def _find_similar(store: ArtifactStore, name: str) -> list[ArtifactRef]:
+    """Return the artifacts whose id begins with ``name``, or else those with this file name; none for an empty name."""
+    if not name:
+        return []
+    refs = await store.list()
+    matches = [ref for ref in refs if ref.id.startswith(name)]
+    if not matches:
+        matches = [ref for ref in refs if is_named(ref, name)]
+    return matches
 
 
 _TIME_FORMS = "a date, a time (2026-01-31T12:00Z), or an age: 30m, 1h, 7d"

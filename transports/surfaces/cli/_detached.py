@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -173,21 +173,14 @@ def result_of(document: Mapping[str, Any]) -> Result:
     """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
     from ...routing._result import Result
 
-    def reference(stored: Mapping[str, Any]) -> ArtifactRef:
-        source = {name: stored[name] for name in ("truncated", "warning", "preview") if name in stored}
-        fields = {name: stored[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
-        return ArtifactRef(uri=stored["uri"] or "", local_path=stored["path"], source=source, **fields)
-
     data = document["data"]
-    artifacts = {stored["field"]: reference(stored) for stored in document["artifacts"]}
+    artifacts = {stored["field"]: _stored_reference(stored) for stored in document["artifacts"]}
     inline = frozenset(place for place, ref in artifacts.items() if _holds_reference(data, place, ref.id))
 
-    # Metadata is the rest of the data: without the members that lead to a file, and none if all of it is one file.
     metadata: Mapping[str, Any] = {}
     is_single_file = artifacts.keys() == {""}
     if isinstance(data, dict) and not is_single_file:
-        file_members = {_split_place(place)[0] for place in inline}
-        metadata = {key: value for key, value in data.items() if key.replace(".", "\\.") not in file_members}
+        metadata = _without_files(data, inline)
 
     effects = document.get("effects", ())
     return Result(
@@ -198,8 +191,21 @@ def result_of(document: Mapping[str, Any]) -> Result:
         effects=tuple(Effect(effect["kind"], effect["call"], effect["detail"]) for effect in effects),
         metadata=metadata,
         inline_fields=inline,
-        evidence={stored["kind"]: reference(stored) for stored in document.get("evidence", ())},
+        evidence={stored["kind"]: _stored_reference(stored) for stored in document.get("evidence", ())},
     )
+
+
+def _stored_reference(stored: Mapping[str, Any]) -> ArtifactRef:
+    """Return the reference that an entry of ``artifacts`` or ``evidence`` describes."""
+    source = {name: stored[name] for name in ("truncated", "warning", "preview") if name in stored}
+    fields = {name: stored[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
+    return ArtifactRef(uri=stored["uri"] or "", local_path=stored["path"], source=source, **fields)
+
+
+def _without_files(data: Mapping[str, Any], places: Iterable[str]) -> Mapping[str, Any]:
+    """Return the data without the members that lead to the files at ``places``."""
+    file_members = {_split_place(place)[0] for place in places}
+    return {key: value for key, value in data.items() if key.replace(".", "\\.") not in file_members}
 
 
 def _split_place(place: str) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
+from operator import attrgetter
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
@@ -248,18 +249,21 @@ def _installed_version(distribution: str) -> str | None:
 def _find_plugins() -> list[dict[str, str | None]]:
     """Return the installed entry points in the groups of this kit, by group and name."""
     installed = entry_points()
-    groups = [group for group in installed.groups if group.startswith("abp.")]
-    points = [point for group in groups for point in installed.select(group=group)]
-    points.sort(key=lambda point: (point.group, point.name))
-    return [
-        {
-            "group": point.group,
-            "name": point.name,
-            "distribution": point.dist.name if point.dist else None,
-            "version": point.dist.version if point.dist else None,
-        }
-        for point in points
-    ]
+    plugins: list[dict[str, str | None]] = []
+    for group in sorted(installed.groups):
+        if not group.startswith("abp."):
+            continue
+        for point in sorted(installed.select(group=group), key=attrgetter("name")):
+            plugin: dict[str, str | None] = {
+                "group": group,
+                "name": point.name,
+                "distribution": None,
+                "version": None,
+            }
+            if point.dist:
+                plugin |= {"distribution": point.dist.name, "version": point.dist.version}
+            plugins.append(plugin)
+    return plugins
 
 
 async def _check_system(facts: Facts) -> None:
@@ -275,15 +279,24 @@ async def _check_settings(facts: Facts) -> None:
     for name, value in sorted(os.environ.items()):
         if not name.upper().startswith("ABP_") or not value:
             continue
-        is_printed = name in _PRINTED_VARIABLES
-        words.append(f"{name}={value}" if is_printed else f"{name} (set)")
-        values[name] = value if is_printed else None
+        if name in _PRINTED_VARIABLES:
+            words.append(f"{name}={value}")
+            values[name] = value
+        else:
+            # It may be a secret.
+            words.append(f"{name} (set)")
+            values[name] = None
     facts["settings"] = Fact(", ".join(words) or "all at their defaults", values)
 
     unknown = _unknown_variables()
     if unknown:
-        words = [f"{name} (did you mean {meant}?)" if meant else name for name, meant in unknown.items()]
-        facts["unknown settings"] = Fact(", ".join(words), unknown)
+        unknown_words = []
+        for name, similar_name in unknown.items():
+            hint = ""
+            if similar_name:
+                hint = f" (did you mean {similar_name}?)"
+            unknown_words.append(name + hint)
+        facts["unknown settings"] = Fact(", ".join(unknown_words), unknown)
 
 
 def _unknown_variables() -> dict[str, str | None]:

@@ -118,8 +118,13 @@ def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | 
         _drain = None
         callback()
 
+    def first_signal() -> Stopped | None:
+        if first is None:
+            return None
+        return Stopped(first)
+
     _drain = drain
     try:
-        yield lambda: None if first is None else Stopped(first)
+        yield first_signal
     finally:
         _drain = None

@@ -129,9 +129,8 @@ def _judge_scheme(app: Evidence) -> Iterator[str]:
             yield f"the tool {name} has the view {address}"
     for resource in app.views.resources:
         uri = str(resource.get("uri"))
-        if not uri.startswith("ui://") and (
-            _ui_metadata(resource) is not None or resource.get("mimeType") == VIEW_TYPE
-        ):
+        is_view = _ui_metadata(resource) is not None or resource.get("mimeType") == VIEW_TYPE
+        if is_view and not uri.startswith("ui://"):
             yield f"the resource {uri} is a view by its type or its metadata"
 
 
