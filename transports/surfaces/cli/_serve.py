@@ -182,8 +182,9 @@ def mcp(
         store = open_limited_store(output, ttl, limits, config=config)
         named = app_entries(read_config(config))
         users: dict[str, str] = {}
+        address: tuple[str, int] | None = None
         if http is not None:
-            host, port = parse_address(http, "--http", options.public_url)
+            address = parse_address(http, "--http", options.public_url)
             users = _users_of(options)
 
         sharing_browsers = pooled(
@@ -207,7 +208,7 @@ def mcp(
 
             expect_signal()
             bridge = Bridge(options, store, connect=connect_app, activity=activity, link=link, calls=calls, named=named)
-            if http is None:
+            if address is None:
                 note_mcp_client()
                 await serve_stdio(bridge)
                 return 0
@@ -217,7 +218,7 @@ def mcp(
                     url = f"{options.public_url}/mcp"
                 print_note(f"serving at {url}", always=True)
 
-            await serve_http(bridge, host, port, users, print_address, connections=connections)
+            await serve_http(bridge, *address, users, print_address, connections=connections)
             return 0
 
     return run_async(work)

@@ -171,18 +171,24 @@ class Connections:
             return self._apps.select(key, capability)
 
         closed = {connection.session: connection for connection in await self.list_closed()}
+        selected_key = key
         if key is None and closed:
             if len(closed) > 1:
                 raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed)}")
-            key = next(iter(closed))
+            (selected_key,) = closed
 
-        if isinstance(key, str) and key in closed:
-            if key not in self._opening:
-                opening = self._opening[key] = asyncio.ensure_future(open_app(closed[key].arguments, key))
-                opening.add_done_callback(partial(self._on_opened, key))
-            await asyncio.shield(self._opening[key])
-            self._reopened.add(key)
-        return self._apps.select(key, capability)
+        if isinstance(selected_key, str) and selected_key in closed:
+            await self._reopen(closed[selected_key], open_app)
+        return self._apps.select(selected_key, capability)
+
+    async def _reopen(self, connection: KeptConnection, open_app: Open) -> None:
+        """Open a closed app again, or wait until another call has opened it."""
+        key = connection.session
+        if key not in self._opening:
+            opening = self._opening[key] = asyncio.ensure_future(open_app(connection.arguments, key))
+            opening.add_done_callback(partial(self._on_opened, key))
+        await asyncio.shield(self._opening[key])
+        self._reopened.add(key)
 
     def _on_opened(self, key: str, opening: asyncio.Future[App]) -> None:
         del self._opening[key]

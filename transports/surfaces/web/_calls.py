@@ -305,11 +305,11 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """Put uploaded files into ``params``. Each of ``files`` names an artifact and the path of its parameter."""
-        if not isinstance(files, list):
-            files = [files]
+        """Put uploaded files into ``params``. ``files`` is a list or a single file; each names an artifact and the path
+        of its parameter."""
+        file_list = files if isinstance(files, list) else [files]
         references: dict[str, GivenFile] = {}
-        for file in files:
+        for file in file_list:
             match file:
                 case {"param": str(param), "artifact": str(artifact)}:
                     references[param] = {"id": artifact}

@@ -249,12 +249,13 @@ class AddressServer:
 
     async def _post(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
         """Send a message, and deliver the messages of the response."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
-        async with self._client.stream("POST", self._server.url, content=line, headers=headers) as response:
+        all_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+        async with self._client.stream("POST", self._server.url, content=line, headers=all_headers) as response:
             if waiting.method == "initialize":
                 self._learn_session(response)
 
-            if response.status_code == 404 and SESSION in headers:
+            has_lost_session = response.status_code == 404 and SESSION in all_headers
+            if has_lost_session:
                 await self._end_session(waiting)
             elif response.status_code >= 300:
                 refusal = await refusal_of(self._server, response, waiting.raw_id)

@@ -120,6 +120,7 @@ def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
 
 def _parse_path(text: str) -> Path | None:
     """Return the path of a ``file:`` URL of this machine, or an absolute path; ``None`` for any other text."""
+    path = text
     if text.startswith("file:"):
         try:
             parts = urlsplit(text)
@@ -127,10 +128,10 @@ def _parse_path(text: str) -> Path | None:
             return None
         if parts.netloc not in ("", "localhost"):
             return None
-        text = unquote(parts.path)
-    if "\0" in text or not Path(text).is_absolute():
+        path = unquote(parts.path)
+    if "\0" in path or not Path(path).is_absolute():
         return None
-    return Path(text)
+    return Path(path)
 
 
 @dataclass(frozen=True, slots=True)
