@@ -514,15 +514,15 @@ def run_(
 
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
-    def work() -> Coroutine[object, object, int]:
+    def read_and_run() -> Coroutine[object, object, int]:
         if jobs == "-":
             source = out / "input.jsonl"
             _read_stdin(source)
         else:
             source = Path(jobs)
-        return begin(source)
+        return run_beside_driver(source)
 
-    async def begin(source: Path) -> int:
+    async def run_beside_driver(source: Path) -> int:
         is_new = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
         async with AsyncExitStack() as stack:
             # Only for a new run: a resumed one may have no jobs left, and need no browser.
@@ -532,7 +532,7 @@ def run_(
 
     async def run(source: Path) -> int:
         from ...batch._batch import add_input
-        from ...batch._outputs import export_run, input_notes
+        from ...batch._outputs import input_notes
         from ...batch._reading import require_input
         from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
 
@@ -555,12 +555,9 @@ def run_(
                 await _retry_failed(opened)
             await _note_if_all_ended(opened)
 
-            async def report(browsers: Mapping[str, JSONValue]) -> None:
-                written = await export_run(opened, out, browsers)
-                # Commands on the run take its folder only if the ledger and the files are in it.
-                is_in_folder = ledger is None and working.store is None
-                print_report(written, out, run=out if is_in_folder else None, as_json=as_json)
-
+            # Commands on the run take its folder only if the ledger and the files are in it.
+            is_in_folder = ledger is None and working.store is None
+            report = partial(_write_report, opened, out, run=out if is_in_folder else None, as_json=as_json)
             try:
                 status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
             except asyncio.CancelledError:
@@ -572,7 +569,17 @@ def run_(
             await report(browsers)
         return status
 
-    return run_async(work)
+    return run_async(read_and_run)
+
+
+async def _write_report(
+    ledger: Ledger, out: Path, browsers: Mapping[str, JSONValue], *, run: Path | None, as_json: bool
+) -> None:
+    """Write the files of a run and print its report. ``run`` is the folder that other commands take, if any."""
+    from ...batch._outputs import export_run
+
+    report = await export_run(ledger, out, browsers)
+    print_report(report, out, run=run, as_json=as_json)
 
 
 async def _retry_failed(ledger: Ledger) -> None:
@@ -690,15 +697,21 @@ async def export(
     folder = out or run_folder
     if folder is None:
         raise UsageError("name a folder for the manifest with --out DIR")
-    files_url = store or (run_folder and run_folder / "files")
+    files_url: str | Path | None = None
+    if store:
+        files_url = store
+    elif run_folder is not None:
+        files_url = run_folder / "files"
     if files is not None and files_url is None:
         raise UsageError("name the run's store with --store URL")
 
     async with open_run(run, read_only=True) as ledger:
         report = await export_run(ledger, folder)
-        # The next step after a report may be to export the files, which is done here already.
-        print_report(report, folder, run=run_folder if files is None else None, as_json=as_json)
-        if files is not None:
+        if files is None:
+            print_report(report, folder, run=run_folder, as_json=as_json)
+        else:
+            # Without the folder of the run, the report does not advise to export the files, which is done here.
+            print_report(report, folder, run=None, as_json=as_json)
             async with open_store(files_url) as opened:
                 count = await export_files(ledger, opened, files, name)
             verb = "file is" if count == 1 else "files are"
