@@ -309,7 +309,7 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
 
 
 def _require_intact(ref: ArtifactRef, file: Path, path: Path) -> None:
-    """Raise :class:`~transports.errors.Corrupt` if the content of ``file`` is not that of the artifact.
+    """Raise :class:`~transports.errors.Corrupt` if ``file`` has other content than the artifact.
 
     A link bypasses the same check of the store's own export to ``path``."""
     with open_regular(file) as opened:

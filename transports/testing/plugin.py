@@ -523,7 +523,7 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
 
 
 def _report_folder(request: pytest.FixtureRequest) -> Path:
-    """Return the folder of a test in that of the run. It is created with its first file."""
+    """Return the folder of a test in the output folder of the run. It is created with its first file."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
     return output_folder(request.config) / request.config.stash[_RUN] / name
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -253,13 +254,14 @@ async def clear_context(context: BrowserContext) -> bool:
 
 
 class Slot:
-    """Room for one session. ``held`` is the open session; ``context`` is its page's context if reused afterwards."""
+    """Room for one session. ``open_session`` is the session in it, if any; ``context`` is its page's context if that is
+    reused afterwards."""
 
-    __slots__ = ("context", "held", "leased", "member", "released")
+    __slots__ = ("context", "leased", "member", "open_session", "released")
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self.held: HeldSession | None = None
+        self.open_session: HeldSession | None = None
         self.context: BrowserContext | None = None
         self.leased = False
         #: Time of the last use, by :func:`time.monotonic`.
@@ -268,9 +270,9 @@ class Slot:
     async def empty(self, *, keep_context: bool = False) -> None:
         """Close the session, and its context unless ``keep_context``. Never raises."""
         # Both are removed before they are closed, so that another task does not close them again.
-        held, self.held = self.held, None
-        if held is not None:
-            await held.aclose()
+        open_session, self.open_session = self.open_session, None
+        if open_session is not None:
+            await open_session.aclose()
         if not keep_context and self.context is not None:
             context, self.context = self.context, None
             await close_quietly(context)
@@ -314,7 +316,7 @@ class Member:
     @property
     def open_sessions(self) -> int:
         """Number of open sessions, leased or free."""
-        return sum(slot.held is not None for slot in self.slots)
+        return sum(slot.open_session is not None for slot in self.slots)
 
     def lease(self, slot: Slot) -> None:
         slot.leased = True
@@ -453,7 +455,7 @@ class Slots:
     def _next_waiter(self) -> _Waiter:
         """Return the call that gets the next slot: the oldest, or shortly a newer one with a warm session."""
         if self.waited < TIMES.max_overtaken:
-            warm_targets = {slot.held.target for slot in self._free_slots() if slot.held}
+            warm_targets = {slot.open_session.target for slot in self._free_slots() if slot.open_session}
             # Only the oldest calls are searched, since this runs for each released slot.
             for waiter in islice(self._waiters, 64):
                 if waiter.target in warm_targets:
@@ -465,24 +467,35 @@ class Slots:
 
     def _find_slot(self, target: str) -> Slot | None:
         """Return the cheapest free slot: a warm session or an empty slot in the least busy browser; otherwise the least
-        recently used one.
+        recently used one, whose session has another target. ``None`` without a free slot for the call.
 
         Of slots that cost the same it is the one used last: its browser has the most in its caches, and the sessions
         that go unused become the least recently used ones, which are closed first."""
-        free = self._free_slots()
-        usable = [slot for slot in free if slot.held and slot.held.target == target]
-        if len(usable) < len(free) and self._may_open():
-            usable += [slot for slot in free if slot.held is None]
-        if not usable:
-            others = [slot for slot in free if slot.held]
-            return min(others, key=lambda slot: slot.released, default=None)
+        warm: list[Slot] = []
+        empty: list[Slot] = []
+        with_other_target: list[Slot] = []
+        for slot in self._free_slots():
+            if slot.open_session is None:
+                empty.append(slot)
+            elif slot.open_session.target == target:
+                warm.append(slot)
+            else:
+                with_other_target.append(slot)
 
-        def cost(slot: Slot) -> tuple[float, float]:
-            # Opening a session costs as much as half a running call.
-            opening = 0 if slot.held else 0.5
-            return slot.member.load + opening, -slot.released
+        usable = warm
+        if empty and self._may_open():
+            usable = warm + empty
+        if usable:
+            return min(usable, key=_cost_of_use)
+        return min(with_other_target, key=attrgetter("released"), default=None)
 
-        return min(usable, key=cost)
+
+def _cost_of_use(slot: Slot) -> tuple[float, float]:
+    """Return the sort key of a slot: its browser's load and the cost of opening a session, then the time since its last
+    use."""
+    # Opening a session costs as much as half a running call.
+    opening = 0 if slot.open_session else 0.5
+    return slot.member.load + opening, -slot.released
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,9 +73,9 @@ class Leases:
         Raises the errors of opening (their ``sent`` is ``False``), the errors of ``work``, and
         :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
         slot = await self._open_slot(target)
-        assert slot.held is not None
+        assert slot.open_session is not None
         started = time.perf_counter()
-        result = await self._within_lease(slot, work(slot.held.session), seconds + GRACE, capability)
+        result = await self._within_lease(slot, work(slot.open_session.session), seconds + GRACE, capability)
         slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
         return result
 
@@ -220,7 +220,7 @@ class Leases:
         # The browser may have ended since the slot was granted.
         if not slot.member.serving:
             raise Disconnected("the browser of the pool has ended; call again")
-        if slot.held is None or slot.held.target != target:
+        if slot.open_session is None or slot.open_session.target != target:
             await self._open_session(slot, target)
 
     async def _open_session(self, slot: Slot, target: str) -> None:
@@ -236,10 +236,10 @@ class Leases:
         elif browser is not None:
             options = {**options, "browser": browser}
 
-        slot.held = held = HeldSession(target, self._connect(target, **options))
-        await held.opened(self._open_timeout + GRACE)
+        slot.open_session = new_session = HeldSession(target, self._connect(target, **options))
+        await new_session.opened(self._open_timeout + GRACE)
         # If the browser was ended meanwhile, the slot has been emptied.
-        if slot.held is not held:
+        if slot.open_session is not new_session:
             raise Disconnected("the browser of the pool has ended; call again")
 
 

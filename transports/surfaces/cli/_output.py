@@ -434,7 +434,7 @@ def _as_abp_error(error: Exception) -> ABPError:
 
 
 def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
-    """Return a line for each evidence file of a call; that of a trace includes the command that shows it."""
+    """Return a line for each evidence file of a call. The line of a trace includes the command that shows it."""
     lines = []
     for kind, file in evidence.items():
         line = f"Evidence, {kind}: {file.path or file.uri}"
