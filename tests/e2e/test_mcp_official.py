@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def node() -> Node:
 @pytest.mark.parametrize("era", ERAS)
 async def test_applicable_official_scenarios_pass(node: Node, tmp_path: Path, era: str) -> None:
     report = await conformance(node, era, tmp_path)
-    assert "json-schema-2020-12: 8 passed, 0 failed" in report  # they were run, with the app behind the bridge
+    assert re.search(r"tools-list: [1-9]\d* passed, 0 failed", report)
 
 
 @pytest.mark.requirement("R4-13d", "R4-13e")

@@ -181,7 +181,8 @@ class BridgeCaller:
                 self._session = None
             raise
         (made,) = files_of(answer)
-        self._there.stored(file, made["id"], made["sha256"])
+        # The reference is short; the content is compared when it is read.
+        self._there.stored(file, made["id"], file.sha256)
         ref = (await self.app.call("resources.read", {"uri": made["uri"]}, timeout=TIMEOUT)).artifact()
         self._contents.stored(file, ref.id, ref.sha256)
         await forget_oldest(self._contents, self.app.store)
