@@ -220,18 +220,19 @@ def _mark_differences(actual: Image, golden_image: Image, tolerance: int) -> tup
     from PIL import Image, ImageChops
 
     # The mask is white where a channel differs by more than the tolerance.
-    beyond_tolerance = [255 if value > tolerance else 0 for value in range(256)]
-    mask = Image.new("L", actual.size, 0)
+    black, white = 0, 255
+    beyond_tolerance = [white if value > tolerance else black for value in range(256)]
+    mask = Image.new("L", actual.size, black)
     for channel in ImageChops.difference(actual, golden_image).split():
         mask = ImageChops.lighter(mask, channel.point(beyond_tolerance))
 
     # A quarter of the contrast is left, on white.
-    fading = [255 - (255 - value) // 4 for value in range(256)]
+    fading = [white - (white - value) // 4 for value in range(256)]
     picture = golden_image.convert("L").point(fading).convert("RGB")
     bright_red = (255, 0, 80)
     picture.paste(bright_red, mask=mask)
-    count = mask.histogram()[255]
-    return picture, count
+    pixels_by_brightness = mask.histogram()
+    return picture, pixels_by_brightness[white]
 
 
 def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:

@@ -360,9 +360,9 @@ def call(
         with ProgressBar(capability) as bar:
             async with connected(bar) as app:
                 values = params_for(params, app, capability)
-                lines = [(number, values | line) for number, line in lines]
+                calls = [(number, values | line) for number, line in lines]
                 return await call_each(
-                    app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
+                    app, capability, calls, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
                 )
 
     def connected(bar: ProgressBar) -> AbstractAsyncContextManager[Session]:

@@ -216,15 +216,16 @@ def _split_place(place: str) -> list[str]:
 def _holds_reference(data: Any, place: str, artifact_id: str) -> bool:
     """Return whether the reference of an artifact is at its place in the data."""
     steps = _split_place(place) if place else []
+    value = data
     for step in steps:
         key = re.sub(r"\\(.)", r"\1", step)
-        if isinstance(data, list) and key.isdigit() and int(key) < len(data):
-            data = data[int(key)]
-        elif isinstance(data, dict) and key in data:
-            data = data[key]
+        if isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
         else:
             return False
-    return isinstance(data, dict) and data.get("id") == artifact_id
+    return isinstance(value, dict) and value.get("id") == artifact_id
 
 
 #: Timeout of a request in seconds, without its ``wait``.

@@ -261,10 +261,10 @@ async def open_app(
         from ._questions import Questions, noting_questions
 
         can_ask = at_terminal()
+        all_options: ConnectOptions = {**options, "store": store, "record": record, "routing": routing}
         if can_ask:
-            options = {**options, "on_elicitation": Questions(pause).answer}
-        options = {**options, "store": store, "record": record, "routing": routing}
-        app = await stack.enter_async_context(connect(target, **options))
+            all_options["on_elicitation"] = Questions(pause).answer
+        app = await stack.enter_async_context(connect(target, **all_options))
         if not can_ask:
             await stack.enter_async_context(noting_questions(app))
         yield app

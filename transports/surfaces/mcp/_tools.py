@@ -267,8 +267,9 @@ class Tools:
     async def _call_result(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
         """Convert the result of a call to an MCP result. ``app`` is ``None`` for a call without an app, and ``opened``
         is the view that the call has opened."""
+        shown_result = result
         if not self._options.inline_data:
-            result = await in_thread(result.by_reference)
+            shown_result = await in_thread(result.by_reference)
 
         session = None
         store = self._user.store
@@ -279,7 +280,7 @@ class Tools:
         if opened is not None:
             opened_view = _describe_opened_view(opened)
         return await call_result(
-            result,
+            shown_result,
             session=session,
             store=store,
             max_bytes=self._options.max_answer_bytes,

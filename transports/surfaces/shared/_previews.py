@@ -258,23 +258,24 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
     """Return the beginnings of the first four files that are text, SVG or PDF, each below a line with its name, with
     ``max_chars`` at most in total."""
     texts: list[str] = []
+    chars_left = max_chars
     readable = [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)]
     for ref in readable[: _LIMITS.texts]:
         try:
             if ref.mime_type == _PDF:
-                text = await _pdf_beginning(ref, store, min(max_chars, _LIMITS.document_chars))
+                text = await _pdf_beginning(ref, store, min(chars_left, _LIMITS.document_chars))
             elif ref.mime_type == "image/svg+xml":
-                text = await _text_beginning(ref, store, min(max_chars, _LIMITS.document_chars))
+                text = await _text_beginning(ref, store, min(chars_left, _LIMITS.document_chars))
             else:
-                text = await _text_beginning(ref, store, min(max_chars, _LIMITS.text_chars))
+                text = await _text_beginning(ref, store, min(chars_left, _LIMITS.text_chars))
         except ABPError:
             # It was removed meanwhile, or is damaged. The result still has its reference.
             continue
 
         if text:
             texts.append(text)
-            max_chars -= len(text)
-        if max_chars <= 0:
+            chars_left -= len(text)
+        if chars_left <= 0:
             break
     return texts
 

@@ -344,18 +344,18 @@ class _Rewriting:
     ) -> tuple[str, list[ArtifactRef]]:
         """Store the files in a long JSON text, and the text itself if it is still too long without them. Return as
         :meth:`_store_text` does."""
-        tree, refs = await self._store_files_in(place, tree)
-        shorter = encode_json(tree)
+        tree_without_files, refs = await self._store_files_in(place, tree)
+        shorter = encode_json(tree_without_files)
         if refs and len(shorter) <= self._limit:
             return shorter.decode(), refs
 
         ref = await self._store_artifact(place, [_utf8(text)], mime_type or "application/json", filename)
         refs.append(ref)
-        clamped = await in_thread(clamp, cast("JSONValue", tree), self._preview_bytes())
+        clamped = await in_thread(clamp, cast("JSONValue", tree_without_files), self._preview_bytes())
         shown = encode_json(clamped).decode()
         if self._options.json_previews:
             return shown, refs
-        return _preview(shown, _describe_shape(tree), ref), refs
+        return _preview(shown, _describe_shape(tree_without_files), ref), refs
 
     def _preview_bytes(self) -> int:
         return max(MIN_BYTES, min(_PREVIEW_BYTES, self._limit))
