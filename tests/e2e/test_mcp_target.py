@@ -254,6 +254,21 @@ async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
         assert (await session.call("ask")).data == {"action": "decline", "content": {}}
 
 
+async def test_server_lost_while_its_question_is_answered_is_disconnected(tmp_path: Path) -> None:
+    others = set(psutil.Process().children(recursive=True))
+
+    async def answer_too_late(_: ElicitationRequest) -> Mapping[str, object]:
+        for process in set(psutil.Process().children(recursive=True)) - others:
+            process.kill()
+        # The session notices the loss meanwhile.
+        await asyncio.sleep(1.5)
+        return {"success": True, "data": {"value": {"colour": "blue"}}}
+
+    async with connect(target("tableau"), store=tmp_path, on_elicitation=answer_too_late) as session:
+        with pytest.raises(Disconnected, match="it may have run"):
+            await session.call("ask")
+
+
 async def test_sampling_is_offered_only_with_handler_that_answers_it(tableau: str, tmp_path: Path) -> None:
     def speak(request: ElicitationRequest) -> Mapping[str, object]:
         assert request.method == "sampling/create"

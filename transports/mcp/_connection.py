@@ -14,7 +14,7 @@ import httpx2
 import mcp_types as types
 from mcp import Client
 from mcp.client.extension import ClientExtension
-from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
@@ -413,26 +413,31 @@ async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[
 
 async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
     """Send a request and answer the server's questions until it returns a result."""
+    # The client has no session any more once the server is gone, perhaps while a person answers. The session itself
+    # then says that the connection is closed.
+    session = connection.client.session
     responses: types.InputResponses | None = None
     state: str | None = None
     for _ in range(LIMITS.rounds):
-        result = await _send_once(connection, make(responses, state), progress)
+        result = await _send_once(connection, session, make(responses, state), progress)
         if result.get("resultType") != "input_required":
             return result
 
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
         required = types.InputRequiredResult.model_validate(result, by_name=False)
-        responses = await _answer_questions(connection, required)
+        responses = await _answer_questions(session, required)
         state = required.request_state
     raise ProtocolError(f"the server asked {LIMITS.rounds} times and never answered")
 
 
 async def _send_once(
-    connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None
+    connection: Connection,
+    session: ClientSession,
+    request: types.Request[Any, Any],
+    progress: ProgressFnT | None,
 ) -> dict[str, Any]:
     """Send a request, and return its result or the questions of the server."""
-    session = connection.client.session
     try:
         raw = await session.send_request(request, _Raw, progress_callback=progress)
     except MCPError as error:
@@ -448,9 +453,8 @@ async def _send_once(
     return raw.root
 
 
-async def _answer_questions(connection: Connection, required: types.InputRequiredResult) -> types.InputResponses:
+async def _answer_questions(session: ClientSession, required: types.InputRequiredResult) -> types.InputResponses:
     """Return the answers to the questions of a server. Raises :class:`mcp.MCPError` if one is refused."""
-    session = connection.client.session
     responses: types.InputResponses = {}
     for key, question in (required.input_requests or {}).items():
         context = ClientRequestContext(session=session, request_id=key)

@@ -463,7 +463,7 @@ def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
 
     required = schema.get("required")
     if isinstance(required, list):
-        renamed["required"] = [new_name(name) for name in required]
+        renamed["required"] = [names.get(str(name), name) for name in required]
 
     dependent = schema.get("dependentRequired")
     if isinstance(dependent, dict):
