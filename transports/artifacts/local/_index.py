@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from ..._internal.database._sqlite import open_sqlite, sqlite_transaction
-from ...protocol._strict_json import encode_json
+from ...protocol._strict_json import encode_json, without_collection
 from .._query import scope_condition
 from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
@@ -543,7 +543,9 @@ class Catalog:
                 return self._refs_without_index(scope)
             rows = [row for row in rows if row.id in keys]
 
-        return self._refs_from_rows(rows)
+        # The first list of 100,000 takes 0.4 s of the processor, with collections in between 0.7 s.
+        with without_collection() if len(rows) > LIMITS.few else nullcontext():
+            return self._refs_from_rows(rows)
 
     def _refs_without_index(self, scope: Scope) -> list[ArtifactRef]:
         covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
