@@ -323,7 +323,7 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Quick, 
     assert shown["artifact"]["sha256"] == hashlib.sha256(BYTES).hexdigest()
     assert shown == {"success": True, "artifact": listed[0]}
     text = quick("artifacts", "show", ref.id, "--out", abp.out, env={"ABP_OUTPUT_DIR": "/nonexistent"}).text
-    assert ref.sha256 in text and str(ref.path) in text
+    assert ref.sha256 in text and str(ref.path) in text and "verified when stored" in text
 
     assert abp("artifacts", "get", ref.id).out == quick("artifacts", "get", ref.id, "-").out == BYTES
     target = tmp_path / "copy.bin"

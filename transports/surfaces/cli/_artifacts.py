@@ -234,7 +234,10 @@ async def show(artifact_id: Id, output: Output = None, as_json: Json = False) ->
     if as_json:
         print_json({"success": True, "artifact": document_of(ref)})
     else:
-        print_rows([(key, str(value)) for key, value in {**ref.as_dict(), **ref.source}.items()])
+        # It may be damaged since: `abp artifacts fsck` reads it again.
+        labels = {"verified": "verified when stored"}
+        fields = {**ref.as_dict(), **ref.source}
+        print_rows([(labels.get(key, key), str(value)) for key, value in fields.items()])
 
 
 @app.command()
