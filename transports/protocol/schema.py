@@ -622,13 +622,14 @@ def _faults(
     values = count_values(tree, _LIMITS.values, "the value")
     # Without references, the validator takes at most a step for each pair of a value and a subschema.
     may_take_long = compiled.references or values * compiled.nodes > _LIMITS.steps
-    if may_take_long:
-        count_steps(compiled.schema, tree)
+    steps = count_steps(compiled.schema, tree) if may_take_long else None
 
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if count_steps(compiled.schema, tree) > _LIMITS.listing_steps:
+        if steps is None:
+            steps = count_steps(compiled.schema, tree)
+        if steps > _LIMITS.listing_steps:
             raise NotChecked("it does not fit, but is too large to list its faults")
         return list(islice(_unique_faults(compiled.validator, tree, places), limit))
     except ValueError as error:
