@@ -120,7 +120,7 @@ def test_cli_starts_without_importing_work_modules() -> None:
     assert not modules & (
         HEAVY
         | {"transports.session._session", "transports.playwright._source", "importlib.metadata", "jsonschema_rs"}
-        | {"prompt_toolkit"}
+        | {"prompt_toolkit", "asyncio", "msgspec", "hashlib"}
     )
 
 

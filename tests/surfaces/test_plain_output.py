@@ -32,7 +32,6 @@ from transports.protocol._plain_text import plain_text
 from transports.protocol.messages import Message
 from transports.surfaces.cli._calls import print_capabilities, print_capability
 from transports.surfaces.cli._output import (
-    _PlainFormatter,
     _print_value,
     print_event,
     print_json,
@@ -40,6 +39,7 @@ from transports.surfaces.cli._output import (
     report_error,
     start_output,
 )
+from transports.surfaces.cli._running import _PlainFormatter
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 from transports.testing import Call

@@ -22,8 +22,8 @@ from tests.surfaces.cli.conftest import abp as abp, workbench as workbench
 from transports import UsageError, connect
 from transports.artifacts import open_store
 from transports.memory import Call, MemoryTransport
-from transports.surfaces.cli import _output as telemetry
-from transports.surfaces.cli._output import configure
+from transports.surfaces.cli import _running as telemetry
+from transports.surfaces.cli._running import configure
 from transports.surfaces.shared._listening import serve_metrics
 from webapp_fixture import Fixture
 

@@ -16,7 +16,7 @@ from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.memory import Call
-from transports.surfaces.cli._output import _PlainFormatter
+from transports.surfaces.cli._running import _PlainFormatter
 
 SECRET = "canary-4711"
 SIZE = 300_000

@@ -24,16 +24,8 @@ from ...protocol._times import parse_duration
 from ...session._settings import Settings, retention_settings
 from ...session._stores import open_configured_store
 from ._options import Json, Output, seconds_between, spread_groups
-from ._output import (
-    LIMITS,
-    asynchronous,
-    error_document,
-    print_error,
-    print_json,
-    print_note,
-    print_rows,
-    print_text,
-)
+from ._output import LIMITS, error_document, print_error, print_json, print_note, print_rows, print_text
+from ._running import asynchronous
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore

@@ -39,16 +39,8 @@ from ._options import (
     spread_groups,
     start_driver,
 )
-from ._output import (
-    asynchronous,
-    print_event,
-    print_json,
-    print_note,
-    print_rows,
-    print_text,
-    run_async,
-    shows_progress,
-)
+from ._output import print_event, print_json, print_note, print_rows, print_text, shows_progress
+from ._running import asynchronous, run_async
 from ._signals import draining
 
 if TYPE_CHECKING:

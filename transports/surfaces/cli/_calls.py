@@ -38,7 +38,6 @@ from ._options import (
 from ._output import (
     LIMITS,
     ProgressBar,
-    asynchronous,
     error_document,
     print_error,
     print_json,
@@ -47,10 +46,10 @@ from ._output import (
     print_rows,
     print_text,
     print_warnings,
-    run_async,
     with_parameter_advice,
 )
 from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
+from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine

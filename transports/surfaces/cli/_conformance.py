@@ -25,8 +25,9 @@ from ._options import (
     headers_of,
     seconds_between,
 )
-from ._output import asynchronous, print_json, print_text, shows_progress
+from ._output import print_json, print_text, shows_progress
 from ._params import require_folder
+from ._running import asynchronous
 
 if TYPE_CHECKING:
     from ...testing.conformance._report import Report

@@ -17,7 +17,8 @@ import typer
 from ...errors import BinaryError
 from ..shared._listening import cannot_listen
 from ._options import OUT, Port, local_folder
-from ._output import asynchronous, print_json, print_note, print_text
+from ._output import print_json, print_note, print_text
+from ._running import asynchronous
 from ._signals import expect_signal
 
 if TYPE_CHECKING:

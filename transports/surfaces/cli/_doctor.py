@@ -31,7 +31,8 @@ from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
 from ...protocol._plain_text import redact_url
 from ...session._settings import Settings, settings_variables, unknown_variables
 from ._options import Json
-from ._output import asynchronous, print_json, print_note, print_text, version_of
+from ._output import print_json, print_note, print_text, version_of
+from ._running import asynchronous
 
 if TYPE_CHECKING:
     from ...playwright._browser import Browser

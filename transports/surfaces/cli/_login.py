@@ -14,7 +14,8 @@ from ...errors import UsageError
 from ...protocol._plain_text import redact_url
 from ...session._settings import read_config
 from ._options import Json
-from ._output import asynchronous, print_json, print_note, print_text
+from ._output import print_json, print_note, print_text
+from ._running import asynchronous
 
 
 @asynchronous

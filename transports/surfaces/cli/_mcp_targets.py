@@ -32,7 +32,6 @@ from ._options import (
 from ._output import (
     LIMITS,
     ProgressBar,
-    asynchronous,
     error_document,
     print_error,
     print_event,
@@ -42,10 +41,10 @@ from ._output import (
     print_rows,
     print_text,
     print_warnings,
-    run_async,
     with_parameter_advice,
 )
 from ._params import ParamOptions, Params, json_line, require_folder
+from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
     from ...routing._result import Result

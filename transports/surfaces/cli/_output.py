@@ -1,36 +1,26 @@
-"""Output of a command: results on stdout, notes and errors on stderr, exit statuses, logs and telemetry.
+"""Output of a command: results on stdout, notes and errors on stderr, and exit statuses.
 
-Verbosity (``-v``, ``-q``) comes first, then printing, the event loop of a command (:func:`run_async`), error reports,
-results of calls, the progress bar, and the set-up of OpenTelemetry. They are one module because each depends on the
-verbosity."""
+Verbosity (``-v``, ``-q``) comes first, then printing, error reports, results of calls, and the progress bar. Every
+command loads this module, also ``abp --help``, so it imports nothing that takes long."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
 import re
 import shlex
 import sys
-import threading
-import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ..._internal.telemetry import use_global_providers
-from ..._internal.telemetry._instruments import is_tracing
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol._plain_text import plain_json, plain_line, plain_text, similar_names
-from ...protocol._strict_json import encode_json
-from ...session._settings import Settings, settings_variables, unknown_variables, unread
 from ..shared._columns import aligned_rows
-from ._signals import on_signal
 
 if TYPE_CHECKING:
     from ...protocol._payloads import Progress
@@ -176,10 +166,6 @@ def add_options(command: Any) -> None:
         target.params += options.params
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Most characters of what is printed, and most rows of a table."""
@@ -206,9 +192,6 @@ LIMITS = Limits()
 _READER_GONE = 141
 #: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
 _BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
-
-#: Prefixes of variables that the bridge and the web server read, and check themselves.
-_OF_SERVERS = ("ABP_MCP_", "ABP_SERVE_")
 
 _printed = False
 #: Whether something was to be printed on a stdout that is closed.
@@ -238,21 +221,6 @@ def _has_stdout() -> bool:
     if sys.stdout is None:
         _lost = True
     return sys.stdout is not None
-
-
-class _PlainFormatter(logging.Formatter):
-    """Formatter of log messages: one line each, with a traceback below."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        message = super().formatMessage(record)
-        # OpenTelemetry sets the ids inside a span.
-        trace_id = getattr(record, "otelTraceID", "0")
-        if trace_id != "0":
-            message += f" [trace_id={trace_id} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
-        return plain_line(message)
-
-    def format(self, record: logging.LogRecord) -> str:
-        return plain_text(super().format(record))
 
 
 def is_dumb_terminal() -> bool:
@@ -291,7 +259,7 @@ def print_json(document: Mapping[str, object]) -> None:
     if not _has_stdout() or _printed:
         return
     try:
-        data = _plain_bytes(encode_json(document))
+        data = _encode(document)
     except UnicodeEncodeError:
         # A path may hold bytes that are not UTF-8, which this writes as escapes.
         data = _plain_bytes(json.dumps(document).encode())
@@ -302,7 +270,13 @@ def print_json(document: Mapping[str, object]) -> None:
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
     if _has_stdout():
-        _write_stdout(sys.stdout.buffer, _plain_bytes(encode_json(document)) + b"\n")
+        _write_stdout(sys.stdout.buffer, _encode(document) + b"\n")
+
+
+def _encode(document: Mapping[str, object]) -> bytes:
+    from ...protocol._strict_json import encode_json  # late: its encoder takes 10 ms to load
+
+    return _plain_bytes(encode_json(document))
 
 
 def _plain_bytes(data: bytes) -> bytes:
@@ -346,54 +320,6 @@ def print_line(text: str) -> None:
         if sys.stderr is not None:
             sys.stderr.write(plain_text(text) + "\n")
             sys.stderr.flush()
-
-
-def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable[P, T]:
-    """Return a command for Typer that runs a coroutine function, as :func:`run_async` does."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run_async(partial(command, *args, **kwargs))
-
-    return run
-
-
-def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run the body of a command in an event loop and return its exit status; ``None`` is 0.
-
-    The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
-    for stdin belongs there."""
-    level = log_level(Settings.load().log_level)
-    for name, meant in unknown_variables(settings_variables).items():
-        if not name.upper().startswith(_OF_SERVERS):
-            print_note(unread(name, meant))
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_PlainFormatter("abp: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
-    configure()
-    # asyncio logs long warnings about pending tasks when a driver is killed.
-    if level != "DEBUG":
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-
-    try:
-        return asyncio.run(_until_stopped(work()))
-    finally:
-        finish()
-
-
-async def _until_stopped(work: Coroutine[object, object, T]) -> T:
-    """Await ``work`` and cancel it on a signal, so that it closes its resources."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(work)
-    with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
-        await asyncio.wait((task,))
-        stop = signalled()
-
-    # Work that still succeeded after the signal has a result.
-    failed = task.cancelled() or task.exception() is not None
-    if stop is not None and failed:
-        raise stop
-    return task.result()
 
 
 def report_error(error: Exception, *, as_json: bool) -> int:
@@ -625,80 +551,3 @@ class ProgressBar:
             self._progress.update(self._task, stage=stage)
         else:
             self._progress.update(self._task, total=1.0, completed=progress.fraction, stage=stage)
-
-
-_kit_logger = logging.getLogger("transports")
-
-_configured = False
-
-#: Variables that name a destination and so turn telemetry on; the SDK reads these and all others itself.
-_DESTINATIONS = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-    "OTEL_TRACES_EXPORTER",
-    "OTEL_METRICS_EXPORTER",
-    "OTEL_LOGS_EXPORTER",
-    "OTEL_CONFIG_FILE",
-)
-#: Seconds to send the remaining spans and metrics: with an unreachable collector a command would hang for half a
-#: minute.
-_FINISH_TIMEOUT = 3.0
-_DEFAULTS = {
-    "OTEL_SERVICE_NAME": "abp",
-    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-    "OTEL_TRACES_EXPORTER": "otlp",
-    "OTEL_METRICS_EXPORTER": "otlp",
-}
-
-
-def configure() -> None:
-    """Set up OpenTelemetry with the SDK's own auto-configuration if a variable names a destination.
-
-    Does nothing in a program that ``opentelemetry-instrument`` started, which has done it. Without the extra ``otel``
-    a warning names it. Raises :class:`~transports.errors.UsageError` for invalid variables.
-    """
-    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
-        return
-    use_global_providers()
-    if is_tracing():
-        return
-    try:
-        from opentelemetry.sdk._configuration import _OTelSDKConfigurator
-    except ImportError:
-        _kit_logger.warning("OTEL_… asks for traces, and OpenTelemetry is missing: pip install 'abp-transports[otel]'")
-        return
-
-    for name, value in _DEFAULTS.items():
-        if not os.environ.get(name):
-            os.environ[name] = value
-    global _configured
-    try:
-        configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # the SDK expects a subclass
-        configurator().configure()
-    except (RuntimeError, ValueError) as error:
-        raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error
-    _configured = True
-
-
-def finish() -> None:
-    """Flush spans and metrics within three seconds, if :func:`configure` has set up telemetry."""
-    if not _configured:
-        return
-    # OpenTelemetry logs every failed attempt.
-    if not _kit_logger.isEnabledFor(logging.INFO):
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-
-    from opentelemetry import metrics, trace
-
-    providers: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]
-    threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
-    for thread in threads:
-        thread.start()
-
-    deadline = time.monotonic() + _FINISH_TIMEOUT
-    for thread in threads:
-        thread.join(max(deadline - time.monotonic(), 0.0))
-    if any(thread.is_alive() for thread in threads):
-        _kit_logger.warning("not all traces and metrics reached their collector; -v says why")

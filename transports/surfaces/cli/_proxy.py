@@ -17,7 +17,8 @@ from ...errors import UsageError
 from ...protocol._strict_json import encode_json
 from ..shared._listening import parse_address
 from ._options import Headers, Json, Limits, Output, ServerTokens, Ttl, headers_of, open_limited_store
-from ._output import asynchronous, note_mcp_client, print_line, print_note, print_text
+from ._output import note_mcp_client, print_line, print_note, print_text
+from ._running import asynchronous
 
 if TYPE_CHECKING:
     from ...mcp._servers import Server

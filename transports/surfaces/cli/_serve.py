@@ -31,7 +31,8 @@ from ._options import (
     Ttl,
     open_limited_store,
 )
-from ._output import asynchronous, note_mcp_client, print_json, print_note, print_text, run_async
+from ._output import note_mcp_client, print_json, print_note, print_text
+from ._running import asynchronous, run_async
 from ._signals import expect_signal
 
 if TYPE_CHECKING:
