@@ -188,8 +188,10 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
 
     folder = folder or Path()
     job_id = _parse_id(fields)
+    if "capability" not in fields:
+        raise UsageError(f"capability is missing; {_spelling_hint(fields) or _CAPABILITY_HINT}")
     return Job(
-        capability=_text_field(fields, "capability", hint=_spelling_hint("capability", fields)),
+        capability=_text_field(fields, "capability"),
         params=params,
         target=_text_field(fields, "target", "") or target,
         id=job_id,
@@ -206,6 +208,7 @@ def require_few_fields(names: Sized) -> None:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
+_CAPABILITY_HINT = "each job needs one, such as export.pdf"
 _EXAMPLES = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
 
 
@@ -222,23 +225,21 @@ def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONV
     return value
 
 
-def _spelling_hint(name: str, fields: Mapping[str, object]) -> str:
+def _spelling_hint(fields: Mapping[str, object]) -> str:
     """Return a hint such as ``there is "Capability": did you mean "capability"?``, or an empty text."""
     others = {other.lower(): other for other in fields if other not in _JOB_FIELDS}
-    for match in difflib.get_close_matches(name, others, n=1):
-        return f'there is "{others[match]}": did you mean "{name}"?'
+    for match in difflib.get_close_matches("capability", others, n=1):
+        return f'there is "{others[match]}": did you mean "capability"?'
     return ""
 
 
-def _text_field(
-    fields: Mapping[str, object], name: str, default: str | None = None, *, where: str = "", hint: str = ""
-) -> str:
+def _text_field(fields: Mapping[str, object], name: str, default: str | None = None, *, where: str = "") -> str:
     """Return a field that must be text. Without the field return ``default``, or raise if there is none.
 
-    ``where`` precedes the name in errors, and ``hint`` follows the error about a missing field."""
+    ``where`` precedes the name in errors."""
     value = fields.get(name, default)
     if value is None:
-        raise UsageError(f"{where}{name} is missing; {hint or 'each job needs one, such as export.pdf'}")
+        raise UsageError(f"{where}{name} is missing; {_CAPABILITY_HINT}")
     if not isinstance(value, str):
         raise UsageError(f"{where}{name} must be text")
     return value
