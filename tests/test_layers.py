@@ -14,13 +14,12 @@ import transports
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
     "_internal": 0,
-    "_internal.extras": 0,
     "_internal.lazy": 0,
-    "_internal.signatures": 0,
     "errors": 0,
     "_internal.arguments": 1,
     "_internal.files": 1,
     "_internal.tasks": 1,
+    "_internal.reader_programs": 1,
     "_internal.readers": 1,
     "_internal.notebook": 2,
     "_internal.telemetry": 3,
@@ -213,4 +212,4 @@ def test_import_check_accepts_allowed_imports() -> None:
 
 
 def test_sqlite_is_opened_in_one_place() -> None:
-    assert [path for path, code in sources().items() if "sqlite3.connect(" in code] == ["_internal/database/_sqlite.py"]
+    assert [path for path, code in sources().items() if "sqlite3.connect(" in code] == ["_internal/database.py"]

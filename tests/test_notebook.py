@@ -137,8 +137,8 @@ async def test_pdf_preview_shows_first_page(app_of: Connect) -> None:
 
 async def test_slow_thumbnail_is_left_out(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     (ref,) = await painted(app_of, (b"%PDF-1.7 any", "application/pdf"))
-    monkeypatch.setattr("transports._internal.readers._reader_process._command", lambda *_: ["sleep", "60"])
-    monkeypatch.setattr("transports._internal.notebook._html._SECONDS", 0.2)
+    monkeypatch.setattr("transports._internal.readers._command", lambda *_: ["sleep", "60"])
+    monkeypatch.setattr("transports._internal.notebook._SECONDS", 0.2)
     assert "<img" not in ref._repr_html_()
     assert [child for child in psutil.Process().children() if "sleep" in child.name()] == []
 

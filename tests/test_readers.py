@@ -5,27 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from transports._internal.readers import _reader_process as reader_process
+from transports._internal import reader_programs, readers
 
-_PROGRAM = """
-import json, resource, sys
-limits = [resource.getrlimit(one)[0] for one in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
-print(json.dumps({"limits": limits, "isolated": sys.flags.isolated, "arguments": sys.argv[1:]}))
-sys.stdout.write(sys.stdin.read())
-sys.exit(len(sys.argv[1]) - 1)
+_PROBE = """
+def probe(*arguments):
+    import resource
+    limits = [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
+    about = {"limits": limits, "isolated": sys.flags.isolated, "arguments": arguments}
+    _write_output(about, sys.stdin.buffer.read())
+    return len(arguments) - 1
+
+_PROGRAMS = dict.fromkeys(_PROGRAMS, probe)
 """
+_START = 'if __name__ == "__main__":'
 
 
 async def test_readers_run_isolated_with_resource_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("resource", reason="Windows has no limits")
-    monkeypatch.setattr(reader_process, "__file__", str(tmp_path / "reader_process.py"))
+    monkeypatch.setattr(readers, "__file__", str(tmp_path / "readers.py"))
+    source = Path(reader_programs.__file__).read_text()
+    assert _START in source
+    (tmp_path / "reader_programs.py").write_text(source.replace(_START, _PROBE + _START))
     seconds = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}
-    for name in seconds:
-        (tmp_path / f"{name}.py").write_text(_PROGRAM)
     *answers, failed = await asyncio.gather(
-        *(reader_process.run_reader(name, b"content", 7) for name in seconds),
-        reader_process.run_reader("pdf_page", b"content", 12),
+        *(readers.run_reader(name, b"content", 7) for name in seconds),
+        readers.run_reader("pdf_page", b"content", 7, 8),
     )
     for answer, limit in zip(answers, seconds.values(), strict=True):
-        assert answer == ({"limits": [1 << 30, limit], "isolated": 1, "arguments": ["7"]}, b"content")
+        assert answer == ({"limits": [1 << 30, limit], "isolated": 1, "arguments": [7]}, b"content")
     assert failed is None  # the exit status of the reader is that of the process

@@ -1,4 +1,4 @@
-from ._internal.notebook._progress import ProgressBar as ProgressBar
+from ._internal.notebook import ProgressBar as ProgressBar
 from .artifacts._base import ArtifactStore as ArtifactStore
 from .artifacts._memory import NoneStore as NoneStore
 from .artifacts._opening import open_store as open_store

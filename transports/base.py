@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
-from ._internal.telemetry._instruments import traced
+from ._internal.telemetry import traced
 from .errors import TransportError
 from .protocol.binary import Download, Handle
 from .protocol.messages import Fetch, Message, Sender, WebResource

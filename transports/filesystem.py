@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from . import artifacts, sync
-from ._internal.extras import needing
+from ._internal.lazy import needing
 from ._internal.tasks import in_thread
 from .artifacts._files import map_os_errors, write_all
 from .artifacts._ref import ArtifactRef

@@ -15,7 +15,7 @@ import pytest
 
 from tests.batch.runs import done, filled, jobs
 from tests.support.postgres_server import run_url
-from transports._internal.database._postgres import PostgresUrl
+from transports._internal.database import PostgresUrl
 from transports.batch._batch import open_run
 from transports.batch._jobs import Job
 from transports.batch.ledger._ledger import open_ledger, open_view
@@ -46,7 +46,7 @@ async def test_run_without_jobs_cannot_be_reopened(place: str) -> None:
 
 @pytest.mark.slow
 async def test_reading_run_does_not_wait_for_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports._internal.database._sqlite._WAIT", 0.1)
+    monkeypatch.setattr("transports._internal.database._WAIT", 0.1)
     async with await filled(str(tmp_path), jobs(2)):
         with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -57,7 +57,7 @@ async def test_reading_run_does_not_wait_for_writer(tmp_path: Path, monkeypatch:
 
 
 async def test_reading_input_does_not_block_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports._internal.database._sqlite._WAIT", 0.1)
+    monkeypatch.setattr("transports._internal.database._WAIT", 0.1)
     began, go_on = threading.Event(), threading.Event()
 
     def slow() -> Iterator[list[Job]]:
@@ -84,7 +84,7 @@ async def test_reading_input_does_not_block_workers(tmp_path: Path, monkeypatch:
 @pytest.mark.load
 async def test_run_starts_while_another_is_being_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making an index that is there takes a lock that waits for whatever changes rows."""
-    monkeypatch.setattr("transports._internal.database._postgres._STATEMENT_TIMEOUT", 5000)
+    monkeypatch.setattr("transports._internal.database._STATEMENT_TIMEOUT", 5000)
     async with await filled(run_url(postgres), jobs(2)) as first:
         with psycopg_of(postgres) as db, db.transaction():
             db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")

@@ -15,7 +15,7 @@ from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 from tests.support.postgres_server import postgres_server, run_url
-from transports._internal.database._transactions import Cursor
+from transports._internal.database import Cursor
 from transports.artifacts import ArtifactRef
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger._schema import Database, PostgresDatabase, Settlement, SqliteDatabase

@@ -18,7 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.measured import measuring
 from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
-from transports._internal.telemetry._instruments import BROWSERS
+from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from transports.playwright import _process as browser_process, _run_folder as runfolder
 from transports.playwright._run_folder import RunFolder, sweep

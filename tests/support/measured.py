@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from transports._internal.telemetry._instruments import Metric, recording
+from transports._internal.telemetry import Metric, recording
 
 
 class Measured:

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from transports._internal.telemetry import _instruments as our_metrics, _instruments as spans, _otel as otel
+from transports._internal import telemetry as our_metrics, telemetry as spans
+from transports._internal.telemetry import _otel as otel
 
 #: The name of a span, and those in it, by their starts.
 Tree: TypeAlias = "tuple[str, list[Tree]]"

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.apps import answering
 from tests.support.spans import Collector
 from transports import CapabilityError, MemoryTransport, connect
-from transports._internal.telemetry._instruments import BROWSER_RESTARTS, METRICS, OPEN_BROWSERS, record
+from transports._internal.telemetry import BROWSER_RESTARTS, METRICS, OPEN_BROWSERS, record
 from transports._internal.telemetry._prometheus import Exposition
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "observability"

@@ -31,7 +31,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 WITHOUT = """
 import asyncio, json, sys
 from transports import MemoryTransport, connect
-from transports._internal.telemetry._instruments import is_tracing
+from transports._internal.telemetry import is_tracing
 async def make(params, call): return {"a": 1}
 async def main():
     async with connect("memory:", transport=MemoryTransport({"make": make}), store="memory:") as app:

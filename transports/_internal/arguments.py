@@ -1,4 +1,5 @@
-"""Decorators of public functions: wrong arguments are a :class:`UsageError`, and errors have a short traceback."""
+"""Decorators of public functions: wrong arguments are a :class:`UsageError`, errors have a short traceback, and options
+of several functions are written once."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from itertools import chain, cycle
 from numbers import Real
 from pathlib import Path
 from types import NoneType, TracebackType, UnionType
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
+from typing import Any, ForwardRef, Literal, NamedTuple, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
 
 from ..errors import ABPError, UsageError, spelled
 
@@ -24,6 +25,7 @@ logger = logging.getLogger("transports")
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=ABPError)
+F = TypeVar("F", bound=Callable[..., object])
 
 _PACKAGE = Path(__file__).parents[1]
 #: Folders of code that is not the caller's: this package, other packages and the standard library.
@@ -334,3 +336,29 @@ def _unpacked_options(annotation: str, names: Mapping[str, object]) -> dict[str,
         names_of_its_module = vars(sys.modules[hint.__forward_module__])
         options[name] = _Parameter(name, hint.__forward_arg__, names_of_its_module, option=True)
     return options
+
+
+def showing(options: type, **defaults: object) -> Callable[[F], F]:
+    """Decorate a function that ends with ``**NAME: Unpack[options]``: ``inspect.signature`` and ``help`` show each
+    option, as if it were written out. Its default is ``None``, unless ``defaults`` has another."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        *parameters, _ = signature.parameters.values()
+        for name, hint in options.__annotations__.items():
+            annotation = hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint
+            default = defaults.get(name)
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            )
+
+        annotations = {
+            parameter.name: parameter.annotation
+            for parameter in parameters
+            if parameter.annotation is not parameter.empty
+        }
+        function.__annotations__ = {**annotations, "return": signature.return_annotation}
+        vars(function)["__signature__"] = signature.replace(parameters=parameters)
+        return function
+
+    return decorate

@@ -1,10 +1,11 @@
-"""Names of a package that load when they are first used (PEP 562), so that a start loads only what it needs."""
+"""Names of a package that load when they are first used (PEP 562), and packages that only an extra installs."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 
@@ -32,3 +33,19 @@ def attach_stub(package: str, file: str) -> tuple[Callable[[str], object], Calla
         return value
 
     return load, names.copy, names
+
+
+class MissingExtra(ImportError):
+    """Raised for a package of an extra that is missing, or too old."""
+
+
+@contextmanager
+def needing(package: str, extra: str) -> Iterator[None]:
+    """Raise :class:`MissingExtra`, which names the extra, if a block cannot import ``package``."""
+    try:
+        yield
+    except MissingExtra:
+        raise
+    except ImportError as error:
+        message = f"{package} is needed ({error}); install it: pip install 'abp-transports[{extra}]'"
+        raise MissingExtra(message, name=error.name) from error

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
-from .._internal.signatures import showing
+from .._internal.arguments import showing
 from ..errors import UsageError
 from ..session._session import Session
 from ._tools import AppTools, ToolOptions

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, Unpack
 
-from .._internal.signatures import showing
+from .._internal.arguments import showing
 from ..errors import UsageError
 from ..session._call import OnProgress
 from ..session._session import Session

@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, Unpack, overload
 
-from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
+from .._internal.telemetry import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ._audit import AuditLog
 from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text, nothing_written

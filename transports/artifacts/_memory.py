@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 from .._internal.arguments import checked
-from .._internal.telemetry._instruments import span
+from .._internal.telemetry import span
 from ..errors import ArtifactNotFound, Corrupt, UsageError, spelled
 from ..protocol._media import is_binary_mime
 from ._audit import AuditLog

@@ -17,8 +17,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from .._internal import notebook
 from .._internal.arguments import checked
-from .._internal.notebook import _html as notebook
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import encode_json, parser_limits

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence, Set
 from contextlib import aclosing, closing, contextmanager, suppress
 
-from .._internal.database._sqlite import open_sqlite, sqlite_transaction
+from .._internal.database import open_sqlite, sqlite_transaction
 from .._internal.tasks import in_thread
 from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError
 from ..protocol._media import is_binary_mime

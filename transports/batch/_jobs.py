@@ -15,8 +15,8 @@ from typing import Self, cast
 
 import msgspec
 
+from .._internal import notebook
 from .._internal.files import open_regular
-from .._internal.notebook import _html as notebook
 from ..artifacts._ref import ArtifactRef, files_table
 from ..artifacts.local._tree import open_beneath
 from ..errors import (

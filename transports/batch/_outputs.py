@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from .._internal.notebook import _html as notebook
+from .._internal import notebook
 from .._internal.tasks import in_thread
 from ..artifacts._files import replacing
 from ..errors import ABPError, LedgerError

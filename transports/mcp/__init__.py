@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-from .._internal.extras import needing
-from .._internal.lazy import attach_stub
+from .._internal.lazy import attach_stub, needing
 
 _load, __dir__, __all__ = attach_stub(__name__, __file__)
 

@@ -23,7 +23,7 @@ import psutil
 
 from .._internal.arguments import checked, short_traceback
 from .._internal.tasks import OpenedHere, Owner
-from .._internal.telemetry._instruments import BROWSER_RESTARTS, record, span
+from .._internal.telemetry import BROWSER_RESTARTS, record, span
 from ..errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds, spelled
 from ..protocol._times import checked_timeout
 from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser

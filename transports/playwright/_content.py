@@ -26,7 +26,7 @@ import pybase64
 
 from .._internal.files import open_regular, read_regular
 from .._internal.tasks import cancel_and_wait, in_thread, spawn
-from .._internal.telemetry._instruments import annotate
+from .._internal.telemetry import annotate
 from ..artifacts._content import too_large
 from ..errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError, UsageError
 from ..protocol._find_content import Found, replace

@@ -27,7 +27,7 @@ from weakref import WeakSet
 
 import psutil
 
-from .._internal.telemetry._instruments import OPEN_BROWSERS
+from .._internal.telemetry import OPEN_BROWSERS
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol._strict_json import decode_json

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from playwright.async_api import Error
 
-from .._internal.arguments import checked
-from .._internal.signatures import showing
+from .._internal.arguments import checked, showing
 from .._internal.tasks import cancel_and_wait, spawn
 from ..base import Features
 from ..errors import (

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
-from .._internal.arguments import checked
-from .._internal.signatures import showing
+from .._internal.arguments import checked, showing
 from .._internal.tasks import cancel_and_wait
 from ..base import Features
 from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, format_seconds

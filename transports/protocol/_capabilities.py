@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from .._internal.notebook import _html as notebook
+from .._internal import notebook
 from ..errors import CapabilityError, DiscoveryFailed, ProtocolError
 from ._plain_text import similar_names
 from ._strict_json import members_of

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from .._internal.notebook import _html as notebook
+from .._internal import notebook
 from ..errors import ProtocolError
 from ._strict_json import members_of
 from .messages import PROTOCOL_VERSION

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
+from .._internal import notebook
 from .._internal.arguments import checked
-from .._internal.notebook import _html as notebook
 from ..artifacts._ref import ArtifactRef, files_table, shown_picture
 from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError

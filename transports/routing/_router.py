@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar, Unpack, cast
 from .._internal.arguments import checked
 from .._internal.privacy._secrets import MAX_MASKED_BYTES, KnownSecrets, known_to
 from .._internal.tasks import in_thread
-from .._internal.telemetry._instruments import span
+from .._internal.telemetry import span
 from ..artifacts._base import ArtifactStore, Staged
 from ..artifacts._content import Durability, PutOptions
 from ..artifacts._files import map_os_errors

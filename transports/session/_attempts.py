@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
-from .._internal.telemetry._instruments import annotate, is_tracing, traced
+from .._internal.telemetry import annotate, is_tracing, traced
 from ..artifacts._content import readable_copy
 from ..base import Transport
 from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, OutcomeUnknown, UsageError, no_answer

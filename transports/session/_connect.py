@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from .. import playwright as browsers
-from .._internal.arguments import checked
-from .._internal.signatures import showing
+from .._internal.arguments import checked, showing
 from .._internal.telemetry import use_global_providers
 from ..artifacts._base import ArtifactStore
 from ..artifacts._hosts import FromHost

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from .. import protocol
 from .._internal.privacy._secrets import placeholder_paths
 from .._internal.tasks import backoff_delay, cancel_and_wait
-from .._internal.telemetry._instruments import traced
+from .._internal.telemetry import traced
 from ..base import Transport
 from ..errors import ABPError, Disconnected, ProtocolError, TransportError, UsageError, format_seconds
 from ..protocol._capabilities import MANY, Capabilities, deprecation_warnings, is_long

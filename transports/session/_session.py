@@ -20,10 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from .._internal import notebook
 from .._internal.arguments import short_traceback
-from .._internal.notebook import _html as notebook
 from .._internal.tasks import OpenedHere, Owner, cancel_and_wait
-from .._internal.telemetry._instruments import observing_call
+from .._internal.telemetry import observing_call
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef, Scope, shown_picture
 from ..base import PdfOptions, ScreenshotOptions, Transport

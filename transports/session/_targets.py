@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from .. import playwright
-from .._internal.extras import needing
+from .._internal.lazy import needing
 from .._internal.plugins import blame_plugin, installed_plugins, load_plugin
 from ..base import Transport
 from ..errors import UsageError, spelled

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .. import artifacts, playwright as browsers, routing
-from .._internal.signatures import showing
+from .._internal.arguments import showing
 from ..artifacts._content import Durability
 from ..artifacts._hosts import FromHost
 from ..artifacts._ref import Scope

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from .._internal.extras import needing
+from .._internal.lazy import needing
 from ..artifacts._ref import ArtifactRef
 from ..errors import UsageError
 from ..protocol._find_content import find

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.support.polyglots import POLYGLOTS
 from tests.support.web_client import Web, put_artifact, running
-from transports._internal.readers import _reader_process as reader_process
+from transports._internal import readers
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
 from transports.surfaces.web import _artifacts as thumbnails
 from transports.surfaces.web._options import Limits
@@ -472,7 +472,7 @@ async def test_thumbnail_is_made_once_in_separate_process(tmp_path: Path, monkey
         runs.append(program)
         return await real(program, data, limit)
 
-    real = reader_process.run_reader
+    real = readers.run_reader
     monkeypatch.setattr(thumbnails, "run_reader", run)
     tiff = io.BytesIO()
     Image.new("RGB", (40, 20), (1, 2, 3)).save(tiff, "TIFF")

@@ -1,13 +1,248 @@
-"""Traces and metrics. Without OpenTelemetry and without a metrics server, every function here does nothing.
+"""Spans and metrics of the package, sent to a tracer and to sinks if there are any.
 
-* :mod:`._instruments` — spans, the list of metrics, their measurement; no dependencies.
-* :mod:`._otel` — OpenTelemetry, loaded by :func:`use_global_providers` if the application has; :mod:`._prometheus` —
-  Prometheus.
+It loads neither OpenTelemetry nor Prometheus: :mod:`._otel` and :mod:`._prometheus` are loaded on demand.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, TypeVar
+from weakref import WeakSet
+
+from ...errors import ABPError
+
+Attributes: TypeAlias = Mapping[str, str | int | float | bool]
+Kind: TypeAlias = Literal["internal", "server", "client"]
+
+#: Form of an error code: apps choose the codes of their errors, and other text must not become a metric's label.
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_OFF = nullcontext()
+#: Label for values that are not known, as in OpenTelemetry's conventions.
+OTHER = "_OTHER"
+#: Names of the kit's own calls on a page, beside an app's capabilities.
+_PAGE_TOOLS = ("render_to_pdf", "screenshot")
+#: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
+_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
+_SUFFIXES = {"s": "_seconds", "By": "_bytes"}
+#: Open browsers of this process.
+OPEN_BROWSERS: WeakSet[object] = WeakSet()
+_T = TypeVar("_T")
+
+
+class Tracing(Protocol):
+    """Maker of spans: :class:`transports._internal.telemetry._otel.OtelTracing`."""
+
+    def span(self, name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager[object]:
+        """Return a span that lasts as long as its block, and is the parent of spans in the block."""
+
+    def annotate(self, attributes: Attributes) -> None:
+        """Add attributes to the current span."""
+
+    def fail(self, error_type: str) -> None:
+        """Mark the current span as failed."""
+
+    def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Make the span that ``carrier`` names by ``traceparent`` the parent of spans in the block."""
+
+    def headers(self) -> Mapping[str, str]:
+        """Return ``traceparent`` and ``tracestate`` of the current span (W3C Trace Context)."""
+
+
+_tracing: Tracing | None = None
+
+
+def trace_with(tracing: Tracing) -> None:
+    """Make spans with ``tracing`` from now on."""
+    global _tracing
+    _tracing = tracing
+
+
+def is_tracing() -> bool:
+    return _tracing is not None
+
+
+def span(name: str, attributes: Attributes, kind: Kind = "internal") -> AbstractContextManager[object]:
+    """Return a span for the work in its block.
+
+    An error that leaves the block is recorded by its :func:`error_type` alone, since messages may quote an app."""
+    return _OFF if _tracing is None else _tracing.span(name, kind, attributes)
+
+
+def annotate(attributes: Attributes) -> None:
+    if _tracing is not None:
+        _tracing.annotate(attributes)
+
+
+def fail(error_type: str) -> None:
+    """Mark the current span as failed, without leaving it by an exception."""
+    if _tracing is not None:
+        _tracing.fail(error_type)
+
+
+def continue_trace(carrier: Mapping[str, str]) -> AbstractContextManager[object]:
+    """Continue the trace of a request with these headers in the block; without a valid ``traceparent``, do nothing."""
+    return _OFF if _tracing is None else _tracing.continue_trace(carrier)
+
+
+def propagation_headers() -> Mapping[str, str]:
+    """Return the headers by which a server continues the current trace (W3C Trace Context), without baggage."""
+    return {} if _tracing is None else _tracing.headers()
+
+
+def error_type(error: BaseException) -> str:
+    """Return the value of ``error.type`` for an error: its code, else the name of its class."""
+    if isinstance(error, asyncio.CancelledError):
+        return "CANCELLED"
+    # Some exceptions carry an ABPError, such as RetryRequest.
+    error = getattr(error, "error", error)
+    if isinstance(error, ABPError):
+        return error.code if _CODE.fullmatch(error.code) else OTHER
+    return type(error).__qualname__
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. ``name``, ``unit`` (UCUM) and ``labels`` are those of OpenTelemetry.
+
+    ``value`` returns the current value of a gauge; values of other metrics come from :func:`record`."""
+
+    name: str
+    kind: Literal["histogram", "counter", "gauge"]
+    unit: str
+    description: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    value: Callable[[], float] = float
+
+    @property
+    def prometheus_name(self) -> str:
+        """Name for Prometheus, by OpenTelemetry's rules: ``_`` for dots, the unit, ``_total`` for a counter."""
+        name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
+        if self.kind == "counter":
+            name += "_total"
+        return name
+
+    @property
+    def prometheus_labels(self) -> tuple[str, ...]:
+        return tuple(label.replace(".", "_") for label in self.labels)
+
+
+CALL_DURATION = Metric(
+    "abp.call.duration",
+    "histogram",
+    "s",
+    "Calls of capabilities, from the request until everything is stored.",
+    ("abp.capability", "abp.transport", "error.type"),
+    _SECONDS,
+)
+ARTIFACT_BYTES = Metric("abp.artifact", "histogram", "By", "Artifacts that were stored, by size.", (), _BYTES)
+BROWSERS = Metric("abp.browsers", "gauge", "{browser}", "Browsers that are open now.", value=lambda: len(OPEN_BROWSERS))
+BROWSER_RESTARTS = Metric(
+    "abp.browser.restarts", "counter", "{restart}", "Browsers that were started again or replaced.", ("reason",)
+)
+MCP_OPERATION_DURATION = Metric(
+    "mcp.server.operation.duration",
+    "histogram",
+    "s",
+    "Requests and notifications that the MCP bridge received, until it sent the result or acknowledged them.",
+    ("mcp.method.name", "gen_ai.tool.name", "network.transport", "error.type"),
+    _SECONDS,
+)
+METRICS = (CALL_DURATION, ARTIFACT_BYTES, BROWSERS, BROWSER_RESTARTS, MCP_OPERATION_DURATION)
+
+
+class Sink(Protocol):
+    """Receiver of measurements: instruments of OpenTelemetry, a registry of Prometheus."""
+
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        """Add a measurement. ``labels`` has the known labels of the metric."""
+
+
+_sinks: tuple[Sink, ...] = ()
+_seen: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+
+
+def add_sink(sink: Sink) -> None:
+    """Add a sink: from now on measurements are sent to it, too."""
+    global _sinks
+    _sinks = (*_sinks, sink)
+
+
+@contextmanager
+def recording(sink: Sink) -> Iterator[None]:
+    global _sinks
+    add_sink(sink)
+    try:
+        yield
+    finally:
+        _sinks = tuple(other for other in _sinks if other is not sink)
+
+
+def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
+    """Add a measurement to a histogram or a counter. After 200 different values of a label, others are ``_OTHER``."""
+    if _sinks:
+        bounded = {name: _bounded_label(metric, name, text) for name, text in (labels or {}).items()}
+        for sink in _sinks:
+            sink.record(metric, value, bounded)
+
+
+def _bounded_label(metric: Metric, label: str, text: str) -> str:
+    """Return the value of a label, or ``_OTHER``: apps choose the names of their capabilities and the codes of their
+    errors."""
+    max_values = 200
+    seen = _seen[metric.name, label]
+    if text not in seen:
+        if len(seen) >= max_values:
+            return OTHER
+        seen.add(text)
+    return text
+
+
+def observing_call(
+    call: str, capability: str, transport: str, capabilities: Container[str]
+) -> AbstractContextManager[object]:
+    """Return a context for a call of ``capability`` with the id ``call``: a span and a measurement.
+
+    The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is none of
+    ``capabilities`` is a caller's free text, which is not kept."""
+    if _tracing is None and not _sinks:
+        return _OFF
+    is_known = capability in capabilities or capability in _PAGE_TOOLS
+    return _observing_call(call, capability if is_known else OTHER, transport)
+
+
+@contextmanager
+def _observing_call(call: str, capability: str, transport: str) -> Iterator[None]:
+    """Make a span for the call in the block, and record its duration."""
+    labels = {"abp.capability": capability, "abp.transport": transport}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
+    started = time.perf_counter()
+    try:
+        with span(f"execute_tool {capability}", {**tool, **labels}):
+            yield
+    except BaseException as error:
+        labels["error.type"] = error_type(error)
+        raise
+    finally:
+        record(CALL_DURATION, time.perf_counter() - started, labels)
+
+
+def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:
+    """Return ``work``, in a :func:`span` if spans are made."""
+    return work if _tracing is None else _traced(work, name, attributes, kind)
+
+
+async def _traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind) -> _T:
+    with span(name, attributes, kind):
+        return await work
 
 
 def use_global_providers() -> None:

@@ -15,7 +15,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ._instruments import METRICS, Attributes, Kind, Metric, add_sink, error_type, trace_with
+from . import METRICS, Attributes, Kind, Metric, add_sink, error_type, trace_with
 
 _NAME = "transports"
 _KINDS: Mapping[Kind, SpanKind] = {

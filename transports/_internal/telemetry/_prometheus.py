@@ -10,7 +10,7 @@ from typing import Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from ._instruments import METRICS, Metric, recording
+from . import METRICS, Metric, recording
 
 #: Media type of :meth:`Exposition.render`.
 CONTENT_TYPE = CONTENT_TYPE_LATEST

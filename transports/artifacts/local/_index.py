@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ..._internal.database._sqlite import open_sqlite, sqlite_transaction
+from ..._internal.database import open_sqlite, sqlite_transaction
 from ...protocol._strict_json import encode_json, without_collection
 from .._query import scope_condition
 from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, stamp

@@ -14,9 +14,16 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ..._internal.database._postgres import PostgresConnection, without_password
-from ..._internal.database._sqlite import SqliteConnection
-from ..._internal.database._transactions import Connection, Cursor, Transactions, Value, without_nul
+from ..._internal.database import (
+    Connection,
+    Cursor,
+    PostgresConnection,
+    SqliteConnection,
+    Transactions,
+    Value,
+    without_nul,
+    without_password,
+)
 from ...errors import StoreUnavailable, UsageError
 from ...protocol._plain_text import redact_url
 from .._query import Query, scope_condition

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
-from ..._internal.database._postgres import PostgresUrl
-from ..._internal.database._transactions import Cursor, Transactions, Value
+from ..._internal.database import Cursor, PostgresUrl, Transactions, Value
 from ...errors import LedgerError, UsageError
 from ...protocol._plain_text import redact_url
 from .._jobs import Job, State

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar, cast
 
-from ..._internal.database._transactions import Cursor, Transactions, Value, without_nul
+from ..._internal.database import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, LedgerError, UsageError, first_line
 from ...protocol._strict_json import decode_json
 from .._jobs import State

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
-from ..._internal.database._postgres import PostgresConnection
-from ..._internal.database._sqlite import SqliteConnection
-from ..._internal.database._transactions import Connection, Cursor, Value, without_nul
+from ..._internal.database import Connection, Cursor, PostgresConnection, SqliteConnection, Value, without_nul
 from ...artifacts._files import open_file, try_lock
 from ...errors import LedgerError
 from ...protocol._strict_json import JSONValue, decode_json, encode_json

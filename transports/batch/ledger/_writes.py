@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import cast
 
-from ..._internal.database._transactions import Cursor, Value, without_nul
+from ..._internal.database import Cursor, Value, without_nul
 from ...errors import LedgerError, UsageError
 from .._jobs import Job, State, parse_job
 from ._schema import (

@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..._internal.tasks import backoff_delay, cancel_and_wait, spawn
-from ..._internal.telemetry._instruments import BROWSER_RESTARTS, record
+from ..._internal.telemetry import BROWSER_RESTARTS, record
 from ...errors import (
     ABPError,
     ConnectFailed,

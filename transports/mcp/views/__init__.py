@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ..._internal.extras import needing
+from ..._internal.lazy import needing
 
 with needing("the MCP SDK", "mcp"):
     from .. import _wire as _wire

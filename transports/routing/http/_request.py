@@ -14,7 +14,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ..._internal.telemetry._instruments import Attributes, annotate, propagation_headers, span
+from ..._internal.telemetry import Attributes, annotate, propagation_headers, span
 from ...base import Transport
 from ...errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, connection_failure, status_phrase
 from ...protocol.binary import Download

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..._internal.extras import needing
+from ..._internal.lazy import needing
 from ...errors import UsageError
 from ...protocol._strict_json import encode_json
 from ..shared._listening import parse_address

@@ -12,8 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from ..._internal.telemetry import use_global_providers
-from ..._internal.telemetry._instruments import is_tracing
+from ..._internal.telemetry import is_tracing, use_global_providers
 from ...errors import UsageError
 from ...protocol._plain_text import plain_line, plain_text
 from ...session._settings import Settings, settings_variables, unknown_variables, unread

@@ -6,8 +6,7 @@ a name that needs it raises :class:`ImportError` without the extra.
 
 from __future__ import annotations
 
-from ..._internal.extras import needing
-from ..._internal.lazy import attach_stub
+from ..._internal.lazy import attach_stub, needing
 
 _load, __dir__, __all__ = attach_stub(__name__, __file__)
 

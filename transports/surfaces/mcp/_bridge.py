@@ -22,8 +22,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
-from ..._internal.telemetry import use_global_providers
-from ..._internal.telemetry._instruments import (
+from ..._internal.telemetry import (
     MCP_OPERATION_DURATION,
     OTHER,
     annotate,
@@ -32,6 +31,7 @@ from ..._internal.telemetry._instruments import (
     fail,
     is_tracing,
     record,
+    use_global_providers,
 )
 from ...artifacts._base import ArtifactStore
 from ...errors import ABPError, UsageError

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from ..._internal.database._transactions import Cursor, Transactions, Value, without_nul
+from ..._internal.database import Cursor, Transactions, Value, without_nul
 from ..._internal.tasks import begin, finished
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from ..._internal.readers._reader_process import MAX_SOURCE, run_reader
+from ..._internal.readers import MAX_SOURCE, run_reader
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, UsageError

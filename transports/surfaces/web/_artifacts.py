@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
 
-from ..._internal.readers._reader_process import MAX_SOURCE, PICTURES, run_reader
+from ..._internal.readers import MAX_SOURCE, PICTURES, run_reader
 from ...artifacts._base import ArtifactStore
 from ...artifacts._query import age_key
 from ...artifacts._ref import ArtifactRef, Scope

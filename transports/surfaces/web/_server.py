@@ -14,8 +14,7 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
 
-from ..._internal.telemetry import use_global_providers
-from ..._internal.telemetry._instruments import annotate, continue_trace, is_tracing, span
+from ..._internal.telemetry import annotate, continue_trace, is_tracing, span, use_global_providers
 from ..._internal.telemetry._prometheus import CONTENT_TYPE
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef, Scope

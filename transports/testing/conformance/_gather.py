@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ..._internal.extras import needing
+from ..._internal.lazy import needing
 from ...base import Transport
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
 from ...playwright._browser import Browser

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Mapping
 from importlib import import_module
 
-from ..._internal.extras import needing
+from ..._internal.lazy import needing
 
 with needing("pytest", "test"):
     import pytest

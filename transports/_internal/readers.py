@@ -13,18 +13,17 @@ from typing import Any
 
 #: Maximum size of a file in bytes.
 MAX_SOURCE = 64 << 20
-#: Programs beside this module, and their limits of CPU time in seconds.
+#: Programs in reader_programs.py, and their limits of CPU time in seconds.
 _SECONDS = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}
 #: Program that makes a small picture of a MIME type, and its argument: width in pixels, or bytes of the picture.
 PICTURES: Mapping[str, tuple[str, int]] = {
     "application/pdf": ("pdf_page", 480),
     **{f"image/{kind}": ("thumbnail", 300_000) for kind in ("tiff", "png", "jpeg", "gif", "webp", "bmp", "avif")},
 }
-_LIMITED = str(Path(__file__).with_name("limited_program.py"))
 
 
 async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
-    """Run the program of this name beside this module on ``data``, with these arguments.
+    """Run the ``program`` of :mod:`~transports._internal.reader_programs` on ``data``, with these arguments.
 
     Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, for
     example because of the content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time
@@ -69,8 +68,8 @@ def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> 
 
 
 def _command(program: str, *arguments: int) -> list[str]:
-    path = str(Path(__file__).with_name(f"{program}.py"))
-    return [sys.executable, "-I", _LIMITED, str(_SECONDS[program]), path, *map(str, arguments)]
+    path = str(Path(__file__).with_name("reader_programs.py"))
+    return [sys.executable, "-I", path, program, *map(str, (_SECONDS[program], *arguments))]
 
 
 def _parse_output(out: bytes) -> tuple[dict[str, Any], bytes]:
