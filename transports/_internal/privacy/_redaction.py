@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Literal, TypeAlias
 from urllib.parse import unquote_plus
 
 from ._forms import FORM, Part, attribute_value, field_name, form_parts, secret_spans, with_contents, without_entities
@@ -87,6 +88,9 @@ _WORDS = frozenset(
 )
 #: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
 _PAIR = re.compile(r"(?<![\w.%\[\]-])([\w.%\[\]-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
+#: Kinds of names: a "secret word" makes texts and numbers secret, but not objects and lists; "never secret" are names of
+#: :data:`_NEVER_SECRET`.
+_NameKind: TypeAlias = Literal["harmless", "secret", "secret word", "never secret"]
 #: Number at the end of a name, which says which of several fields it is: ``password2``, ``user.password[0]``.
 _DIGITS = "0123456789"
 #: Beginning of a text that is HTML.
@@ -120,16 +124,13 @@ class Redactor:
         """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
         ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
         like."""
-        if name in _NEVER_SECRET:
-            return False
-        # The secret words are short, and an app may choose a very long name.
-        end = _unescape_name(name)[-16:]
-        return self._is_secret_whole(name) or _ends_in_secret_word(end)
+        return self._kind_of_name(name) in ("secret", "secret word")
 
-    def _is_secret_whole(self, name: str) -> bool:
-        """Return whether values of this name are secret as a whole, also objects and lists."""
-        bare = _plain_name(name)
-        return bare == "auth" or bare.endswith(self._names) or bare.rstrip(_DIGITS).endswith(self._names)
+    def _kind_of_name(self, name: str) -> _NameKind:
+        # An app may choose a very long name, which is not cached.
+        if len(name) > 64:
+            return _kind_of_name.__wrapped__(name, self._names)
+        return _kind_of_name(name, self._names)
 
     def text(self, text: str) -> str:
         """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
@@ -139,8 +140,14 @@ class Redactor:
     def text_by_rules(self, text: str) -> str:
         """Return text redacted by the rules alone; known values stay."""
         # The caller's patterns come first, so that they match the original text.
-        text = self.text_by_patterns(text)
-        if not _may_hold_secrets(text.casefold()):
+        if self._more_patterns:
+            text = self.text_by_patterns(text)
+
+        # Every match of a rule has one of these. Most texts have none, which saves the search. It is not "basic": a
+        # pattern that ignores case also matches the Turkish letters for "i", which do not fold to "i".
+        folded = text.casefold()
+        has_mark = "=" in folded or "@" in folded or ":" in folded
+        if not has_mark and "bas" not in folded and "bearer" not in folded and "eyj" not in folded:
             return text
 
         text = self._redact_queries(text)
@@ -179,7 +186,7 @@ class Redactor:
             case str():
                 return self.text_by_rules(self.form(node))
             case dict():
-                content_key = _content_member(node)
+                content_key = _content_member(node) if "mimeType" in node else None
                 redacted: dict[object, object] = {}
                 for key, value in node.items():
                     if key == content_key:
@@ -188,9 +195,10 @@ class Redactor:
                         redacted[key] = self._redact_field(key, value)
 
                 # The field beside a value may name it, as in {"name": "password", "value": …}.
-                names = (node.get(key) for key in _NAMING)
-                if "value" in node and any(self.is_secret(name) for name in names if isinstance(name, str)):
-                    redacted["value"] = _blank_values(node["value"])
+                if "value" in node:
+                    names = (node.get(key) for key in _NAMING)
+                    if any(self.is_secret(name) for name in names if isinstance(name, str)):
+                        redacted["value"] = _blank_values(node["value"])
                 return redacted
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
                 # A pair in a list of headers.
@@ -214,10 +222,11 @@ class Redactor:
         """Return the value of a field redacted by the rules alone."""
         if not isinstance(name, str):
             return self.tree_by_rules(value)
-        if name in _NEVER_SECRET:
-            return self._redact_texts(value)
-        if not self.is_secret(name):
+        kind = self._kind_of_name(name)
+        if kind == "harmless":
             return self.tree_by_rules(value)
+        if kind == "never secret":
+            return self._redact_texts(value)
 
         if _plain_name(name) == "auth" and isinstance(value, Mapping):
             blanked = {key: _blank_values(item) for key, item in value.items()}
@@ -225,7 +234,7 @@ class Redactor:
                 blanked["type"] = value["type"]
             return blanked
         # An object named "pin", as on a map, is no secret.
-        if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
+        if isinstance(value, dict | list | tuple) and kind == "secret word":
             return self.tree_by_rules(value)
         return _blank_values(value)
 
@@ -264,6 +273,8 @@ class Redactor:
     def form(self, text: str) -> str:
         """Return a form (URL-encoded, in several parts, or HTML) without the values of its secret fields; any other
         text unchanged."""
+        if "=" not in text and "<" not in text:
+            return text
         if FORM.fullmatch(text):
             return "&".join(map(self._form_pair, text.split("&")))
         if _MARKUP.match(text):
@@ -340,21 +351,6 @@ def _redact_jwt(match: re.Match[str]) -> str:
     return ".".join(redacted)
 
 
-def _may_hold_secrets(folded: str) -> bool:
-    """Return whether a case-folded text has a substring that every match of the rules and of a query needs. Most texts
-    have none, which saves the search.
-
-    "bas" stands for "basic": a pattern that ignores case also matches the Turkish letters for "i", which do not fold
-    to "i".
-    """
-    return "=" in folded or "@" in folded or ":" in folded or "bas" in folded or "bearer" in folded or "eyj" in folded
-
-
-@lru_cache(maxsize=1024)
-def _ends_in_secret_word(name: str) -> bool:
-    return _SECRET_WORD.search(name) is not None
-
-
 def _content_member(node: Mapping[object, object]) -> str | None:
     """Return the name of the member that is a document, a script or a file, which redaction by guesses would break:
     the text of an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
@@ -366,10 +362,24 @@ def _content_member(node: Mapping[object, object]) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
+def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
+    """Return what the values of a name are. Names occur again and again, so the answer is cached."""
+    if name in _NEVER_SECRET:
+        return "never secret"
+    plain_name = _plain_name(name)
+    if plain_name == "auth" or plain_name.endswith(secret_endings):
+        return "secret"
+    if plain_name.rstrip(_DIGITS).endswith(secret_endings):
+        return "secret"
+    # The secret words are short, and an app may choose a very long name.
+    if _SECRET_WORD.search(_unescape_name(name)[-16:]):
+        return "secret word"
+    return "harmless"
+
+
 def _plain_name(name: str) -> str:
-    """Return a name in lower case and without punctuation. Short names are looked up: they occur again and again."""
-    if len(name) <= 64:
-        return _plain_short_name(name)
+    """Return a name in lower case and without punctuation."""
     return _NOT_PLAIN.sub("", _unescape_name(name).lower())
 
 
@@ -381,11 +391,6 @@ def _unescape_name(name: str) -> str:
         name = _ESCAPED.sub(lambda escape: chr(int(escape[1] or escape[2], 16)), unquote_plus(name))
         name = without_entities(name)
     return name
-
-
-@lru_cache(maxsize=1024)
-def _plain_short_name(name: str) -> str:
-    return _NOT_PLAIN.sub("", _unescape_name(name).lower())
 
 
 class _Piecewise(Redactor):

@@ -134,6 +134,8 @@ class KnownSecrets:
         """Return JSON values with placeholders in place of values, also in keys and file names. A node without values
         is returned unchanged. A file in base64 is masked (:meth:`mask`). Binary content beside the JSON stays, because
         it is masked where it is read."""
+        if not self._names:
+            return node
         return masked_tree(node, self._finder, self.numbers, file=self._file)
 
     def mask(self, content: bytes) -> bytes:
