@@ -16,7 +16,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.support.processor import seconds
-from transports._internal.privacy._redaction import Redactor
+from transports._internal.redaction import Redactor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._ref import MAX_METADATA_BYTES, Metadata
 from transports.errors import ABPError, CapabilityError

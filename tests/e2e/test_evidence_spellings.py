@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 from tests.support.evidence import echo, failing_app, files_of
 from tests.support.spelled import JAVASCRIPT, readings
 from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

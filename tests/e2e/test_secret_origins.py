@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Transport, WebMcpTransport, connect
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from transports.errors import ABPError, CapabilityError, UsageError
 from transports.protocol.messages import Message
 

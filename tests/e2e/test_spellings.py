@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.spelled import JAVASCRIPT, readings
 from transports import Browser
-from transports._internal.privacy._secrets import KnownSecrets
+from transports._internal.masking import KnownSecrets
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

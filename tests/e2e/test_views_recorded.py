@@ -13,7 +13,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.canned_view import viewing
 from tests.support.mcp_servers import target
 from transports import Browser, CapabilityError, Recording, UsageError, connect
-from transports._internal.privacy._secrets import KNOWN_SECRETS, give
+from transports._internal.masking import KNOWN_SECRETS, give
 from transports.errors import NotAbpApp, NotRecorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Error
 
 from tests.support.fake_page import SECRET, FakePage
-from transports._internal.privacy._redaction import REDACTED, SecretValues
+from transports._internal.redaction import REDACTED, SecretValues
 from transports.playwright._evidence import LIMITS, Limits, PageEvidence
 from transports.playwright._evidence_kinds import KINDS
 from transports.playwright._evidence_secrets import (

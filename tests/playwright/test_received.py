@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transports._internal.privacy._secrets import KnownSecrets
+from transports._internal.masking import KnownSecrets
 from transports.errors import ProtocolError
 from transports.playwright._received import Clipboard, Print, parse_event, parse_reply
 from transports.protocol.messages import Message

@@ -14,7 +14,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 import jwt
 
 from transports import connect, open_store
-from transports._internal.privacy._redaction import SecretValues
+from transports._internal.redaction import SecretValues
 from transports.artifacts import _arrow
 from transports.artifacts._ref import Metadata
 from transports.errors import ABPError, Corrupt, UsageError

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from transports._internal.privacy._redaction import REDACTED, Redactor
+from transports._internal.redaction import REDACTED, Redactor
 from transports.artifacts import open_store
 from transports.protocol._plain_text import redact_url
 

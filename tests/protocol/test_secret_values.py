@@ -9,8 +9,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from transports._internal.privacy._redaction import REDACTED, SecretValues
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
+from transports._internal.redaction import REDACTED, SecretValues
 
 SECRET = 'Canary/7+pass "word" ü&9'
 

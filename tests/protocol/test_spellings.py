@@ -11,8 +11,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.support.processor import seconds
 from tests.support.spelled import SPELLED, readings
-from transports._internal.privacy._masking import Finder, Occurrence
-from transports._internal.privacy._secrets import KnownSecrets
+from transports._internal.masking import Finder, KnownSecrets, Occurrence
 from transports.protocol.binary import BinaryData
 
 VALUE = 'O\'Hara (7*~!)+"pass/word" ü😀&9'

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import open_store
 from transports.base import Features
 from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError

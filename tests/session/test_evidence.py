@@ -24,7 +24,7 @@ from transports import (
     connect,
     open_store,
 )
-from transports._internal.privacy._redaction import SecretValues
+from transports._internal.redaction import SecretValues
 from transports.protocol.binary import BinaryData
 from transports.session._evidence import read_evidence
 from transports.testing import Call

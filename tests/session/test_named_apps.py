@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.apps import socket_app
 from transports import Evidence, connect
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import Scope, open_store
 from transports.errors import ABPError, UsageError
 from transports.playwright._diagnosis import PageProblems, not_abp

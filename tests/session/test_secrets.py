@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from transports import CapabilityError, Evidence, MemoryTransport, Session, connect
-from transports._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
+from transports._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from transports.artifacts import Scope, open_store
 from transports.errors import UsageError
 from transports.protocol.binary import BinaryData

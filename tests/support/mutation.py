@@ -27,7 +27,7 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
         ("tests/protocol", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
     ),
     "redaction": (
-        "transports/_internal/privacy/_redaction.py",
+        "transports/_internal/redaction.py",
         ("tests/protocol/test_redaction.py",),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),

@@ -14,7 +14,7 @@ from opentelemetry import trace
 from tests.support.apps import answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from transports.memory import Call
 from transports.surfaces.cli._running import _PlainFormatter
 

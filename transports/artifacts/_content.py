@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from .._internal.privacy._redaction import Redactor
-from .._internal.privacy._secrets import NO_SECRETS
+from .._internal.masking import NO_SECRETS
+from .._internal.redaction import Redactor
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol._media import (
     OCTET_STREAM,

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from .._internal.privacy._redaction import Redactor
-from .._internal.privacy._secrets import NO_SECRETS
+from .._internal.masking import NO_SECRETS
+from .._internal.redaction import Redactor
 from ..errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, spelled, status_phrase
 from ..protocol._plain_text import redact_url
 from ._listeners import listen

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from .._internal.privacy._redaction import SecretValues
-from .._internal.privacy._secrets import KNOWN_SECRETS, KnownSecrets
+from .._internal.masking import KNOWN_SECRETS, KnownSecrets
+from .._internal.redaction import SecretValues
 from .._internal.tasks import in_thread
 from ..base import Transport
 from ..errors import first_line

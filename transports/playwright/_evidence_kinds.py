@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from .._internal.privacy._redaction import SecretValues
+from .._internal.redaction import SecretValues
 from ..protocol._times import iso_utc
 
 #: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a screenshot at the end.

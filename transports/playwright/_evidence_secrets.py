@@ -22,8 +22,18 @@ from urllib.parse import quote, unquote_plus
 
 import msgspec
 
-from .._internal.privacy._forms import FORM, Part, field_name, form_parts, parts_of, value_attributes, with_contents
-from .._internal.privacy._redaction import REDACTED, Redactor, SecretValues
+from .._internal.redaction import (
+    FORM,
+    REDACTED,
+    Part,
+    Redactor,
+    SecretValues,
+    field_name,
+    form_parts,
+    parts_of,
+    value_attributes,
+    with_contents,
+)
 from ..errors import ProtocolError
 from ..protocol._strict_json import decode_json
 

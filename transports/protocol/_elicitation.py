@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._internal.privacy._redaction import Redactor
+from .._internal.redaction import Redactor
 from ._strict_json import encode_json, members_of
 from .schema import check_value
 

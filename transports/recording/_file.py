@@ -26,8 +26,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from .. import errors
 from .._internal.arguments import checked_fields
 from .._internal.files import open_regular, read_regular, regular_file
-from .._internal.privacy._redaction import Redactor
-from .._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
+from .._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
+from .._internal.redaction import Redactor
 from ..artifacts._files import map_os_errors, open_file, read_at, write_all
 from ..artifacts._ref import ArtifactRef
 from ..artifacts.local._tree import SYMLINK, Tree

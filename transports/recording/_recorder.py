@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, Unpack
 
-from .._internal.privacy._redaction import REDACTED
+from .._internal.redaction import REDACTED
 from ..artifacts._base import Staged
 from ..artifacts._content import PutOptions
 from ..artifacts._ref import ArtifactRef

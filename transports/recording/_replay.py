@@ -23,7 +23,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._internal.privacy._secrets import NO_SECRETS
+from .._internal.masking import NO_SECRETS
 from .._internal.tasks import cancel_and_wait, spawn
 from ..artifacts._base import Staged
 from ..base import Features, Fetched, Transport

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar, Unpack, cast
 
 from .._internal.arguments import checked
-from .._internal.privacy._secrets import MAX_MASKED_BYTES, KnownSecrets, known_to
+from .._internal.masking import MAX_MASKED_BYTES, KnownSecrets, known_to
 from .._internal.tasks import in_thread
 from .._internal.telemetry import span
 from ..artifacts._base import ArtifactStore, Staged

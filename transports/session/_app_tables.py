@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from .._internal.privacy._secrets import placeholders
+from .._internal.masking import placeholders
 from ..errors import UsageError
 from ..protocol._plain_text import origin_of
 from ..protocol._times import MAX_TIMEOUT, parse_duration

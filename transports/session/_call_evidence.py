@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from .. import protocol
-from .._internal.privacy._redaction import SecretValues
-from .._internal.privacy._secrets import KnownSecrets, known_to
+from .._internal.masking import KnownSecrets, known_to
+from .._internal.redaction import SecretValues
 from .._internal.tasks import finished, in_thread, spawn
 from ..artifacts._base import ArtifactStore
 from ..artifacts._memory import NoneStore

@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from .. import protocol
-from .._internal.privacy._secrets import placeholder_paths
+from .._internal.masking import placeholder_paths
 from .._internal.tasks import backoff_delay, cancel_and_wait
 from .._internal.telemetry import traced
 from ..base import Transport

@@ -20,15 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._internal.files import open_regular
-from .._internal.privacy._secrets import (
-    KNOWN_SECRETS,
-    KnownSecrets,
-    give,
-    known_to,
-    placeholders,
-    why_guessable,
-    with_values,
-)
+from .._internal.masking import KNOWN_SECRETS, KnownSecrets, give, known_to, placeholders, why_guessable, with_values
 from ..artifacts._base import ArtifactStore
 from ..base import Transport, WrappedTransport
 from ..errors import (
@@ -77,7 +69,7 @@ class Secrets:
 
     async def values(self, names: Iterable[str], url: str | None) -> dict[str, str]:
         """Read the values of these secrets for the app at ``url``; from then on they are masked
-        (:data:`~transports._internal.privacy._secrets.KNOWN_SECRETS`).
+        (:data:`~transports._internal.masking.KNOWN_SECRETS`).
 
         Raises :class:`~transports.errors.UsageError` for a name that is unknown or of another user, for an app at an
         origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.

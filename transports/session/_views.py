@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
 from .._internal.arguments import checked, short_traceback
-from .._internal.privacy._redaction import REDACTED
+from .._internal.redaction import REDACTED
 from ..artifacts._ref import ArtifactRef, files_table
 from ..base import Transport, WrappedTransport
 from ..errors import NotRecorded, UsageError, spelled

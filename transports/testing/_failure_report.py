@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .._internal.privacy._redaction import Redactor
-from .._internal.privacy._secrets import KNOWN_SECRETS
+from .._internal.masking import KNOWN_SECRETS
+from .._internal.redaction import Redactor
 from ..base import Transport
 from ..playwright._diagnosis import read_problems
 from ..playwright._evidence import HasPage, page_of

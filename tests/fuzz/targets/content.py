@@ -7,8 +7,8 @@ import unicodedata
 from contextlib import suppress
 
 from tests.support.spelled import SPELLED
-from transports._internal.privacy._redaction import Redactor, SecretValues
-from transports._internal.privacy._secrets import KnownSecrets, why_guessable
+from transports._internal.masking import KnownSecrets, why_guessable
+from transports._internal.redaction import Redactor, SecretValues
 from transports.errors import BadEncoding
 from transports.playwright._evidence_secrets import (
     clean_body,

@@ -9,7 +9,7 @@ from aiohttp.abc import ResolveResult
 from tests.support.downloads import NOW, REQUESTS, TOKEN, Get, clean
 from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, chunked, cut, reply, rest, then
 from transports import LocalStore, Router
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from transports.base import Fetched
 from transports.errors import DownloadFailed, SizeMismatch, TooLarge, Truncated
 from transports.routing import Fetcher

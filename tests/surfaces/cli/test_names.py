@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.surfaces.cli.conftest import abp, workbench
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from webapp_fixture import Fixture
 
 __all__ = ["abp", "workbench"]

@@ -14,7 +14,7 @@ from mcp import Client
 from tests.support.mcp_clients import ERAS, URL, Apps, called, files_of, read_as_resource
 from tests.support.web_client import Web, running
 from transports import BinaryData, CapabilityError, MemoryTransport
-from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import open_store
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._internal.files import read_regular
-from ..._internal.privacy._redaction import Redactor
+from ..._internal.redaction import Redactor
 from ...errors import UsageError
 from ...protocol._elicitation import DECLINED, default_answer
 from ...protocol._payloads import ElicitationRequest

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..._internal.privacy._redaction import Redactor
+from ..._internal.redaction import Redactor
 from ...artifacts._ref import Scope
 from ...errors import UsageError
 from ...session._settings import read_config, trust_found_file

@@ -21,7 +21,7 @@ from prompt_toolkit.output import DummyOutput, Output
 from prompt_toolkit.output.defaults import create_output
 from prompt_toolkit.output.plain_text import PlainTextOutput
 
-from ..._internal.privacy._redaction import Redactor
+from ..._internal.redaction import Redactor
 from ...artifacts._files import open_file, state_folder
 from ...protocol._plain_text import plain_line
 from ._output import is_dumb_terminal

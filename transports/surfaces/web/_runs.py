@@ -18,7 +18,7 @@ import msgspec
 from aiohttp import web
 
 from ..._internal.files import read_regular
-from ..._internal.privacy._redaction import Redactor
+from ..._internal.redaction import Redactor
 from ..._internal.tasks import begin, cancel_and_wait, in_thread
 from ...artifacts._base import ArtifactStore
 from ...artifacts._opening import open_store

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...._internal.privacy._redaction import Redactor
+from ...._internal.redaction import Redactor
 from ...._internal.tasks import in_thread
 from ....artifacts._files import state_folder
 from ....errors import StoreError
