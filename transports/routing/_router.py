@@ -29,7 +29,7 @@ from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ._guard import MAX_BYTES, clamp
-from ._layers import Fetcher, FieldMatch, Layers, OnDownload, fill_summary
+from ._layers import Fetcher, FieldMatch, Layers, OnDownload, Recognised, fill_summary
 from ._policy import ABP, OnRoutingEvent, RoutingPolicy, Step, TransformContext
 from ._result import Result, is_long, long_texts, preview, shorten
 
@@ -237,15 +237,16 @@ _SMALL = 64 * 1024
 
 @dataclass(slots=True)
 class _Answer:
-    """Answer of a call while it is routed: its origin, the files in the store, and what stands in their places.
+    """Answer of a call while it is routed: its files, their references in the store, and what stands in their places.
 
-    A ``large`` answer is processed in threads. ``origin`` is the ``source`` of its files. Downloads are on behalf of
-    ``sender``, with their progress to ``on_download``.
+    ``origin`` is the ``source`` of its files. ``captured`` are files that came beside it, and have no place in it.
+    Downloads are on behalf of ``sender``, with their progress to ``on_download``.
     """
 
     capability: str
     origin: Mapping[str, object]
-    large: bool
+    recognised: Recognised
+    captured: Sequence[Found]
     sender: Sender | None
     on_download: OnDownload | None
     warnings: list[str]
@@ -260,6 +261,17 @@ class _Answer:
     failures: list[tuple[Found, ABPError]] = field(default_factory=list)
     #: In the place of ``stored``, if the store keeps nothing.
     unkept: Unkept | None = None
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Places in the data whose values are files."""
+        return [*self.recognised.refs, *(file.path for file in self.recognised.files)]
+
+    async def process(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run ``work`` on the whole answer, in a thread if the answer is large."""
+        if self.recognised.large:
+            return await in_thread(work, *args, **kwargs)
+        return work(*args, **kwargs)
 
     def add_reference(self, place: Place, ref: ArtifactRef) -> None:
         """Add a file that the app stored itself."""
@@ -357,37 +369,25 @@ class Router:
         call = str(origin.get("call", ""))
         context = TransformContext(capability, call, self._store, self._on_event)
         recognised = await self._layers.recognise(data, context)
-        data, files = recognised.data, recognised.files
-        large = recognised.large
-        places = captured_places(data, files)
-        captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
-
+        places = captured_places(recognised.data, recognised.files)
         answer = _Answer(
-            capability, origin, large, sender, on_download, warnings=list(warnings), steps=list(recognised.steps)
+            capability,
+            origin,
+            recognised,
+            [Found(place, output) for output, place in zip(outputs, places, strict=False)],
+            sender,
+            on_download,
+            warnings=list(warnings),
+            steps=list(recognised.steps),
         )
         for place, ref in recognised.refs.items():
             answer.add_reference(place, ref)
-        if files or captured:
-            await self._store_files([*files, *captured], recognised.configured, answer)
-        for file in captured:
-            # These have no place in the answer.
-            answer.references.pop(file.path, None)
-            answer.texts.pop(file.path, None)
 
-        routed = cast(JSONValue, await _process(large, replace, data, answer.references))
-        previews: dict[Place, JSONValue] = {}
-        if not answer.failures:
-            encoded = await _process(large, _encode_answer, routed, capability)
-            previews = await self._store_json(routed, encoded, answer)
-        # Added after the JSON was stored, because text that is a file already needs no second file for its length.
-        if answer.texts:
-            with_text = {place: {**answer.references[place], "text": text} for place, text in answer.texts.items()}
-            routed = cast(JSONValue, await _process(large, replace, routed, with_text))
-            previews |= self._text_previews(answer)
+        await self._store_files(answer)
+        routed, previews = await self._store_data(answer)
         if schema:
-            answer.warnings += check_output(schema, routed, [*recognised.refs, *(file.path for file in files)])
+            answer.warnings += check_output(schema, routed, answer.places)
 
-        has_files = bool(files or captured or answer.stored.keys() - {""})
         result = Result(
             capability,
             routed,
@@ -396,26 +396,25 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(answer.warnings),
             effects=tuple(effects),
-            metadata=(await _process(large, metadata_of, data, files, recognised.refs)) if has_files else {},
+            metadata=await self._metadata_of(answer),
             steps=tuple(answer.steps),
             summaries=tuple(answer.summaries),
             previews=previews,
             limits=self._policy.agent,
-            inline_fields=frozenset([*map(field_of, recognised.refs), *(file.field for file in files)]),
+            inline_fields=frozenset(map(field_of, answer.places)),
             call=call,
             on_clamped=self._on_event,
         )
         if not self._policy.inline_data:
-            result = await _process(large, result.by_reference)
+            result = await answer.process(result.by_reference)
         if answer.failures:
             raise self._first_failure(answer, result)
         return result
 
-    async def _store_files(
-        self, files: Sequence[Found], configured: Mapping[Place, FieldMatch], answer: _Answer
-    ) -> None:
+    async def _store_files(self, answer: _Answer) -> None:
         """Store the files of an answer, one after the other. A file that cannot be stored does not stop the others."""
-        waiting = deque(files)
+        configured = answer.recognised.configured
+        waiting = deque((*answer.recognised.files, *answer.captured))
         try:
             while waiting:
                 file = waiting.popleft()
@@ -429,6 +428,10 @@ class Router:
             # After a cancellation, the files that are left will not be fetched.
             for file in waiting:
                 await self._fetcher.release(file.binary)
+
+        for file in answer.captured:
+            answer.references.pop(file.path, None)
+            answer.texts.pop(file.path, None)
 
     async def _store_file(self, file: Found, answer: _Answer) -> ArtifactRef:
         """Store a file of an answer, and release content on the far side.
@@ -477,6 +480,30 @@ class Router:
             "meta": origin,
         }
 
+    async def _store_data(self, answer: _Answer) -> tuple[JSONValue, dict[Place, JSONValue]]:
+        """Put references in the places of the files, and store the answer without files, or a large one, as JSON.
+
+        Returns the data with references, and the previews that agents see in the place of long texts."""
+        routed = cast(JSONValue, await answer.process(replace, answer.recognised.data, answer.references))
+        previews: dict[Place, JSONValue] = {}
+        if not answer.failures:
+            encoded = await answer.process(_encode_answer, routed, answer.capability)
+            previews = await self._store_json(routed, encoded, answer)
+
+        # Added after the JSON was stored, because text that is a file already needs no second file for its length.
+        if answer.texts:
+            with_text = {place: {**answer.references[place], "text": text} for place, text in answer.texts.items()}
+            routed = cast(JSONValue, await answer.process(replace, routed, with_text))
+            previews |= self._text_previews(answer)
+        return routed, previews
+
+    async def _metadata_of(self, answer: _Answer) -> Mapping[str, object]:
+        has_files = bool(answer.places or answer.captured or answer.stored.keys() - {""})
+        if not has_files:
+            return {}
+        recognised = answer.recognised
+        return await answer.process(metadata_of, recognised.data, recognised.files, recognised.refs)
+
     async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or has no files.
 
@@ -519,8 +546,8 @@ class Router:
         """Store the longest texts of an answer as files, and return their previews."""
         limit = self._policy.max_inline_chars
         assert limit is not None
-        found_texts = await _process(answer.large, long_texts, routed, limit)
-        texts = [text for text in found_texts if field_of(text.place) not in answer.stored]
+        texts = await answer.process(long_texts, routed, limit)
+        texts = [text for text in texts if field_of(text.place) not in answer.stored]
         texts.sort(key=lambda text: len(text.text), reverse=True)
 
         previews: dict[Place, JSONValue] = {}
@@ -561,13 +588,6 @@ class Router:
             error.details["also_failed"] = [other.field for other, _ in answer.failures[1:]]
         error.result = result
         return error
-
-
-async def _process(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run ``work`` on a whole answer, in a thread if the answer is large."""
-    if large:
-        return await in_thread(work, *args, **kwargs)
-    return work(*args, **kwargs)
 
 
 def _encode_answer(routed: object, capability: str) -> bytes:
