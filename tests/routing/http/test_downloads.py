@@ -79,6 +79,18 @@ async def test_response_framing_determines_completeness(
     assert server.connects == 1
 
 
+@pytest.mark.parametrize("field", ["Content-Security-Policy", "Set-Cookie"])
+async def test_large_headers_are_accepted(get: Get, serve: Serve, field: str) -> None:
+    server = await serve(then(reply(BODY, **{field.replace("-", "_"): "a=" + "b" * 100_000})))
+    assert (await get(server.url)).data == BODY
+
+
+async def test_headers_without_end_are_refused(get: Get, serve: Serve) -> None:
+    server = await serve(then(reply(BODY, X_Padding="b" * 300_000)))
+    with pytest.raises(DownloadFailed, match="headers are too large"):
+        await get(server.url)
+
+
 @pytest.mark.parametrize(
     ("url", "base", "target"),
     [

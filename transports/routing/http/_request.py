@@ -195,6 +195,9 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
         auto_decompress=False,
         trust_env=False,
         read_bufsize=1 << 18,  # aiohttp returns chunks of up to twice this
+        # As Chromium: content security policies and cookies often exceed aiohttp's 8 KB.
+        max_line_size=1 << 18,
+        max_field_size=1 << 18,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=stall_timeout, sock_read=stall_timeout),
     )
 
@@ -243,7 +246,7 @@ def failure_reason(failure: Exception) -> str:
         case aiohttp.ClientConnectorError():
             return f"no connection ({connection_failure(failure.os_error)})"
         case aiohttp.ClientResponseError():
-            return "the answer is not valid HTTP"
+            return "the answer is not valid HTTP, or its headers are too large"
         case aiohttp.InvalidURL():
             return "its URL is not valid"
         case aiohttp.ClientPayloadError():
