@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.support.mcp_servers import FOLDER
-from transports import CapabilityError, Disconnected, Session, UsageError, connect
+from transports import CapabilityError, Disconnected, Notification, Session, UsageError, connect
 from transports.errors import ABPError, ConnectFailed
 from transports.routing import Result
 
@@ -215,6 +216,93 @@ async def test_split_sse_events_and_forgotten_session_are_handled() -> None:
                 assert result.data == {"content": [WORDS]} and not forgets
         finally:
             ended.set()
+
+
+#: A server whose JSON library writes floats, and whose errors and log messages have forms of their own.
+_LOOSE = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request:
+        continue
+    answer = {"jsonrpc": "2.0", "id": float(request["id"])}
+    if request["method"] == "tools/call":
+        for level in ("warn", "ERROR", "loud"):
+            log = {"level": level, "data": level}
+            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": log}), flush=True)
+        answer |= json.loads(sys.argv[1])
+    elif request["method"] == "tools/list":
+        answer["result"] = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
+    else:
+        info = {"name": "s", "version": "1"}
+        answer["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def loose_server(folder: Path, answer: object) -> str:
+    server = folder / "server.py"
+    server.write_text(_LOOSE)
+    return f"mcp+stdio:{shlex.join([sys.executable, str(server), json.dumps(answer)])}"
+
+
+async def test_ids_may_be_floats_and_log_levels_those_of_other_libraries(tmp_path: Path) -> None:
+    levels: list[object] = []
+    target = loose_server(tmp_path, {"result": {"content": [WORDS]}})
+
+    def note_level(notification: Notification) -> None:
+        assert isinstance(notification.data, dict)
+        levels.append(notification.data["level"])
+
+    async with connect(target, store="memory:", timeout=20, on_notification=note_level) as app:
+        assert (await app.call("go")).data == {"content": [WORDS]}
+    assert levels == ["warning", "error", "info"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("just text", "just text"),
+        ({"code": "E_DISK", "message": "disk is full"}, "E_DISK: disk is full"),
+        ({"message": "no code"}, "no code"),
+        ({"code": 5, "reason": "own member"}, "own member"),
+        ({"code": 1.5, "message": "half"}, "half"),
+        (["odd"], "odd"),
+    ],
+    ids=json.dumps,
+)
+async def test_malformed_error_is_shown(tmp_path: Path, error: object, words: str) -> None:
+    async with connect(loose_server(tmp_path, {"error": error}), store="memory:", timeout=20) as app:
+        with pytest.raises(CapabilityError, match=words):
+            await app.call("go")
+
+
+@pytest.mark.parametrize("is_stream", [True, False], ids=["events", "body"])
+async def test_float_ids_and_malformed_errors_are_read_over_http(is_stream: bool) -> None:
+    results = {"initialize": INITIALIZE, "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]}}
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = json.loads(await request.read())
+        if "id" not in asked:
+            return web.Response(status=202)
+        said: dict[str, object] = {"jsonrpc": "2.0", "id": float(asked["id"])}
+        if asked["method"] == "tools/call":
+            said["error"] = "disk is full"
+        else:
+            said["result"] = results.get(asked["method"], {})
+        text = json.dumps(said)
+        if is_stream:
+            return web.Response(text=f"id: 1\ndata: {text}\n\n", content_type="text/event-stream")
+        return web.Response(text=text, content_type="application/json")
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", answer)])
+    async with (
+        TestServer(app) as server,
+        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
+    ):
+        with pytest.raises(CapabilityError, match="disk is full"):
+            await session.call("go", timeout=20)
 
 
 async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:

@@ -12,10 +12,9 @@ import logging
 import re
 import secrets
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import anyio
 import httpx2
@@ -29,7 +28,8 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from .._internal.tasks import begin
-from ..protocol._strict_json import PARSED_ON_LOOP, is_deeper, is_larger, without_half_pairs
+from ..errors import ProtocolError
+from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer
 from ._stdio import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
@@ -39,6 +39,7 @@ from ._wire import (
     first_fault,
     max_message_bytes,
     parse_message,
+    repair_envelope,
     unreadable_answer,
     unsent_error,
 )
@@ -84,6 +85,9 @@ class Aside:
 _LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents"})
 #: Members of results that the SDK would refuse in some forms, and does not need.
 _NOT_SHOWN = frozenset({"_meta", "structuredContent", "isError"})
+#: Levels of log messages, and the usual names of some in logging libraries.
+_LEVELS = frozenset(get_args(types.LoggingLevel))
+_OTHER_LEVELS = {"trace": "debug", "verbose": "debug", "warn": "warning", "err": "error", "fatal": "critical"}
 #: Types of members at the top of a schema.
 _SCHEMA_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$schema": str}
 
@@ -127,6 +131,8 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if is_larger(message.message.params, LIMITS.values_of_notification):
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
+        if message.message.method == "notifications/message" and message.message.params is not None:
+            _repair_level(message.message.params)
         return message
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -168,6 +174,14 @@ def _repair_handshake(result: dict[str, Any]) -> None:
     elif isinstance(capabilities, dict):
         empty: dict[str, object] = {name: {} for name, value in capabilities.items() if value == []}
         result["capabilities"] = capabilities | empty
+
+
+def _repair_level(log: MutableMapping[str, Any]) -> None:
+    """Replace the level of a log message that MCP does not know, such as ``warn`` or ``INFO``."""
+    level = str(log.get("level")).lower()
+    if level not in _LEVELS:
+        level = _OTHER_LEVELS.get(level, "info")
+    log["level"] = level
 
 
 def _read_cursor(value: object) -> str | None:
@@ -312,8 +326,7 @@ class _Body(httpx2.AsyncByteStream):
             size += len(chunk)
             if size > self._limit:
                 raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
-        body = b"".join(parts).removeprefix(BOM_UTF8)
-        yield await _shorten(body, partial(_short_message, aside=self._aside))
+        yield await _readable(b"".join(parts).removeprefix(BOM_UTF8), self._aside)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -336,7 +349,7 @@ class _Events(httpx2.AsyncByteStream):
                 event = bytes(buffer[: end.end()]).removeprefix(BOM_UTF8)
                 del buffer[: end.end()]
                 searched = 0
-                yield await _shorten(event, self._short_event)
+                yield await self._readable_event(event)
             # A chunk may end within the 4 bytes of an empty line.
             searched = max(len(buffer) - 3, 0)
             if len(buffer) > self._limit:
@@ -346,25 +359,37 @@ class _Events(httpx2.AsyncByteStream):
         if buffer:
             yield bytes(buffer)
 
-    def _short_event(self, event: bytes) -> bytes:
-        """Return an event with a short message in place of its data."""
+    async def _readable_event(self, event: bytes) -> bytes:
+        """Return an event with a message as its data that the SDK can read."""
         lines = event.splitlines()
         data_lines = [line.removeprefix(b"data:").removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+        data = b"\n".join(data_lines)
+        readable = await _readable(data, self._aside)
+        if readable is data:
+            return event
         other_lines = [line for line in lines if line and not line.startswith(b"data:")]
-        message = _short_message(b"\n".join(data_lines), self._aside)
-        return b"\n".join([*other_lines, b"data: " + message, b"", b""])
+        return b"\n".join([*other_lines, b"data: " + readable, b"", b""])
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
 
-async def _shorten(data: bytes, shorten: Callable[[bytes], bytes]) -> bytes:
-    """Return a message as it came, or shortened if it is long or has half of a surrogate pair."""
-    if len(data) > PARSED_ON_LOOP:
-        return await asyncio.to_thread(shorten, data)
-    if without_half_pairs(data) != data:
-        return shorten(data)
-    return data
+async def _readable(message: bytes, aside: Aside) -> bytes:
+    """Return a message as it came, or in its place one that the SDK can read: short if it is long, or repaired."""
+    if len(message) > PARSED_ON_LOOP:
+        return await asyncio.to_thread(_short_message, message, aside)
+    if without_half_pairs(message) != message or _needs_repair(message):
+        return _short_message(message, aside)
+    return message
+
+
+def _needs_repair(message: bytes) -> bool:
+    try:
+        tree = decode_json(message)
+    except ProtocolError:
+        # The SDK reports it.
+        return False
+    return repair_envelope(tree) is not tree
 
 
 def _short_message(body: bytes, aside: Aside) -> bytes:

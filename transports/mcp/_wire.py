@@ -177,6 +177,45 @@ def _error_of_answered_request(ends: Ends, code: int, problem: str) -> types.JSO
     return types.JSONRPCError(jsonrpc="2.0", id=int(ends.identity), error=error)
 
 
+def repair_envelope(message: object) -> object:
+    """Return a message with an id and an error that the SDK reads; the ``message`` itself if those are valid.
+
+    Some libraries write every number as a float, so an id as ``1.0``. Some servers answer errors as a text, or with a
+    code that is a text."""
+    if not isinstance(message, dict):
+        return message
+    repairs: dict[str, object] = {}
+    identity = message.get("id")
+    if isinstance(identity, float) and identity.is_integer():
+        repairs["id"] = int(identity)
+    error = message.get("error")
+    if error is not None and not _is_readable_error(error):
+        repairs["error"] = _repair_error(error)
+    if not repairs:
+        return message
+    return {**message, **repairs}
+
+
+def _is_readable_error(error: object) -> bool:
+    return (
+        isinstance(error, dict)
+        and isinstance(error.get("message"), str)
+        and isinstance(error.get("code"), int | float)
+        and error["code"] % 1 == 0
+    )
+
+
+def _repair_error(error: object) -> dict[str, object]:
+    fields = error if isinstance(error, dict) else {}
+    message = fields.get("message", error)
+    if not isinstance(message, str):
+        message = encode_json(error).decode()
+    code = fields.get("code")
+    if isinstance(code, str):
+        message = f"{code}: {message}"
+    return {"code": types.INTERNAL_ERROR, "message": message, "data": fields.get("data")}
+
+
 def parse_message(line: bytes) -> types.JSONRPCMessage:
     """Return a message, with :class:`Base64Run` in the place of long base64.
 
@@ -192,7 +231,7 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
         tree = decode_with_runs(repaired_line, _CONTENT_KEY, _keep_run)
         is_repaired = True
 
-    message = types.jsonrpc_message_adapter.validate_python(tree, by_name=False)
+    message = types.jsonrpc_message_adapter.validate_python(repair_envelope(tree), by_name=False)
     if is_repaired and isinstance(message, types.JSONRPCResponse):
         message.result[REPAIRED] = True
     return message

@@ -173,7 +173,7 @@ def tools(data: bytes) -> None:
         assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
         assert aside.take(whole) is None
     event = b"event: message\nid: 3\ndata: " + message.replace(b"\n", b"\ndata: ").replace(b"\r", b" ") + b"\n\n"
-    _streams._Events(httpx2.ByteStream(b""), 1000, aside)._short_event(event)
+    _result(_streams._Events(httpx2.ByteStream(b""), 1000, aside)._readable_event(event))
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:
