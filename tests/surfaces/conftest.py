@@ -7,5 +7,5 @@ import pytest
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of a store are looked for ten times a second instead of twice, and servers end in 0.2 s instead of 1."""
     for name in ("_INTERVAL", "_LISTING_INTERVAL"):
-        monkeypatch.setattr(f"transports.surfaces.shared._store_watcher.{name}", 0.1)
+        monkeypatch.setattr(f"transports.surfaces.shared._activity.{name}", 0.1)
     monkeypatch.setattr("transports.surfaces.mcp._http._SHUTDOWN_TIMEOUT", 0.2)

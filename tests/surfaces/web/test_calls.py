@@ -16,10 +16,9 @@ from tests.support.web_client import Web, put_artifact, running
 from transports import BinaryData, MemoryTransport, Session, connect
 from transports.artifacts import ArtifactStore, LocalStore, Scope
 from transports.memory import Call
-from transports.surfaces.shared._activity import Activity, CallRecord, LogGap
+from transports.surfaces.shared._activity import Activity, CallRecord, LogGap, StoreChange
 from transports.surfaces.shared._apps import Apps
 from transports.surfaces.shared._detached import CallLedger
-from transports.surfaces.shared._store_watcher import StoreChange
 from transports.surfaces.web._content import artifact_meta
 from transports.surfaces.web._options import Limits
 

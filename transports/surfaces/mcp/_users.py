@@ -48,10 +48,9 @@ from ...session._app_tables import AppEntry
 from ...session._events import ConnectionChanged, Event
 from ...session._evidence import keeping
 from ...session._named_apps import is_app_name
-from ..shared._activity import Activity
+from ..shared._activity import Activity, StoreChange, StoreWatcher
 from ..shared._apps import App, Apps, Connect, PendingCall
 from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
-from ..shared._store_watcher import StoreChange, StoreWatcher
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 

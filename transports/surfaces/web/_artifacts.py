@@ -22,8 +22,8 @@ from ...protocol._media import normalise_mime
 from ...protocol._plain_text import is_page, origin_of
 from ...protocol._times import iso_utc, parse_duration
 from ...routing.http._headers import disposition_parameter, filename_of
+from ..shared._activity import StoreWatcher
 from ..shared._listening import SLOW_BODY, in_time
-from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
 from ._content import StoredArtifact, artifact_meta, serve_content
 from ._options import LIMITS, Limits, Options

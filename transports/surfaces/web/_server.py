@@ -24,11 +24,10 @@ from ...errors import ABPError, StoreError, UsageError
 from ...protocol._plain_text import is_loopback
 from ...session._connect import connect as connect_app
 from ...session._evidence import keeping
-from ..shared._activity import Activity
+from ..shared._activity import Activity, StoreWatcher
 from ..shared._apps import Apps, Connect
 from ..shared._detached import CallLedger, DetachedCalls
 from ..shared._listening import Connections, cannot_listen
-from ..shared._store_watcher import StoreWatcher
 from ._access import Access, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes
 from ._calls import AppRoutes, CallRoutes
