@@ -18,7 +18,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE, relayed
 from transports.artifacts import Retention, open_store
-from transports.surfaces.mcp.proxy._stats import read_log, table
+from transports.surfaces.mcp.proxy._stats import read_log, table_rows
 
 LIMIT = 64 * 1024
 
@@ -365,7 +365,7 @@ async def test_bytes_are_counted_per_tool(tmp_path: Path) -> None:
         assert counted.bytes_in > 400_000 and counted.bytes_out < 4000
     assert read_log(log) == {"large": {"give": counted}}
     assert log.stat().st_mode & 0o077 == 0
-    assert "give" in table(read_log(log))[1]
+    assert "give" in table_rows(read_log(log))[1]
 
 
 def picture(size: int) -> dict[str, object]:
@@ -392,6 +392,6 @@ async def test_image_is_counted_as_one_image_and_not_as_base64(
         assert (counted.pictures_in, counted.pictures_out) == (pictures_in, pictures_out)
         assert 0 < counted.bytes_in < 1000 and 0 < counted.bytes_out < 4000
     assert read_log(log) == {"large": {"give": counted}}
-    headings, row = table(read_log(log))
+    headings, row = table_rows(read_log(log))
     assert "pictures to the model" in headings
-    assert row.split() == ["large", "give", *(f"{number:,}" for number in astuple(counted))]
+    assert row == ("large", "give", *(f"{number:,}" for number in astuple(counted)))

@@ -20,7 +20,6 @@ import typer
 
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol._plain_text import plain_json, plain_line, plain_text, similar_names
-from ..shared._columns import aligned_rows
 
 if TYPE_CHECKING:
     from ...protocol._payloads import Progress
@@ -244,6 +243,28 @@ def print_text(text: str) -> None:
         encoding = sys.stdout.encoding or "utf-8"
         printable = plain_text(text).encode(encoding, "replace").decode(encoding)
         _write_stdout(sys.stdout, printable + "\n")
+
+
+def aligned_rows(rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()) -> list[str]:
+    """Return each row as a line without control characters. The columns ``numbers`` are aligned to the right.
+
+    Widths are those in a terminal, where a character of Chinese, Japanese or Korean takes two cells."""
+    from rich.cells import cell_len  # slow to import, and only for lists
+
+    plain = [tuple(map(plain_line, row)) for row in rows]
+    # A cell that is wider than 80 only shifts its own row.
+    widths = [min(80, max(map(cell_len, column))) for column in zip(*plain, strict=True)]
+    lines = []
+    for row in plain:
+        cells = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            padding = " " * (width - cell_len(cell))
+            if index in numbers:
+                cells.append(padding + cell)
+            else:
+                cells.append(cell + padding)
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:

@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...protocol._strict_json import encode_json
 from ..shared._listening import parse_address
 from ._options import Headers, Json, Limits, Output, ServerTokens, Ttl, headers_of, open_limited_store
-from ._output import note_mcp_client, print_line, print_note, print_text
+from ._output import aligned_rows, note_mcp_client, print_line, print_note, print_text
 from ._running import asynchronous
 
 if TYPE_CHECKING:
@@ -180,10 +180,11 @@ def _print_stats(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
     """Print statistics by server and tool with ``out``: as a table, or their JSON ``document``."""
-    from ..mcp.proxy._stats import table
+    from ..mcp.proxy._stats import table_rows
 
     if as_json:
         out(encode_json(document).decode())
         return
-    for line in table(servers):
+    rows = table_rows(servers)
+    for line in aligned_rows(rows, numbers=range(2, len(rows[0]))):
         out(line)

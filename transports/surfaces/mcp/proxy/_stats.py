@@ -2,7 +2,7 @@
 
 * :func:`measure_answer` — the size of an answer. A model gets a picture as such, so its base64 is not counted as bytes.
 * :class:`Stats` — the counts of one run, with its entries in the activity log.
-* :func:`read_log`, :func:`table` — the log as counts, and counts as lines of text."""
+* :func:`read_log`, :func:`table_rows` — the log as counts, and counts as rows of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from ....errors import StoreError
 from ....protocol._plain_text import plain_line
 from ....protocol._strict_json import PARSED_ON_LOOP
 from ....protocol._times import iso_utc
-from ...shared._columns import aligned_rows
 
 logger = logging.getLogger("transports")
 
@@ -238,10 +237,11 @@ def _read_lines(log: Path) -> Iterator[bytes]:
                 yield from lines
 
 
-def table(servers: Mapping[str, Mapping[str, Count]]) -> Sequence[str]:
-    """Return counts as lines of a table, the tools with the most bytes first."""
+def table_rows(servers: Mapping[str, Mapping[str, Count]]) -> list[tuple[str, ...]]:
+    """Return counts as rows below their headings, the tools with the most bytes first. All but the first two columns
+    are numbers."""
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for server, tools in sorted(servers.items()):
         for name, count in sorted(tools.items(), key=lambda item: -item[1].bytes_in):
             rows.append((server, name, *(f"{number:,}" for number in astuple(count))))
-    return aligned_rows(rows, numbers=range(2, len(_HEADINGS)))
+    return rows

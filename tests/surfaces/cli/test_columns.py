@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from transports.surfaces.shared._columns import aligned_rows
+from transports.surfaces.cli._output import aligned_rows
 
 
 def test_a_wide_character_takes_two_cells() -> None:
