@@ -1,8 +1,10 @@
-"""Answers to an app's questions (docs/protocol.md 5): their validation, and the default without a handler."""
+"""An app's questions (docs/protocol.md 5): the validation of answers, the default without a handler, and questions as
+forms of simple fields for MCP clients and users at a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._internal.redaction import Redactor
@@ -17,17 +19,15 @@ DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
 #: Error code for an answer of a handler that does not fit the question.
 INVALID_ANSWER = "INVALID_ANSWER"
 
-#: Key of an answer's ``data``, by method (docs/protocol.md 5.2).
-_KEYS = {
+#: Key of an answer's ``data`` by method (docs/protocol.md 5.2), of questions that a form can ask.
+_FORM_KEYS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",
     "elicitation/select": "selected",
     "elicitation/confirm": "confirmed",
-    "elicitation/resource": "content",
-    "sampling/create": "result",
 }
-#: Methods without a default: a file or a model's text cannot be made up.
-_NO_DEFAULT = ("elicitation/resource", "sampling/create")
+#: The same of all questions, also for a file and for a model's text, which have no default: they cannot be made up.
+_KEYS = {**_FORM_KEYS, "elicitation/resource": "content", "sampling/create": "result"}
 _EXAMPLES = {"confirmed": "True", "selected": '"red"', "value": '"Ada"', "content": '"…"', "result": '"…"'}
 
 
@@ -36,10 +36,10 @@ def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
 
     A question without a default is declined, as is a ``destructive`` confirmation unless its default is ``False``.
     """
-    key = _KEYS.get(request.method)
+    key = _FORM_KEYS.get(request.method)
     sources = (request.params, _schema_of(request))
     defaults = [source["default"] for source in sources if source.get("default") is not None]
-    if key is None or request.method in _NO_DEFAULT or not defaults:
+    if key is None or not defaults:
         return DECLINED
 
     default = defaults[0]
@@ -150,3 +150,154 @@ def _is_secret(request: ElicitationRequest, field: str) -> bool:
 
 def _schema_of(request: ElicitationRequest) -> Mapping[str, object]:
     return members_of(request.params.get("schema"))
+
+
+# --- questions as forms -----------------------------------------------------------------------------------------------
+
+_KEYWORDS = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+#: Parameters with the text of a question, in the order in which they are shown.
+_TEXTS = ("title", "message", "description", "prompt", "question", "task", "context", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Form for the user. ``schema`` is an object of simple fields: text, numbers, booleans, choices of one or several
+    texts. If ``whole``, the answer is the object, otherwise only its ``field``."""
+
+    message: str
+    schema: dict[str, object]
+    field: str
+    whole: bool
+
+    def answer(self, content: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
+        if self.whole:
+            return {"success": True, "data": {self.field: dict(content)}}
+        if self.field not in content:
+            return DECLINED
+        return {"success": True, "data": {self.field: content[self.field]}}
+
+
+def question_text(params: Mapping[str, object]) -> str:
+    """Return the text of an app's question, or of its task for a model, as the app wrote it."""
+    texts = [params.get(key) for key in _TEXTS]
+    return "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
+
+
+def question_of(request: ElicitationRequest) -> Question | None:
+    """Return the form for an app's question; ``None`` for a method that a form cannot answer, such as a request for a
+    file or for a model's text."""
+    field = _FORM_KEYS.get(request.method)
+    if field is None:
+        return None
+
+    params = request.params
+    max_chars = 2000
+    message = question_text(params)[:max_chars] or "The app asks"
+    schema = _schema_of(request)
+    is_destructive = bool(params.get("destructive") or schema.get("destructive"))
+    if is_destructive:
+        message += "\nDestructive: the app says that this may delete or overwrite something."
+
+    if field == "value" and members_of(schema.get("properties")):
+        return Question(message, _form_schema(schema), field, whole=True)
+
+    field_schema = _answer_schema(field, params, schema)
+    default = params.get("default", schema.get("default"))
+    # An empty answer must not confirm a deletion.
+    if is_destructive and field == "confirmed":
+        default = False
+    if isinstance(default, str | int | float | bool) and "items" not in field_schema:
+        field_schema["default"] = default
+    return Question(message, _object_schema({field: field_schema}, [field]), field, whole=False)
+
+
+def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of a form with a field for each property of ``schema``."""
+    properties = members_of(schema.get("properties"))
+    fields = {str(name): _field_schema(member) for name, member in properties.items()}
+    required = schema.get("required")
+    if not isinstance(required, Sequence):
+        required = []
+    return _object_schema(fields, [name for name in required if name in fields])
+
+
+def _answer_schema(field: str, params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of an answer that is one ``field``."""
+    if field == "confirmed":
+        return {"type": "boolean"}
+    if field == "selected":
+        return _choice_schema(params)
+    return _field_schema(schema)
+
+
+def _object_schema(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, object]:
+    return {"type": "object", "properties": dict(fields), "required": list(required)}
+
+
+def _field_schema(declared: object) -> dict[str, object]:
+    """Return the schema of one field: a simple type, or a choice of one or several; text for any other declaration."""
+    schema = members_of(declared)
+    kind = schema.get("type")
+    item_choices = _choice_values(members_of(schema.get("items")), "anyOf")
+    field: dict[str, object]
+    if kind == "array" and "anyOf" in item_choices:
+        field = {"type": "array", "items": item_choices}
+    elif kind == "array" and item_choices:
+        field = {"type": "array", "items": {"type": "string", **item_choices}}
+    elif kind in ("number", "integer", "boolean"):
+        field = {"type": kind}
+    else:
+        field = {"type": "string", **_choice_values(schema, "oneOf")}
+
+    for key in _KEYWORDS:
+        value = schema.get(key)
+        is_list_default = key == "default" and "items" in field and value is not None
+        if isinstance(value, str | int | float | bool) or is_list_default:
+            field[key] = value
+
+    if field["type"] == "string" and schema.get("format") in ("email", "uri", "date", "date-time"):
+        field["format"] = schema["format"]
+    return field
+
+
+def _choice_values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
+    """Return the values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
+    declared = _sequence(schema.get("oneOf", schema.get("anyOf")))
+    options = [option for option in declared if isinstance(option, Mapping)]
+    if options and all(_is_text(option.get("const")) and _is_text(option.get("title")) for option in options):
+        return {titled: [{"const": option["const"], "title": option["title"]} for option in options]}
+
+    values = _sequence(schema.get("enum"))
+    names = _sequence(schema.get("enumNames"))
+    if not values or not all(map(_is_text, values)):
+        return {}
+    choice: dict[str, object] = {"enum": list(values)}
+    if len(names) == len(values) and all(map(_is_text, names)):
+        choice["enumNames"] = list(names)
+    return choice
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _choice_schema(params: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of a choice: texts, or texts with titles; several may be chosen if ``multiple``."""
+    options = options_of(params)
+    is_multiple = params.get("multiple") is True
+    if any(value != title for value, title in options):
+        titled = [{"const": value, "title": title} for value, title in options]
+        if is_multiple:
+            return {"type": "array", "items": {"anyOf": titled}}
+        return {"type": "string", "oneOf": titled}
+    choice: dict[str, object] = {"type": "string"}
+    if options:
+        choice["enum"] = [value for value, _ in options]
+    if is_multiple:
+        return {"type": "array", "items": choice}
+    return choice
+
+
+def _sequence(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else []

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ..._internal.files import read_regular
 from ..._internal.redaction import Redactor
 from ...errors import UsageError
-from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._elicitation import DECLINED, Question, default_answer, question_of, question_text
 from ...protocol._payloads import ElicitationRequest
 from ...protocol._plain_text import plain_text
 from ...protocol.schema import check_params
-from ..shared._question import Question, question_of, question_text
 from ._output import print_line, print_note
 
 if TYPE_CHECKING:

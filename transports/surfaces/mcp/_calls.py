@@ -23,13 +23,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from ..._internal.tasks import begin, cancel_and_wait
-from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._elicitation import DECLINED, Question as AppQuestion, default_answer, question_of, question_text
 from ...protocol._payloads import ElicitationRequest, Progress
 from ...protocol._plain_text import plain_line, plain_schema, plain_text
 from ...protocol.messages import new_id
 from ...routing._result import Result
 from ..shared._apps import App
-from ..shared._question import Question as AppQuestion, question_of, question_text
 
 #: Name of the tasks extension.
 TASKS = "io.modelcontextprotocol/tasks"
