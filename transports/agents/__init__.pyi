@@ -1,13 +1,11 @@
-from ._frameworks import (
-    langchain_tools as langchain_tools,
-    openai_agents_tools as openai_agents_tools,
-    pydantic_ai_toolset as pydantic_ai_toolset,
-)
 from ._models import (
     ModelTools as ModelTools,
     anthropic_tools as anthropic_tools,
     google_tools as google_tools,
+    langchain_tools as langchain_tools,
+    openai_agents_tools as openai_agents_tools,
     openai_tools as openai_tools,
+    pydantic_ai_toolset as pydantic_ai_toolset,
 )
 from ._tools import (
     Answer as Answer,

@@ -46,39 +46,11 @@ from ._schemas import URI, given_files, strict_schema, with_references, without_
 T = TypeVar("T")
 
 READ_TOOL = "abp_read_artifact"
-READ_DESCRIPTION = (
-    "Read a file that a tool has produced, by its id: a page of a PDF, a part of a text, or an image. Other files are "
-    "handed to tools by their id. (changes nothing)"
-)
 #: Maximum characters of a file in one answer.
 _MAX_CHARS = 10_000
-_PICTURE = {"type": "boolean", "description": "Of a PDF: the page as a picture, too."}
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "id": {"type": "string", "description": "Id of the file, with or without artifact:// before it."},
-        "page": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_INTEGER,
-            "description": "Of a PDF: the page to read (1).",
-        },
-        "offset": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": MAX_INTEGER,
-            "description": "Of a text: the byte to begin with (0).",
-        },
-    },
-    "required": ["id"],
-    "additionalProperties": False,
-}
-#: Maximum number of files that one call gives to an app.
-_MAX_GIVEN = 16
 #: Limits of the images in one answer: bytes of each and of all.
 _IMAGES = ImageLimits(each=500_000, total=2_000_000)
 _MARKS = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
-_REFERENCE = "A file: the id of one that a tool has produced (artifact://…)"
 _ADVICE = Advice(
     by_code={
         "UNKNOWN_CAPABILITY": "use one of the tools that are listed",
@@ -154,11 +126,6 @@ def content_of(answer: Answer, make_part: Callable[[str | Attachment], T]) -> st
     return [make_part(part) for part in parts_of(answer)]
 
 
-def is_attached(mime_type: str, patterns: Collection[str]) -> bool:
-    """Return whether content of a type is attached, by patterns such as ``image/*``."""
-    return any(fnmatchcase(mime_type, pattern) for pattern in patterns)
-
-
 class ToolOptions(TypedDict, total=False):
     """Options of all functions of this room.
 
@@ -203,6 +170,9 @@ class AppTools:
         self.app = app
         self._attach = tuple(options.get("attach", ("image/*",)))
         self._roots = [Path(root) for root in options.get("roots", ())]
+        self._file_description = "A file: the id of one that a tool has produced (artifact://…)"
+        if self._roots:
+            self._file_description += f", or the path of one below {', '.join(map(str, self._roots[:5]))}"
         self._strict = options.get("strict", False)
         timeout = options.get("timeout")
         self._timeout = None if timeout is None else timeout_seconds(timeout, 0)
@@ -229,23 +199,20 @@ class AppTools:
             description = tool_description(capability, *marks)
             tools[tool_name] = self._make_tool(tool_name, description, tool_schema(capability), name, hints)
 
+        description = (
+            "Read a file that a tool has produced, by its id: a page of a PDF, a part of a text, or an image. Other "
+            "files are handed to tools by their id. (changes nothing)"
+        )
         hints = {"readOnlyHint": True, "idempotentHint": True}
-        tools[READ_TOOL] = self._make_tool(READ_TOOL, READ_DESCRIPTION, read_schema(self._attach), None, hints)
+        tools[READ_TOOL] = self._make_tool(READ_TOOL, description, self._read_schema(), None, hints)
         return tools
-
-    def _file_description(self) -> str:
-        """Return the description of a parameter for a file."""
-        if not self._roots:
-            return f"{_REFERENCE}."
-        roots = ", ".join(map(str, self._roots[:5]))
-        return f"{_REFERENCE}, or the path of one below {roots}."
 
     def _make_tool(
         self, name: str, description: str, schema: dict[str, object], capability: str | None, hints: dict[str, bool]
     ) -> AppTool:
         """Return a tool whose schema takes files by their references, in the strict form if that is possible."""
         declared = model_schema(schema)
-        loose = with_references(declared.schema, self._file_description())
+        loose = with_references(declared.schema, f"{self._file_description}.")
         strict = None
         if self._strict and declared.is_complete:
             strict = strict_schema(loose)
@@ -272,7 +239,7 @@ class AppTools:
 
             checked = _read_arguments(tool, arguments)
             if tool.capability is None:
-                return await read_artifact(self.app.store, checked, attach=self._attach, limits=_IMAGES)
+                return await self._read_artifact(checked)
 
             params = await self._prepare_params(tool, tool.capability, checked)
             result = await self.app.call(tool.capability, params, timeout=self._timeout, on_progress=on_progress)
@@ -289,11 +256,12 @@ class AppTools:
 
     async def _prepare_params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return the parameters of the capability ``name``, with each file in the place of the text that names it."""
-        references = dict(islice(given_files(tool.declared.schema, arguments), _MAX_GIVEN + 1))
+        max_files = 16
+        references = dict(islice(given_files(tool.declared.schema, arguments), max_files + 1))
         if not references:
             return app_arguments(tool.declared, arguments)
-        if len(references) > _MAX_GIVEN:
-            raise TooLarge(f"there are more than {_MAX_GIVEN} files; give fewer at once")
+        if len(references) > max_files:
+            raise TooLarge(f"there are more than {max_files} files; give fewer at once")
 
         places = {field_of(place): place for place in references}
         with ExitStack() as stack:
@@ -319,6 +287,50 @@ class AppTools:
         file = stack.enter_context(open_beneath(reference, self._roots, refused))
         return OpenFile(file, None, Path(str(file.name)).name)
 
+    def _read_schema(self) -> dict[str, object]:
+        """Return the schema of :data:`READ_TOOL`; pictures of pages only if PNGs may be attached."""
+        properties: dict[str, object] = {
+            "id": {"type": "string", "description": "Id of the file, with or without artifact:// before it."},
+            "page": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_INTEGER,
+                "description": "Of a PDF: the page to read (1).",
+            },
+            "offset": {
+                "type": "integer",
+                "minimum": 0,
+                "maximum": MAX_INTEGER,
+                "description": "Of a text: the byte to begin with (0).",
+            },
+        }
+        if self._is_attached("image/png"):
+            properties["picture"] = {"type": "boolean", "description": "Of a PDF: the page as a picture, too."}
+        return {"type": "object", "properties": properties, "required": ["id"], "additionalProperties": False}
+
+    async def _read_artifact(self, arguments: Mapping[str, object]) -> Answer:
+        """Answer a call of :data:`READ_TOOL`.
+
+        Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that is
+        neither text nor PDF nor image. Propagates errors of the store."""
+        checked = tool_arguments(READ_TOOL, self._read_schema(), arguments)
+        store = self.app.store
+        ref = await store.stat(checked["id"].removeprefix(URI))
+        description = f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)"
+
+        if ref.mime_type == "application/pdf":
+            return await _read_page(ref, store, checked.get("page", 1), with_picture=checked.get("picture") is True)
+        if ref.mime_type.startswith("image/") and self._is_attached(ref.mime_type):
+            pictures = await read_pictures([ref], store, _IMAGES)
+            if pictures.shown:
+                return Answer(plain_text(description), (_attachment(pictures.shown[0]),))
+        if is_textual(ref.mime_type):
+            return await _read_text(ref, store, checked.get("offset", 0))
+        raise UsageError(f"{description} cannot be read as text; give its id to a tool that takes such a file")
+
+    def _is_attached(self, mime_type: str) -> bool:
+        return any(fnmatchcase(mime_type, pattern) for pattern in self._attach)
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     async def _answer_with_result(self, result: Result) -> Answer:
@@ -334,9 +346,9 @@ class AppTools:
 
     async def _attach_files(self, files: Sequence[ArtifactRef]) -> tuple[tuple[Attachment, ...], list[str]]:
         """Return the files of the types to attach, and notes on those that are not shown as they are."""
-        to_attach = [ref for ref in files if is_attached(ref.mime_type, self._attach)]
+        to_attach = [ref for ref in files if self._is_attached(ref.mime_type)]
         pictures = await read_pictures(to_attach, self.app.store, _IMAGES)
-        attached = [attachment(picture) for picture in pictures.shown]
+        attached = [_attachment(picture) for picture in pictures.shown]
         notes = [pictures.note] if pictures.note else []
 
         # Limits of the files other than images, in bytes: each, and all together.
@@ -394,35 +406,6 @@ async def _error_answer(error: ABPError) -> Answer:
     return Answer(plain_text("\n".join(lines))[:max_chars], (), result, error)
 
 
-def read_schema(attach: Collection[str]) -> dict[str, object]:
-    """Return the schema of :data:`READ_TOOL`; pictures of pages only if PNGs may be attached."""
-    if not is_attached("image/png", attach):
-        return _SCHEMA
-    return {**_SCHEMA, "properties": {**_SCHEMA["properties"], "picture": _PICTURE}}  # type: ignore[dict-item]
-
-
-async def read_artifact(
-    store: ArtifactStore, arguments: Mapping[str, object], *, attach: Collection[str], limits: ImageLimits
-) -> Answer:
-    """Answer a call of :data:`READ_TOOL`.
-
-    Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that is
-    neither text nor PDF nor image. Propagates errors of the store."""
-    checked = tool_arguments(READ_TOOL, read_schema(attach), arguments)
-    ref = await store.stat(checked["id"].removeprefix(URI))
-    description = f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)"
-
-    if ref.mime_type == "application/pdf":
-        return await _read_page(ref, store, checked.get("page", 1), with_picture=checked.get("picture") is True)
-    if ref.mime_type.startswith("image/") and is_attached(ref.mime_type, attach):
-        pictures = await read_pictures([ref], store, limits)
-        if pictures.shown:
-            return Answer(plain_text(description), (attachment(pictures.shown[0]),))
-    if is_textual(ref.mime_type):
-        return await _read_text(ref, store, checked.get("offset", 0))
-    raise UsageError(f"{description} cannot be read as text; give its id to a tool that takes such a file")
-
-
 async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, with_picture: bool) -> Answer:
     """Return the text of a page of a PDF, and its picture if that is asked for."""
     # A width of 0 pixels means no picture.
@@ -434,7 +417,7 @@ async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, wit
         text += "\n… (the page has more text)"
     attachments: tuple[Attachment, ...] = ()
     if page.picture is not None:
-        attachments = (attachment(page.picture),)
+        attachments = (_attachment(page.picture),)
     return Answer(plain_text(f"Page {number} of {page.pages} of {ref.filename}:\n{text}"), attachments)
 
 
@@ -458,6 +441,5 @@ def _unfinished_bytes(data: bytes) -> int:
     return len(decoder.getstate()[0])
 
 
-def attachment(picture: Picture) -> Attachment:
-    """Return a picture as an attachment of an answer."""
+def _attachment(picture: Picture) -> Attachment:
     return Attachment(picture.data, picture.mime_type, picture.ref.filename, picture.label)
