@@ -114,7 +114,7 @@ async def test_run_watching_continues_after_listener_error(tmp_path: Path) -> No
 
 _READ = """
 import asyncio, os
-from transports.surfaces.mcp._stdin import Stdin
+from transports.mcp._stdio import Stdin
 
 async def main():
     stdin, read = Stdin(), os.read

@@ -10,10 +10,9 @@ import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from ...mcp._stdio import LineReader
+from ...mcp._stdio import LineReader, Stdin, exit_soon
 from ._bridge import Bridge
 from ._messages import check_message
-from ._stdin import Stdin, exit_soon
 
 _Refuse: TypeAlias = "asyncio.Future[Callable[[SessionMessage], Awaitable[None]]]"
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable
 
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._files import write_all
-from ....mcp._stdio import LineReader
-from .._stdin import Stdin, exit_soon
+from ....mcp._stdio import LineReader, Stdin, exit_soon
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed, Shared
 from ._messages import MAX_BYTES
