@@ -13,9 +13,9 @@ from typing import Any
 
 from transports.artifacts import ArtifactStore, open_store
 from transports.mcp._servers import Server
+from transports.surfaces.mcp.proxy._duplex import relay
 from transports.surfaces.mcp.proxy._exchange import Shared
 from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
-from transports.surfaces.mcp.proxy._running import relay
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstream import open_upstream, server_of
 

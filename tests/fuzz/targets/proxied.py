@@ -12,10 +12,10 @@ from transports.artifacts import open_store
 from transports.errors import ProtocolError
 from transports.mcp._stdio import Ends, LineReader
 from transports.protocol._strict_json import MAX_JSON_DEPTH
+from transports.surfaces.mcp.proxy._duplex import relay
 from transports.surfaces.mcp.proxy._exchange import Passed, Shared
 from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of
 from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
-from transports.surfaces.mcp.proxy._running import relay
 from transports.surfaces.mcp.proxy._stats import Stats
 
 _Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"

@@ -92,7 +92,7 @@ def test_mcp_command_at_terminal_explains_it_awaits_client(abp: CommandLine, mon
     async def relay_nothing(upstream: object, shared: object) -> int:
         return 0
 
-    monkeypatch.setattr("transports.surfaces.mcp.proxy._running.run_stdio", relay_nothing)
+    monkeypatch.setattr("transports.surfaces.mcp.proxy._duplex.run_stdio", relay_nothing)
     ran = abp.at_terminal("proxy", "--", sys.executable, "-c", "", script=lambda terminal: None)
     assert "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
 

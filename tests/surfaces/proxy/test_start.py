@@ -75,7 +75,7 @@ def test_stdio_server_is_relayed_without_sdk(tmp_path: Path) -> None:
 def test_server_process_starts_before_store_is_loaded(tmp_path: Path) -> None:
     with start_proxy(tmp_path, UNTIL_A_PROCESS, "--", sys.executable, str(LARGE)) as proxy:
         loaded = set(json.loads(proxy.communicate(timeout=120)[0]))
-    later = ("artifacts._base", "artifacts.local", "routing._policy", "surfaces.mcp.proxy._running")
+    later = ("artifacts._base", "artifacts.local", "routing._policy", "surfaces.mcp.proxy._duplex")
     assert not loaded & {f"transports.{module}" for module in later}
     assert not loaded & {"mcp", "mcp_types", "httpx2", "playwright", "sqlite3"}
 

@@ -91,7 +91,7 @@ async def test_twenty_kills_have_one_outcome_and_leave_nothing(tmp_path: Path) -
 @pytest.mark.load
 def test_proxy_reports_missing_command(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy that is started takes the stdin of its process and ends the process, which is that of the tests here.
-    monkeypatch.setattr("transports.surfaces.mcp.proxy._running.run_stdio", None)
+    monkeypatch.setattr("transports.surfaces.mcp.proxy._duplex.run_stdio", None)
     none = abp("proxy")
     assert none.status == 2 and "abp proxy -- COMMAND" in none.err and none.out == ""
     both = abp("proxy", "--url", "https://mcp.example/mcp", "--", "server")

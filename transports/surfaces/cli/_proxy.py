@@ -88,9 +88,9 @@ async def proxy(
         # All of this is imported while the server starts.
         from ...artifacts._opening import sweeping
         from ...routing._policy import ABP, named_preset
+        from ..mcp.proxy._duplex import run_stdio
         from ..mcp.proxy._exchange import Shared
         from ..mcp.proxy._rewriting import ProxyOptions
-        from ..mcp.proxy._running import run_stdio
         from ..mcp.proxy._stats import Stats, log_file
 
         policy = named_preset(preset) if preset else ABP

@@ -15,13 +15,13 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._servers import HttpServer
-from ._duplex import Deliver
 from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
     FIELDS_DECODER,
     MAX_BYTES,
     PROTOCOL_VERSION,
     UNAVAILABLE,
+    Deliver,
     Key,
     Message,
     error_message,

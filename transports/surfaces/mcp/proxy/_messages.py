@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -11,6 +11,7 @@ import msgspec
 
 from ...._internal.tasks import in_thread
 from ....errors import ProtocolError, TooLarge
+from ....mcp._stdio import Ends
 from ....protocol._strict_json import (
     MAX_JSON_DEPTH,
     MAX_VALUES,
@@ -35,6 +36,8 @@ STATELESS_VERSIONS, LINKS_SINCE = ("2026-07-28",), "2025-06-18"
 
 #: An id, or a token of progress, as a JSON value: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` are not.
 Key: TypeAlias = "str | int | float | tuple[bytes]"
+#: Takes a message of the server, of which only the ends are known if it is over the limit.
+Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
 
 
 class Envelope(msgspec.Struct):

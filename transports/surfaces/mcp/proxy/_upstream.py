@@ -10,15 +10,12 @@ import os
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ...._internal.tasks import begin, finished
 from ....mcp._servers import Server, StdioServer
 from ....mcp._stdio import CHUNK_BYTES, LineReader, ServerProcess, end_process, end_stdout, exit_reason, start_process
-from ._messages import MAX_BYTES
-
-if TYPE_CHECKING:
-    from ._duplex import Deliver
+from ._messages import MAX_BYTES, Deliver
 
 logger = logging.getLogger("transports")
 
