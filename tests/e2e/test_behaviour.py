@@ -9,12 +9,14 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.support.in_process import in_process
 from tests.support.mcp_servers.warm import warm_target
@@ -42,7 +44,7 @@ from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-#: ``playwright`` is recorded, and must show the same when the recording is played (``replay``) a moment later.
+#: ``playwright`` is recorded, and must show the same when the recording is replayed (``replay``) a moment later.
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium and not recorded; ``firefox`` has no other.
 TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "mcp")
 
@@ -61,6 +63,24 @@ CHANNEL = {
     "a question is answered",
     "after a timeout and a cancellation the next call works",
 }
+
+#: Themes and names. These open transports, close their session, or look at what it stored or recorded since its start;
+#: the others share one.
+OWN_SESSION = {
+    "lifecycle",
+    "messages",
+    "cancellation",
+    "events() yields the events of a session",
+    "content of another size than declared is refused",
+    "an invalid size is refused",
+    "base64 with junk is refused",
+    "base64 that is not canonical is refused",
+}
+
+
+def shares_session(behaviour: Behaviour) -> bool:
+    return OWN_SESSION.isdisjoint({behaviour.theme, behaviour.name})
+
 
 _NO_ADDRESS = "an app in the same process has no address"
 _NO_SERVER_ADDRESS = "an MCP server over stdio has no address"
@@ -137,6 +157,27 @@ def make(
     return makers.get(name, lambda: PlaywrightTransport(fixture.url, browser=shared))
 
 
+@pytest.fixture
+def target(name: str, fixture: Fixture) -> str:
+    targets = {
+        "memory": "memory:",
+        "mcp": "mcp:",
+        "websocket": fixture.ws_url,
+        "postmessage": fixture.embed_url,
+        "webmcp": fixture.webmcp_url + "?faults",
+    }
+    return targets.get(name, fixture.url)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_sessions() -> AsyncIterator[dict[str, Session]]:
+    """Open sessions, by the name of the transport."""
+    sessions: dict[str, Session] = {}
+    yield sessions
+    for session in sessions.values():
+        await session.aclose()
+
+
 async def test_differences_table_is_short_and_names_existing_behaviours() -> None:
     assert sum(map(len, DIFFERENCES.values())) <= 30
     assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
@@ -151,29 +192,80 @@ async def test_behaviour(
     name: str,
     behaviour: Behaviour,
     make: Callable[[], Transport],
-    fixture: Fixture,
+    target: str,
+    shared_sessions: dict[str, Session],
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    targets = {"memory": "memory:", "mcp": "mcp:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
-    targets["webmcp"] = fixture.webmcp_url + "?faults"
-    if name != "playwright":
-        subject = Subject(make, tmp_path, targets.get(name, fixture.url), answer_timeout=30)
-        await verify(behaviour, subject, DIFFERENCES.get(name))
-        return
-    recorded, replayed = outcomes(monkeypatch, tmp_path / "a"), outcomes(monkeypatch, tmp_path / "b")
-    files = (itertools.count(), itertools.count())
-    with recorded as first:
-        subject = Subject(
-            lambda: Recorder(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")),
-            tmp_path / "a",
-            fixture.url,
-            answer_timeout=30,
-        )
-        await verify(behaviour, subject, DIFFERENCES.get(name))
-    with replayed as second:
-        subject = Subject(lambda: ReplayTransport(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
-        await verify(behaviour, subject, DIFFERENCES["replay"])
+    if shares_session(behaviour):
+        folder = tmp_path_factory.getbasetemp() / f"shared-{name}"
+        if name not in shared_sessions:
+            opening = connect(target, transport=make(), store=folder / "out", timeout=30)
+            shared_sessions[name] = await opening.__aenter__()
+        subject = SharingSubject(make, folder, target, answer_timeout=30, session=shared_sessions[name])
+        try:
+            await verify(behaviour, subject, DIFFERENCES.get(name))
+        except AssertionError:
+            await shared_sessions.pop(name).aclose()
+            raise
+    elif name == "playwright":
+        await verify_recorded([behaviour], make, target, tmp_path, monkeypatch)
+    else:
+        await verify(behaviour, Subject(make, tmp_path, target, answer_timeout=30), DIFFERENCES.get(name))
+
+
+@pytest.mark.parametrize("name", ["playwright"])
+async def test_recording_of_all_behaviours_replays_the_same_outcomes(
+    make: Callable[[], Transport], target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behaviours = [behaviour for behaviour in BEHAVIOURS if shares_session(behaviour)]
+    await verify_recorded(behaviours, make, target, tmp_path, monkeypatch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharingSubject(Subject):
+    """Connects to an open session."""
+
+    session: Session
+
+    def connect(self, **callbacks: Any) -> Any:
+        if any(callbacks.values()):
+            return Subject.connect(self, **callbacks)
+        return nullcontext(self.session)
+
+
+async def verify_recorded(
+    behaviours: Sequence[Behaviour],
+    make: Callable[[], Transport],
+    target: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Verify ``behaviours``, in one session if there are many, and verify them again with the recordings."""
+
+    async def verify_all(subject: Subject, differences: Mapping[str, str]) -> list[str]:
+        with outcomes(monkeypatch, subject.folder) as seen:
+            if len(behaviours) == 1:
+                await verify(behaviours[0], subject, differences)
+                return seen
+            async with subject.connect() as session:
+                shared = SharingSubject(subject.transport, subject.folder, subject.target, session=session)
+                for behaviour in behaviours:
+                    await verify(behaviour, shared, differences)
+        return seen
+
+    recorded, played = itertools.count(), itertools.count()
+
+    def record() -> Transport:
+        return Recorder(make(), Recording(folder / f"{next(recorded)}.jsonl"))
+
+    def replay() -> Transport:
+        return ReplayTransport(folder / f"{next(played)}.jsonl")
+
+    live = Subject(record, folder / "live", target, answer_timeout=30)
+    first = await verify_all(live, DIFFERENCES.get("playwright", {}))
+    second = await verify_all(Subject(replay, folder / "replayed"), DIFFERENCES["replay"])
     assert second == first
 
 

@@ -11,7 +11,19 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.support.apps import NotingTransport
-from tests.support.mcp_clients import APP, URL, Apps, Serve, called, files_of, links_of, read_as_resource, shout, words
+from tests.support.mcp_clients import (
+    APP,
+    URL,
+    Apps,
+    Serve,
+    both_eras,
+    called,
+    files_of,
+    links_of,
+    read_as_resource,
+    shout,
+    words,
+)
 from tests.support.model_rules import check_rules
 from transports import BinaryData, CapabilityError, MemoryTransport
 from transports.errors import CallTimeout, Disconnected
@@ -26,6 +38,7 @@ def declaring(declared: object, handlers: Mapping[str, Handler] = APP) -> Apps:
 
 
 @pytest.mark.requirement("R6-10a", "R6-10b", "R4-8c", "R4-12d", "R4-11h", "R4-15k")
+@both_eras
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [
@@ -63,6 +76,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")
+@both_eras
 async def test_tool_result_is_text_links_and_short_document(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
@@ -77,6 +91,7 @@ async def test_tool_result_is_text_links_and_short_document(serve: Serve) -> Non
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
+@both_eras
 async def test_answer_with_small_file_repeats_nothing(serve: Serve, era: str) -> None:
     async def generate(params: Mapping[str, object], call: Call) -> object:
         return {"file": BinaryData.from_bytes(b"\x00abcde", filename="generated.bin")}
@@ -223,6 +238,7 @@ async def test_message_and_next_step_agree_after_lost_connection(serve: Serve) -
 
 
 @pytest.mark.requirement("R6-10e", "R0-3c", "R4-11h", "R4-14n", "R4-15k")
+@both_eras
 async def test_bridge_errors_include_next_step(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
@@ -274,6 +290,7 @@ async def test_bridge_error_names_next_step(
 
 
 @pytest.mark.requirement("R6-5i")
+@both_eras
 async def test_progress_reaches_mcp_client_and_increases(serve: Serve) -> None:
     async def work(params: Mapping[str, object], call: Call) -> object:
         for percentage in (50, 40, 50, 100):
@@ -297,6 +314,7 @@ async def test_progress_reaches_mcp_client_and_increases(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-7b", "R3-7d")
+@both_eras
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()
     async with serve(apps) as client:

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp_types import CallToolResult, ElicitResult
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called, hold, refuse, shout, words
+from tests.support.mcp_clients import URL, Apps, both_eras, called, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
 from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
@@ -32,6 +32,7 @@ async def result_of(client: Client, call: str, **arguments: Any) -> CallToolResu
                 return answer
 
 
+@both_eras
 async def test_detached_call_is_started_polled_and_read(serve: Serve, gate: Gate) -> None:
     async with serve() as client:
         session = (await called(client, "abp_connect", url=URL))["session"]
@@ -71,6 +72,7 @@ async def test_detached_call_fails_and_is_cancelled_like_any_other(serve: Serve)
         assert list(apps.transports[0].cancelled.values()) == ["cancelled by the client"]
 
 
+@both_eras
 async def test_cancelled_request_does_not_cancel_detached_call(serve: Serve, gate: Gate) -> None:
     async with serve() as client:
         await called(client, "abp_connect", url=URL)
@@ -82,6 +84,7 @@ async def test_cancelled_request_does_not_cancel_detached_call(serve: Serve, gat
         assert gate.calls == 1
 
 
+@both_eras
 async def test_detached_call_questions_are_asked_when_result_is_fetched(serve: Serve) -> None:
     asked: list[str] = []
 
@@ -105,6 +108,7 @@ async def test_detached_call_questions_are_asked_when_result_is_fetched(serve: S
         assert (await result_of(client, call)).is_error  # the first question has no default, so it is declined
 
 
+@both_eras
 async def test_calls_and_connections_survive_restart(serve: Serve, gate: Gate) -> None:
     options = {"apps": ["memory:configured"]}
     async with serve(options=options) as client:
@@ -185,6 +189,7 @@ class Gallery:
         """Its calls end it."""
 
 
+@both_eras
 async def test_gallery_calls_are_awaited_without_muting_app_messages(serve: Serve, era: str) -> None:
     calls, activity, apps, said = DetachedCalls(), Activity(), Apps(), asyncio.Queue[Any]()
     async with serve(apps, calls=calls, activity=activity, logging_callback=said.put) as client:

@@ -22,7 +22,7 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from tests.support.mcp_clients import URL, Apps, Serve, called, words
+from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, words
 from transports.testing import Call
 
 
@@ -76,6 +76,7 @@ SELECT = {"message": "Which?", "options": [{"value": "a", "label": "A"}, {"value
         ),
     ],
 )
+@both_eras
 async def test_user_answers_app_through_elicitation(
     serve: Serve, method: str, params: dict[str, Any], answer: ElicitResult, data: object
 ) -> None:
@@ -94,6 +95,7 @@ async def test_user_answers_app_through_elicitation(
         {"message": "Delete all?" + "\n" * 3000, "schema": {"destructive": True, "default": True}},
     ],
 )
+@both_eras
 async def test_elicitation_marks_destructive_questions(serve: Serve, params: dict[str, Any]) -> None:
     person = Person(accepts(confirmed=False), accepts(confirmed=True))
     async with serve(Apps(APP), elicitation_callback=person) as client:
@@ -108,6 +110,7 @@ async def test_elicitation_marks_destructive_questions(serve: Serve, params: dic
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
+@both_eras
 async def test_user_declines_elicitation(serve: Serve, action: Any) -> None:
     async with serve(Apps(APP), elicitation_callback=Person(ElicitResult(action=action))) as client:
         document = await called(
@@ -116,6 +119,7 @@ async def test_user_declines_elicitation(serve: Serve, action: Any) -> None:
         assert document["data"] == {"success": False, "cancelled": True}
 
 
+@both_eras
 async def test_several_questions_are_asked_with_progress_between(serve: Serve) -> None:
     reported: list[float] = []
 
@@ -131,6 +135,7 @@ async def test_several_questions_are_asked_with_progress_between(serve: Serve) -
 
 
 @pytest.mark.requirement("R6-6e")
+@both_eras
 async def test_client_without_elicitation_gets_default_answer(serve: Serve) -> None:
     declined = {"success": False, "cancelled": True}
     async with serve(Apps(APP)) as client:
@@ -143,6 +148,7 @@ async def test_client_without_elicitation_gets_default_answer(serve: Serve) -> N
 
 
 @pytest.mark.requirement("R6-6f", "R6-6g")
+@both_eras
 async def test_client_model_answers_app_sampling(serve: Serve) -> None:
     asked: list[CreateMessageRequestParams] = []
 
@@ -170,6 +176,7 @@ async def test_client_model_answers_app_sampling(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("has_model", [True, False])
+@both_eras
 async def test_elicitation_without_model_or_text_answer_is_declined(serve: Serve, has_model: bool) -> None:
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
         picture = ImageContent(data="AAAA", mime_type="image/png")
@@ -201,6 +208,7 @@ async def test_question_state_cannot_be_forged_or_reused(serve: Serve) -> None:
         assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
 
 
+@both_eras
 async def test_calls_waiting_for_answer_end_with_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)
 
@@ -240,6 +248,7 @@ DEEP = {"deep": {"type": "array", "items": {"type": "object"}}, "object": {"type
         ("select", {**SELECT, "multiple": True}, {"selected": {"type": "array", "items": {"anyOf": TITLED}}}),
     ],
 )
+@both_eras
 async def test_elicitation_forms_keep_allowed_fields_and_choice_titles(
     serve: Serve, kind: str, params: Mapping[str, object], properties: Mapping[str, object]
 ) -> None:
@@ -254,6 +263,7 @@ async def test_elicitation_forms_keep_allowed_fields_and_choice_titles(
 
 
 @pytest.mark.requirement("R6-10c")
+@both_eras
 async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> None:
     apps, changes = Apps(), asyncio.Queue[object]()
 
@@ -297,6 +307,7 @@ async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> N
             await asyncio.wait((listener,))
 
 
+@both_eras
 async def test_abp_status_describes_named_capability(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_status", {"capability": "text.shout"})

@@ -18,12 +18,13 @@ from mcp_types import (
 )
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, files_of
+from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, both_eras, called, files_of
 from tests.support.resources import ResourceApp
 from transports.artifacts import open_store
 from transports.testing import Call
 
 
+@both_eras
 async def test_subscribed_artifact_is_announced_on_removal_and_restore(serve: Serve, era: str, tmp_path: Path) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client:
@@ -63,6 +64,7 @@ async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tm
             assert refs[0]["uri"] not in received
 
 
+@both_eras
 async def test_resource_list_changes_when_artifact_is_stored(serve: Serve, era: str) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client, notifications.subscribed(client, era):
@@ -71,6 +73,7 @@ async def test_resource_list_changes_when_artifact_is_stored(serve: Serve, era: 
 
 
 @pytest.mark.requirement("R2-5.7d")
+@both_eras
 async def test_resource_subscriptions_are_forwarded_to_servers(serve: Serve, era: str) -> None:
     servers, notifications = Apps(make=lambda _: ResourceApp()), ResourceNotifications()
 
@@ -121,6 +124,7 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
 @pytest.mark.parametrize(
     ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
 )
+@both_eras
 async def test_app_notifications_become_log_messages(serve: Serve, era: str, level: Any, expected: list[str]) -> None:
     said: list[LoggingMessageNotificationParams] = []
 

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Resu
 from pydantic import ConfigDict
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called
+from tests.support.mcp_clients import URL, Apps, both_eras, called
 from tests.support.mcp_detached import Gate, Serve, ask, gate, serve
 from transports.testing import Call
 
@@ -72,6 +72,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.mcp._tools.TASK_AFTER", 0.05)
 
 
+@both_eras
 async def test_long_call_becomes_task_if_client_supports_tasks(
     serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ async def test_long_call_becomes_task_if_client_supports_tasks(
 
 
 @pytest.mark.usefixtures("soon")
+@both_eras
 async def test_task_is_cancelled_and_found_after_restart_by_owner_only(serve: Serve, gate: Gate, era: str) -> None:
     if era == "legacy":
         return
@@ -129,6 +131,7 @@ async def test_task_is_cancelled_and_found_after_restart_by_owner_only(serve: Se
         assert CallToolResult.model_validate(found["result"]).structured_content == answer.structured_content
 
 
+@both_eras
 async def test_questions_are_asked_directly_until_call_becomes_task(
     serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
