@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -494,7 +495,7 @@ class Metadata(msgspec.Struct, frozen=True):
             raise ValueError(f"longer than {MAX_METADATA_BYTES:,} bytes")
         with parser_limits(data):
             file = _decode_file(data)
-            _check_numbers(file.source)
+            _check_numbers(file.source.values())
 
         if file.id.lower() != artifact_id.lower():
             raise ValueError("not the metadata of this id")
@@ -505,7 +506,7 @@ class Metadata(msgspec.Struct, frozen=True):
         for name in file.names:
             _check_name(name.name)
         try:
-            scope = Scope(**file.scope)
+            scope = _scope_of(tuple(file.scope.items()))
         except (TypeError, UsageError) as error:
             # A field is unknown, or has a value that no scope accepts.
             raise ValueError(f"the scope is not valid: {error}") from error
@@ -539,16 +540,20 @@ class _MetadataFile(msgspec.Struct):
 _decode_file = msgspec.json.Decoder(_MetadataFile).decode
 
 
-def _check_numbers(value: object) -> None:
+@lru_cache(1000)
+def _scope_of(fields: tuple[tuple[str, str | None], ...]) -> Scope:
+    # A store has many artifacts and few scopes.
+    return Scope(**dict(fields))
+
+
+def _check_numbers(values: Iterable[object]) -> None:
     """Raise :class:`ValueError` for an integer that an index or another reader of JSON would refuse."""
-    match value:
-        case dict():
-            for item in value.values():
-                _check_numbers(item)
-        case list():
-            for item in value:
-                _check_numbers(item)
-        case int() if not -(1 << 63) <= value < 1 << 63:
+    for value in values:
+        if isinstance(value, dict):
+            _check_numbers(value.values())
+        elif isinstance(value, list):
+            _check_numbers(value)
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise ValueError("a number is out of range")
 
 
