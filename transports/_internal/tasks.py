@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import random
@@ -82,7 +83,8 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
     Unlike :func:`asyncio.to_thread`, it returns only when the thread has ended, even if the caller is cancelled. Then
     the caller may remove files that the thread used."""
-    return await finished(asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs)))
+    call = partial(contextvars.copy_context().run, work, *args, **kwargs)
+    return await finished(asyncio.get_running_loop().run_in_executor(None, call))
 
 
 async def finished(task: asyncio.Future[T]) -> T:

@@ -49,18 +49,22 @@ class BlobStore:
         self._tree = tree
         self._index = index
 
-    def publish(self, staged: str, file: FileIO, description: Description, scope: Scope) -> Metadata:
+    def publish(
+        self, folders: StoreFolders, staged: str, file: FileIO, description: Description, scope: Scope
+    ) -> Metadata:
         """Publish a file in ``staging/`` as an artifact of ``scope``. After an error only that file is left.
 
         ``file`` is this file, open and synced; it is closed before it has to be renamed.
         """
-        with self._tree.locked(description.sha256) as folders, ExitStack() as undo:
-            commit = _Commit(folders, undo, staged, file, description)
+        digest = description.sha256
+        durable = description.durability == "disk"
+        with self._tree.lock(folders, digest), ExitStack() as undo:
             key, previous = _choose_id(folders, description, scope)
 
-            commit.link_blob()
-            names = commit.ensure_name(previous)
-            if commit.is_durable:
+            commit = _Commit(folders, undo, staged, digest, durable)
+            commit.link_blob(file)
+            names = commit.ensure_name(description, previous)
+            if durable:
                 folders.root.sync()
 
             metadata = Metadata.new(key, description, scope, old=previous, names=names)
@@ -72,7 +76,8 @@ class BlobStore:
                 if status is not None:
                     self._index.put([(metadata, status.st_ino)])
             file.close()
-            folders.staging.discard(commit.intent)
+            if commit.has_intent:
+                folders.staging.discard(commit.intent)
             folders.staging.discard(staged)
         return metadata
 
@@ -113,10 +118,6 @@ class BlobStore:
         Windows."""
         with self._tree.locked(digest) as folders:
             return not keys_of(folders, digest) and folders.blobs.discard(digest)
-
-    def open(self, digest: str) -> int:
-        with self._tree.folder(".abp", "blobs") as blobs:
-            return blobs.open(digest)
 
     def quarantine(self, digest: str) -> bool:
         """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
@@ -206,39 +207,33 @@ def _choose_id(folders: StoreFolders, description: Description, scope: Scope) ->
     raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Commit:
-    """A commit of the file ``staged`` in ``staging/``, which is open as ``file``. ``undo`` takes its steps back after
-    an error."""
+    """A commit of the file ``staged`` in ``staging/``. ``undo`` takes its steps back after an error; ``durable`` steps
+    are synced to the disk."""
 
     folders: StoreFolders
     undo: ExitStack
     staged: str
-    file: FileIO
-    description: Description
-
-    @property
-    def digest(self) -> str:
-        return self.description.sha256
-
-    @property
-    def is_durable(self) -> bool:
-        return self.description.durability == "disk"
+    digest: str
+    durable: bool
+    has_intent: bool = False
 
     @property
     def intent(self) -> str:
         """Name of the file in ``staging/`` that records a readable name, for a sweep if this process dies."""
         return f"{self.staged}.name"
 
-    def link_blob(self) -> None:
-        """Make the staged file the blob of its content, unless an intact blob exists. A damaged one is replaced."""
+    def link_blob(self, file: FileIO) -> None:
+        """Make the staged file, which is open, the blob of its content, unless an intact blob exists. A damaged one is
+        replaced."""
         staging, blobs = self.folders.staging, self.folders.blobs
         status = staging.file_status(self.staged)
-        if status is None or not os.path.samestat(status, os.fstat(self.file.fileno())):
+        if status is None or not os.path.samestat(status, os.fstat(file.fileno())):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
 
         exists = blobs.file_status(self.digest) is not None
-        if exists and not _is_intact(blobs, self.digest, sync=self.is_durable):
+        if exists and not _is_intact(blobs, self.digest, sync=self.durable):
             logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", self.digest)
             blobs.move(self.digest, self.folders.quarantine, self.digest)
             exists = False
@@ -246,13 +241,13 @@ class _Commit:
         if not exists:
             # Another program made the file if the mode differs.
             if stat.S_IMODE(status.st_mode) != 0o600 and hasattr(os, "fchmod"):
-                os.fchmod(self.file.fileno(), 0o600)
-            self._link_or_move_staged_file()
-        if self.is_durable:
+                os.fchmod(file.fileno(), 0o600)
+            self._link_or_move(file)
+        if self.durable:
             # Also for an existing blob: its writer may have died before this step.
             blobs.sync()
 
-    def _link_or_move_staged_file(self) -> None:
+    def _link_or_move(self, file: FileIO) -> None:
         """Link the staged file to its place in ``blobs/``; without hard links, move it there."""
         staging, blobs = self.folders.staging, self.folders.blobs
         try:
@@ -262,15 +257,15 @@ class _Commit:
             if error.errno not in NO_LINKS:
                 raise
             # Windows cannot rename an open file.
-            self.file.close()
+            file.close()
             staging.move(self.staged, blobs, self.digest)
             self.undo.callback(blobs.move, self.digest, staging, self.staged)
 
-    def ensure_name(self, previous: Metadata | None) -> tuple[Name, ...]:
+    def ensure_name(self, description: Description, previous: Metadata | None) -> tuple[Name, ...]:
         """Return all names of the artifact, the current one last. Its file exists when this returns."""
         root = self.folders.root
-        suggested = self.description.name
-        requested = suggested if self.description.suggested else ""
+        suggested = description.name
+        requested = suggested if description.suggested else ""
         names = list(previous.names) if previous else []
 
         # The newest name serves, or the newest one for which the caller asks again.
@@ -313,6 +308,7 @@ class _Commit:
             if error.errno not in NO_LINKS:
                 raise
             staging.unlink(self.intent)
+            self.has_intent = True
             self.undo.callback(staging.unlink, self.intent)
             staging.write(self.intent, _intent_content(self.digest, name), sync=False)
             return _copy_blob(self.folders, self.digest, name)
@@ -323,7 +319,7 @@ class _Commit:
         staging, meta = self.folders.staging, self.folders.meta
         file_name = f"{metadata.id}.json"
         temporary = temporary_name()
-        staging.write(temporary, metadata.encode(), sync=self.is_durable)
+        staging.write(temporary, metadata.encode(), sync=self.durable)
         self.undo.callback(staging.unlink, temporary)
         staging.move(temporary, meta, file_name)
 
@@ -332,7 +328,7 @@ class _Commit:
             self.undo.pop_all()
         else:
             self.undo.callback(meta.unlink, file_name)
-        if self.is_durable:
+        if self.durable:
             meta.sync()
 
 

@@ -77,22 +77,24 @@ class LocalStaged(StagedFile):
 
     async def _append_chunk(self, chunk: memoryview) -> None:
         if len(chunk) > _INLINE:
-            await self._store._use_disk("write a file", self._write_large, chunk)
+            await self._store._use_disk("write a file", self._write_now, chunk)
             return
         self._meter.add(chunk)
         self._collected += chunk
         if len(self._collected) >= PIECE:
-            await self._store._use_disk("write a file", self._write_collected)
+            await self._store._use_disk("write a file", self._write_now)
 
-    def _write_large(self, chunk: memoryview) -> None:
-        self._meter.add(chunk)
-        self._write_collected(chunk)
+    def _write_now(self, *chunks: memoryview) -> None:
+        for chunk in chunks:
+            self._meter.add(chunk)
+        with self._store._tree.folder(".abp", "staging", create=True) as staging:
+            self._write_collected(staging, *chunks)
 
-    def _write_collected(self, *more: memoryview) -> None:
+    def _write_collected(self, staging: Folder, *more: memoryview) -> None:
         """Write the collected content, and then ``more``, to the staged file."""
         collected, self._collected = self._collected, bytearray()
         if self._file is None or self._file.closed:
-            self._file = self._open_own_file()
+            self._file = self._open_own_file(staging)
             self._store._maintenance.sweep_once()
 
         chunks = (memoryview(collected), *more)
@@ -100,15 +102,14 @@ class LocalStaged(StagedFile):
         for chunk in chunks:
             write_all(self._file.fileno(), chunk)
 
-    def _open_own_file(self) -> FileIO:
+    def _open_own_file(self, staging: Folder) -> FileIO:
         """Open the staged file: a new one, or the one that a failed commit closed."""
-        with self._store._tree.folder(".abp", "staging", create=True) as staging:
-            if not self._is_created:
-                file = FileIO(staging.create(self._name), "r+")
-                self._is_created = True
-                return file
-            file = FileIO(staging.open(self._name, os.O_RDWR | os.O_APPEND), "r+")
+        if not self._is_created:
+            file = FileIO(staging.create(self._name), "r+")
+            self._is_created = True
+            return file
 
+        file = FileIO(staging.open(self._name, os.O_RDWR | os.O_APPEND), "r+")
         try:
             meter = measure_file(file.fileno(), self._store.max_bytes)
             if (meter.size, meter.sha256) != self._published:
@@ -163,20 +164,22 @@ class LocalStaged(StagedFile):
 
     def _publish_file(self, description: Description) -> ArtifactRef:
         """Write what is still in memory, and publish the staged file. It blocks."""
-        if self._collected or self._file is None or self._file.closed:
-            # Unusable until everything is written: half of it must never be committed.
-            self._usable = False
-            self._write_collected()
-            self._usable = True
-        assert self._file is not None
-        if description.durability == "disk":
-            os.fsync(self._file.fileno())
+        store = self._store
+        with store._tree.folders() as folders:
+            if self._collected or self._file is None or self._file.closed:
+                # Unusable until everything is written: half of it must never be committed.
+                self._usable = False
+                self._write_collected(folders.staging)
+                self._usable = True
+            assert self._file is not None
+            if description.durability == "disk":
+                os.fsync(self._file.fileno())
 
-        self._published = description.size, description.sha256
-        metadata = self._store._blobs.publish(self._name, self._file, description, self._store.scope)
+            self._published = description.size, description.sha256
+            metadata = store._blobs.publish(folders, self._name, self._file, description, store.scope)
         # Set in the thread, because the caller may be cancelled meanwhile.
         self._committed = True
-        return metadata.ref(self._store.root / metadata.names[-1].name)
+        return metadata.ref(store.root / metadata.names[-1].name)
 
     def _stop_following(self, fd: int = -1) -> Meter | None:
         follower, self._follower = self._follower, None
@@ -192,16 +195,13 @@ class LocalStaged(StagedFile):
         self._close_file()
         try:
             with self._store._tree.folder(".abp", "staging") as staging:
-                self._remove_from(staging)
+                try:
+                    staging.unlink(self._name)
+                except OSError as error:
+                    logger.warning("the staged file %s could not be removed: %s", self.path, error)
         except (OSError, StoreError):
             # The folder is gone, or was never ours. Then there is no file, and storing it has failed.
             return
-
-    def _remove_from(self, staging: Folder) -> None:
-        try:
-            staging.unlink(self._name)
-        except OSError as error:
-            logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
         """Remove the file unless it was committed.
@@ -433,7 +433,8 @@ class _Reader:
     def _open_blob(self) -> None:
         """Open the content. Raises :class:`~transports.errors.Corrupt` if it is missing or has another size."""
         try:
-            self._fd = self._store._blobs.open(self._ref.sha256)
+            with self._store._tree.folder(".abp", "blobs") as blobs:
+                self._fd = blobs.open(self._ref.sha256)
         except FileNotFoundError:
             # This raises ArtifactNotFound if the artifact was deleted just now.
             self._store._load_metadata(self._ref.id)

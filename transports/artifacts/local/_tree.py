@@ -12,7 +12,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -72,10 +72,9 @@ class Folder:
             return False
         return True
 
-    def discard(self, name: str) -> bool:
-        """Remove a file without retries: a file that a program has open on Windows is left to a sweep. Return ``False``
-        if the file was gone, or stays."""
-        return self.unlink(name)
+    #: Remove a file without retries: a file that a program has open on Windows is left to a sweep. Return ``False`` if
+    #: the file was gone, or stays.
+    discard = unlink
 
     def link(self, name: str, target: Self, new: str) -> None:
         """Make a hard link in ``target``. Raises :class:`FileExistsError`, or an error of
@@ -241,7 +240,10 @@ class StoreFolders(NamedTuple):
 
 
 class Tree:
-    """The folders of one store. With ``private``, a root of another user is refused."""
+    """The folders of one store. With ``private``, a root of another user is refused.
+
+    A symlink or a file in the place of a folder raises :class:`~transports.errors.StoreError`.
+    """
 
     def __init__(self, root: Path, *, private: bool) -> None:
         self.root = root
@@ -251,46 +253,79 @@ class Tree:
     def folder(self, *parts: str, create: bool = False) -> Iterator[Folder]:
         """Open ``root/part/part…`` for the block.
 
-        With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised. Raises
-        :class:`~transports.errors.StoreError` for a symlink or a file in the place of a folder.
+        With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised.
         """
-        with ExitStack() as opened:
-            folder = self._open(opened, (), None, create=create)
-            for depth in range(1, len(parts) + 1):
-                folder = self._open(opened, parts[:depth], folder, create=create)
-            yield folder
+        opened: list[Folder] = []
+        try:
+            for depth in range(len(parts) + 1):
+                parent = opened[-1] if opened else None
+                self._open(opened, parts[:depth], parent, create=create)
+            yield opened[-1]
+        finally:
+            for folder in opened:
+                folder.close()
 
     @contextmanager
-    def locked(self, digest: str) -> Iterator[StoreFolders]:
-        """Hold the lock of a content in the block, against all other threads and processes.
-
-        Yields the folders of the store, open; missing ones are made. Raises :class:`~transports.errors.StoreError` as
-        :meth:`folder` does, and a retryable one if the lock is not free after a minute.
-        """
-        with ExitStack() as opened:
+    def folders(self) -> Iterator[StoreFolders]:
+        """Open the folders of the store for the block; missing ones are made."""
+        opened: list[Folder] = []
+        try:
             root = self._open(opened, (), None, create=True)
             abp_folder = self._open(opened, (".abp",), root, create=True)
             # Each field of StoreFolders but the root is also the name of a folder in .abp.
             names = StoreFolders._fields[1:]
-            subfolders = [self._open(opened, (".abp", name), abp_folder, create=True) for name in names]
-            folders = StoreFolders(root, *subfolders)
+            yield StoreFolders(root, *[self._open(opened, (".abp", name), abp_folder, create=True) for name in names])
+        finally:
+            for folder in opened:
+                folder.close()
 
-            # Contents whose digests begin alike share a lock file.
-            lock = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
-            opened.callback(os.close, lock)
-            _wait_for_lock(lock, self.root)
+    @contextmanager
+    def lock(self, folders: StoreFolders, digest: str) -> Iterator[None]:
+        """Hold the lock of a content in the block, against all other threads and processes.
+
+        Raises a retryable :class:`~transports.errors.StoreError` if the lock is not free after a minute.
+        """
+        # Contents whose digests begin alike share a lock file.
+        fd = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
+        try:
+            # A commit, which reads one blob at most, holds its lock far shorter. A stopped process holds it for ever.
+            deadline = time.monotonic() + 60
+            pause = 0.0005
+            while not try_lock(fd):
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"another process keeps a lock in {self.root}; "
+                        f"end it (fuser {self.root}/.abp/locks/*) and try again",
+                        retryable=True,
+                    )
+                time.sleep(pause)
+                pause = min(pause * 1.5, 0.02)
+            yield
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def locked(self, digest: str) -> Iterator[StoreFolders]:
+        """Open the folders of the store, and hold the lock of a content, in the block."""
+        with self.folders() as folders, self.lock(folders, digest):
             yield folders
 
-    def _open(self, opened: ExitStack, parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
-        """Open the folder at ``parts`` in its ``parent``, or the root, without a parent. ``opened`` closes it."""
+    def _open(self, opened: list[Folder], parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
+        """Open the folder at ``parts`` in its ``parent``, or the root, without a parent, and add it to ``opened``."""
         path = str(self.root) if parent is None else parts[-1]
         try:
-            folder = self._open_or_make(path, parent, create=create)
+            try:
+                folder = _way(path, parent)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                self._make_folder(path, parent)
+                folder = _way(path, parent)
         except OSError as error:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
-        opened.callback(folder.close)
+        opened.append(folder)
 
         if parent is None and self._private:
             owner = folder.owner()
@@ -299,16 +334,6 @@ class Tree:
                     f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}"
                 )
         return folder
-
-    def _open_or_make(self, path: str, parent: Folder | None, *, create: bool) -> Folder:
-        """Open a folder, which is made first if it is missing and ``create`` is true."""
-        try:
-            return _way(path, parent)
-        except FileNotFoundError:
-            if not create:
-                raise
-        self._make_folder(path, parent)
-        return _way(path, parent)
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
         """Make the root, or the folder ``path`` in ``parent``, for this user alone."""
@@ -321,21 +346,6 @@ class Tree:
                 parent.make_folder(path)
         if parent is not None:
             parent.sync()
-
-
-def _wait_for_lock(fd: int, root: Path) -> None:
-    """Lock an open file. Raises a retryable :class:`~transports.errors.StoreError` after a minute."""
-    # A commit, which reads one blob at most, holds its lock far shorter. A stopped process holds it for ever.
-    deadline = time.monotonic() + 60
-    pause = 0.0005
-    while not try_lock(fd):
-        if time.monotonic() > deadline:
-            raise StoreError(
-                f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",
-                retryable=True,
-            )
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.02)
 
 
 def _not_a_folder(path: Path) -> StoreError:
