@@ -30,13 +30,28 @@ from transports.routing.http import _headers as headers, _urls as urls
         ("attachment;;; filename = x ;", "x"),
         ("attachment; filename*=UTF-8''XaX", "XaX"),
         ("attachment; filename*=\"UTF-8''a\"", "a"),
+        ('attachment; filename="=?UTF-8?B?w6kudHh0?="', "é.txt"),
+        ('attachment; filename="=?iso-8859-1?Q?=E9?= =?utf-8?q?_=C3=A9.txt?="', "é é.txt"),
+        ('attachment; filename="=?nonsense?B?w6kudHh0?="', "=?nonsense?B?w6kudHh0?="),
+        ('attachment; filename="=?utf-8?B?w6kud?="', "=?utf-8?B?w6kud?="),
+        ('attachment; filename="a=?b.txt"', "a=?b.txt"),
     ],
 )
 def test_filename_is_parsed_from_header(value: str | None, name: str | None) -> None:
     assert headers.filename_of(value) == name
 
 
-@pytest.mark.parametrize("value", ["a" * 8000, ";" * 8000, '; filename="' + "\\" * 8000, "; filename=" * 700])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a" * 8000,
+        ";" * 8000,
+        '; filename="' + "\\" * 8000,
+        "; filename=" * 700,
+        "; filename=" + "=?a?Q?" * 1000,
+        "; filename=" + "=?a?Q?" * 40_000,
+    ],
+)
 def test_filename_parsing_is_fast(value: str) -> None:
     started = time.perf_counter()
     headers.filename_of(value)

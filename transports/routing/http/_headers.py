@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -187,9 +189,11 @@ def filename_of(disposition: str | None) -> str | None:
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
     """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
 
-    Its extended form wins over its plain one. Unreadable parameters are skipped; nothing is raised.
+    Its extended form wins over its plain one. Unreadable parameters are skipped, and so is a field that would take
+    long to read; nothing is raised.
     """
-    if not disposition:
+    max_chars = 8192
+    if not disposition or len(disposition) > max_chars:
         return None
 
     plain = None
@@ -200,7 +204,7 @@ def disposition_parameter(disposition: str | None, parameter: str) -> str | None
         if name == f"{parameter}*" and extended is None:
             extended = _decode_extended(value)
         elif name == parameter and plain is None:
-            plain = _latin(_unquote_string(value))
+            plain = _decode_words(_latin(_unquote_string(value)))
     return extended or plain or None
 
 
@@ -232,6 +236,17 @@ def _latin(value: str) -> str:
     except UnicodeEncodeError:
         return value.encode("utf-8", "surrogateescape").decode("latin-1")
     return value
+
+
+def _decode_words(value: str) -> str:
+    """Decode ``=?utf-8?B?…?=`` (RFC 2047), which has no place in a parameter, but browsers read it there."""
+    if "=?" not in value:
+        return value
+    try:
+        return str(make_header(decode_header(value)))
+    except (HeaderParseError, LookupError, ValueError):
+        # LookupError: an unknown charset.
+        return value
 
 
 def one_line(text: str, length: int) -> str:
