@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from transports import CapabilityError, MemoryTransport, Session, connect
-from transports.batch import Pool
-from transports.batch.pool import _fleet as fleet
+from transports.batch import Pool, _fleet as fleet
 from transports.errors import BrowserCrashed, BrowserNotFound, ConnectFailed
 from transports.testing import Call
 
@@ -137,8 +136,8 @@ class World:
         self.waiting = self.stuck = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
         self.running_now = self.most_calls = self.refused = 0
         self.free = 1 << 40
-        patch.setattr("transports.batch.pool._pool.Browser", lambda **_: Browser(self))
-        patch.setattr("transports.batch.pool._pool.free_memory", lambda: self.free)
+        patch.setattr("transports.batch._pool.Browser", lambda **_: Browser(self))
+        patch.setattr("transports.batch._pool.free_memory", lambda: self.free)
         self._patch = patch
         self.set_times(tick=0.01, check_interval=0.01)
 

@@ -12,8 +12,7 @@ from tests.batch.planted import PAGE, Browser, World
 from tests.support.eventually import eventually
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
-from transports.batch import Job, Pool
-from transports.batch.pool import _leases as leases
+from transports.batch import Job, Pool, _pool as leases
 from transports.playwright._browser import BrowserLender
 from transports.surfaces.shared._apps import pooled
 

@@ -15,9 +15,8 @@ from tests.batch.planted import PAGE, App, Browser, World
 from tests.support.eventually import eventually
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
-from transports.batch import Endpoint, Job, Outcome, Pool, State
-from transports.batch.pool import _leases as leases
-from transports.batch.pool._fleet import HeldSession, Latency, Member, Slots, Source
+from transports.batch import Endpoint, Job, Outcome, Pool, State, _pool as leases
+from transports.batch._fleet import HeldSession, Latency, Member, Slots, Source
 from transports.errors import BrowserNotFound, ConnectFailed
 
 SOCKET = "ws://app.example/abp"
@@ -429,7 +428,7 @@ async def test_call_without_free_memory_raises_out_of_memory(
 
 
 async def test_endpoints_share_calls_by_weight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.batch.pool._fleet.Browser", lambda **_: Browser(world))
+    monkeypatch.setattr("transports.batch._fleet.Browser", lambda **_: Browser(world))
     ends = [Endpoint(cdp_url="wss://a", weight=3), Endpoint(browser_server="ws://b", sessions=4)]
     async with world.pool(None, 8, endpoints=ends) as pool:
         assert pool.size == 12

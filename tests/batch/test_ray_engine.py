@@ -19,10 +19,10 @@ from tests.batch.runs import states
 from tests.support.eventually import eventually
 from transports.batch import Job, Ledger, Outcome, Pool, RunOptions, State, _ray_engine, open_ledger
 from transports.batch._batch import WorkReport
+from transports.batch._fleet import PoolStats
 from transports.batch._ray_engine import Limits, RayCluster, RayEngine
 from transports.batch._runner import Rate
 from transports.batch.ledger._schema import Counts
-from transports.batch.pool._fleet import PoolStats
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 
 

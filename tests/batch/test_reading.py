@@ -11,10 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.processor import peak_memory
-from transports.batch import _reading
+from transports.batch import _files as _reading
+from transports.batch._files import (
+    EXAMPLE,
+    fingerprint,
+    input_notes,
+    read_jobs,
+    spool_jobs,
+    spool_stream,
+    write_parquet,
+)
 from transports.batch._jobs import Job, job_document, parse_job
-from transports.batch._outputs import input_notes, write_parquet
-from transports.batch._reading import EXAMPLE, fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.batch.ledger._schema import Added
 from transports.errors import UsageError
 from transports.protocol._strict_json import encode_json

@@ -16,8 +16,8 @@ from tests.support.eventually import eventually
 from transports.artifacts import LocalStore
 from transports.artifacts._files import Replacement
 from transports.batch._batch import run
+from transports.batch._files import export_run
 from transports.batch._jobs import Job, Outcome, State
-from transports.batch._outputs import export_run
 from transports.batch._runner import HostPauses, Rate, Retries, Runner, RunOptions
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Settlement

@@ -17,7 +17,7 @@ from transports import TransportError
 from transports.batch import Job
 from transports.batch._batch import run
 from transports.batch._jobs import Outcome, State
-from transports.batch.pool._pool import free_memory
+from transports.batch._pool import free_memory
 
 
 async def no_outcome(job: Job) -> Any:
@@ -55,7 +55,7 @@ async def test_waiting_call_gets_error_of_failed_memory_check(world: World, monk
     def failing() -> object:
         raise KeyError("MemAvailable")
 
-    monkeypatch.setattr("transports.batch.pool._pool.free_memory", free_memory)
+    monkeypatch.setattr("transports.batch._pool.free_memory", free_memory)
     monkeypatch.setattr(psutil, "virtual_memory", failing)
     async with world.pool() as pool, asyncio.timeout(20):
         with pytest.raises(

@@ -22,13 +22,12 @@ from ..errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
 from ..protocol._media import safe_filename
 from ..protocol._strict_json import JSONValue
 from ..session._call import OnProgress
+from ._files import Report, export_run, fingerprint, read_jobs, require_input, spool_jobs
 from ._jobs import Consent, Job, State
-from ._outputs import Report, export_run
-from ._reading import fingerprint, read_jobs, require_input, spool_jobs
+from ._pool import Pool
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
 from .ledger._ledger import Ledger, open_ledger
 from .ledger._schema import Added, Counts, Row, Settlement
-from .pool._pool import Pool
 
 Source = str | os.PathLike[str] | Iterable[Job]
 #: Fields of a file name template, besides the carried fields of the input.

@@ -25,10 +25,10 @@ from ..errors import ABPError, ConnectFailed, Disconnected, TransportError, Usag
 from ..playwright._run_folder import short_folder
 from ..protocol._plain_text import redact_url
 from ._batch import LocalEngine, WorkReport, open_run
+from ._pool import Pool
 from ._runner import RunOptions
 from .ledger._ledger import Ledger
 from .ledger._schema import Counts
-from .pool._pool import Pool
 
 logger = logging.getLogger("transports.batch")
 

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from .. import batch
 from ..batch._batch import Source, ignore
-from ..batch._outputs import Report
+from ..batch._files import Report
+from ..batch._fleet import PoolStats
 from ..batch._runner import Driver as AsyncDriver, OnSettled, RunOptions
-from ..batch.pool._fleet import PoolStats
 from ..session._call import OnProgress
 from ._bridge import (
     Blocking,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from transports.artifacts._ref import Metadata, OtherCase
 from transports.batch import Job
+from transports.batch._files import read_jobs
 from transports.batch._jobs import Consent, job_document, parse_job
-from transports.batch._reading import read_jobs
 from transports.errors import ABPError
 from transports.protocol._strict_json import encode_json
 from transports.recording._file import (

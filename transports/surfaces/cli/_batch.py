@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
     from ...batch._batch import Engine
     from ...batch._jobs import Consent
+    from ...batch._pool import Pool
     from ...batch._runner import RunOptions
     from ...batch.ledger._ledger import Ledger
     from ...batch.ledger._schema import Counts, Settlement
-    from ...batch.pool._pool import Pool
     from ...protocol._strict_json import JSONValue
 
     MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
@@ -144,8 +144,8 @@ class WorkerOptions:
         return replace(self, store=store, adapter=adapter)
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
+        from ...batch._pool import Pool
         from ...batch._runner import pool_size
-        from ...batch.pool._pool import Pool
         from ...session._connect import connect
         from ...session._evidence import keeping
 
@@ -524,8 +524,7 @@ def run_(
 
     async def run(source: Path) -> int:
         from ...batch._batch import add_input
-        from ...batch._outputs import input_notes
-        from ...batch._reading import require_input
+        from ...batch._files import input_notes, require_input
         from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
 
         # Checked before the folder is made.
@@ -568,7 +567,7 @@ async def _write_report(
     ledger: Ledger, out: Path, browsers: Mapping[str, JSONValue], *, run: Path | None, as_json: bool
 ) -> None:
     """Write the files of a run and print its report. ``run`` is the folder that other commands take, if any."""
-    from ...batch._outputs import export_run
+    from ...batch._files import export_run
 
     report = await export_run(ledger, out, browsers)
     print_report(report, out, run=run, as_json=as_json)
@@ -591,7 +590,7 @@ async def _note_if_all_ended(ledger: Ledger) -> None:
 
 
 def _read_stdin(path: Path) -> None:
-    from ...batch._reading import spool_stream
+    from ...batch._files import spool_stream
 
     if sys.stdin is None:
         raise UsageError("stdin is closed; pass a jobs file")
@@ -683,7 +682,7 @@ async def export(
     Exit status: 0 if all succeeded, else 3."""
     from ...artifacts._opening import open_store
     from ...batch._batch import export_files, open_run
-    from ...batch._outputs import export_run
+    from ...batch._files import export_run
 
     run_folder = None if "://" in run else Path(run)
     folder = out or run_folder

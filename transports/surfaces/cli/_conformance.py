@@ -30,7 +30,7 @@ from ._params import require_folder
 from ._running import asynchronous
 
 if TYPE_CHECKING:
-    from ...testing.conformance._report import Report
+    from ...testing.conformance._evidence import Report
 
 _Patterns = list[str] | None
 _STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}

@@ -1,8 +1,8 @@
 """Conformance check of an app against ABP (docs/protocol.md): ``abp conformance TARGET``, or :func:`check_app`.
 
 * :mod:`._gather`, :mod:`._gather_views` — collect evidence from an app, or from an MCP server and its views.
-* :mod:`._evidence` — what was collected, and the types of checks.
-* :mod:`._session_checks`, :mod:`._call_checks`, :mod:`._answer_checks`, :mod:`._webmcp_checks`, :mod:`._view_checks` —
+* :mod:`._evidence` — what was collected, the types of checks, and the report.
+* :mod:`._session_checks`, :mod:`._call_checks`, :mod:`._answer_checks`, :mod:`._view_checks` —
   the rules, which judge the evidence.
 """
 
@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...protocol._plain_text import redact_url
-from . import _answer_checks, _call_checks, _session_checks, _view_checks, _webmcp_checks
-from ._evidence import Check, Evidence, Outcome, Plan
+from . import _answer_checks, _call_checks, _session_checks, _view_checks
+from ._evidence import Check, Evidence, Outcome, Plan, Report
 from ._gather import ConnectOptions, gather
-from ._report import Report
 
 if TYPE_CHECKING:
     from ...playwright._browser import Browser
@@ -34,7 +33,7 @@ CHECKS: tuple[Check, ...] = (
     *_call_checks.ERRORS,
 )
 #: Checks of a page with WebMCP tools, which need not speak ABP.
-WEBMCP_CHECKS: tuple[Check, ...] = (*_webmcp_checks.RULES, *_call_checks.SCHEMAS, *_answer_checks.BINARIES)
+WEBMCP_CHECKS: tuple[Check, ...] = (*_call_checks.WEBMCP, *_call_checks.SCHEMAS, *_answer_checks.BINARIES)
 #: Checks of an MCP server whose tools have views.
 VIEW_CHECKS: tuple[Check, ...] = (*_view_checks.RULES,)
 #: Ids, and whole themes, of the checks of what this kit itself answers for an adapter (``adapter.js``).

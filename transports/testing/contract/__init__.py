@@ -32,7 +32,7 @@ from ._behaviour import Behaviour, Subject
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]
 
-_MODULES = [f"{__name__}.{module}" for module in ("_transport", "_session", "_content")]
+_MODULES = [f"{__name__}.{module}" for module in ("_session", "_content")]
 pytest.register_assert_rewrite(*_MODULES)  # before they are imported, so that a failed assert shows its values
 
 #: All behaviours, by theme. A good order for implementing them in a new transport.

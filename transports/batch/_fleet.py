@@ -18,9 +18,9 @@ from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..._internal.tasks import backoff_delay, cancel_and_wait, spawn
-from ..._internal.telemetry import BROWSER_RESTARTS, record
-from ...errors import (
+from .._internal.tasks import backoff_delay, cancel_and_wait, spawn
+from .._internal.telemetry import BROWSER_RESTARTS, record
+from ..errors import (
     ABPError,
     ConnectFailed,
     Disconnected,
@@ -30,13 +30,14 @@ from ...errors import (
     format_seconds,
     spelled,
 )
-from ...playwright._browser import Browser
-from ...playwright._source import close_quietly
-from ...protocol._plain_text import redact_url
-from ...session._session import Session
+from ..playwright._browser import Browser
+from ..playwright._source import close_quietly
+from ..protocol._plain_text import redact_url
+from ..session._session import Session
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
+
 
 logger = logging.getLogger("transports.batch")
 
