@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.benchmarks import (
     answers,
     batch,
+    growth,
     kept,
     ledgers,
     limits,
@@ -58,6 +59,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "batch": batch.pooled_calls,
     "runs": runs.whole_runs,
     "ledger": ledgers.ledger_work,
+    "growth": growth.growth,
 }
 #: Those that need no browser, or start one of their own.
 WITHOUT_BROWSER = frozenset(
@@ -74,6 +76,7 @@ WITHOUT_BROWSER = frozenset(
         "proxy",
         "runs",
         "ledger",
+        "growth",
     }
 )
 #: Those whose figure holds the loading of the app: it has its interface for people, which the others leave out.

@@ -10,7 +10,8 @@ __all__ = ["Report", "Row", "Table"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. ``unit`` is ``×`` (more is better, the baseline is 1) or ``MB`` (growth: less is better)."""
+    """One figure. ``unit`` is ``×`` (more is better, the baseline is 1), ``MB`` (growth: less is better) or ``n^`` (the
+    exponent of a growth: less is better)."""
 
     work: str
     baseline: str
@@ -49,6 +50,8 @@ class Row:
     @property
     def shown(self) -> str:
         """The figure as it is read."""
+        if self.unit == "n^":
+            return f"n^{self.figure:.2f}"
         if self.unit == "×":
             return f"{self.figure:.{0 if self.figure >= 100 else 1 if self.figure >= 10 else 2}f}×"
         return f"{self.figure:.{0 if self.figure >= 100 else 1}f} {self.unit}"

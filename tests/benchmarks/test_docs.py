@@ -24,7 +24,8 @@ def run(*rows: Row, load: str = "0.2") -> Report:
 
 
 def table(document: str) -> list[str]:
-    return [line for line in document.splitlines() if line.startswith("| ")][2:]
+    figures = document.partition("<!-- end -->")[0]
+    return [line for line in figures.splitlines() if line.startswith("| ")][2:]
 
 
 def test_benchmark_table_shows_last_run_and_extremes() -> None:

@@ -371,7 +371,9 @@ def test_uninstalled_source_tree_has_version_0(monkeypatch: pytest.MonkeyPatch) 
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
+    package_version.cache_clear()
     assert package_version() == "0"
+    package_version.cache_clear()
 
 
 def test_message_timestamp_is_in_milliseconds() -> None:

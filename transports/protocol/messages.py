@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 from ..errors import UsageError
@@ -143,6 +144,7 @@ def misdirected(url: str | None, secret: str = "") -> UsageError:
     )
 
 
+@cache
 def package_version() -> str:
     """Return the version of this package, or "0" if it runs from a source tree that was never installed."""
     import importlib.metadata  # late: it takes 20 ms to load
