@@ -58,7 +58,7 @@ def test_outdated_package_error_names_extra() -> None:
         ("mcp", "from transports.surfaces.mcp import Bridge", "mcp"),
         ("mcp", "from transports import connect; connect('mcp+stdio:x')", "mcp"),
         ("mcp", command("mcp"), "mcp"),
-        ("jwt", command("mcp"), "mcp"),
+        ("jwt", command("mcp", "--http", "127.0.0.1:0"), "mcp"),
         ("mcp", command("proxy", "--url", "http://127.0.0.1:9/mcp"), "mcp"),
         ("mcp", command("view", "mcp+stdio:x", "tool"), "mcp"),
         ("mcp", command("conformance", "mcp+stdio:x"), "mcp"),

@@ -50,7 +50,7 @@ RANKS = {
 #: Rooms whose parts are rooms: none imports its siblings.
 PARTED = ("_internal", "surfaces")
 #: The files that may import siblings: the commands that start another surface, or make an address of one.
-STARTERS = ("surfaces/cli/_artifacts.py", "surfaces/cli/_proxy.py", "surfaces/cli/_serve.py")
+STARTERS = ("surfaces/cli/_artifacts.py", "surfaces/cli/_serve.py")
 
 ROOT = Path(transports.__file__).parent
 

@@ -124,6 +124,21 @@ def test_cli_starts_without_importing_work_modules() -> None:
     )
 
 
+def test_completing_a_command_name_imports_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_ABP_COMPLETE", "complete_fish")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "abp c")
+    program = """if True:
+        import contextlib, sys
+        from transports.surfaces.cli import main
+
+        with contextlib.redirect_stdout(sys.stderr):
+            main([])"""
+    modules = loaded_by(program)
+    assert "transports.surfaces.cli._commands" in modules
+    assert not modules & {"transports.surfaces.cli._calls", "transports.surfaces.cli._detached"}
+
+
 @pytest.mark.load
 @pytest.mark.parametrize(
     "given",

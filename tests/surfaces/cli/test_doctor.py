@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,6 @@ from threading import Thread
 import pytest
 
 from tests.support.command_line import CommandLine
-from transports.surfaces.cli import _serve
 
 
 def test_unused_variables_are_reported_with_suggestions(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,10 +47,7 @@ def test_doctor_lists_optional_last_and_wraps_long_lists(abp: CommandLine, monke
 
 
 def test_bridge_variables_are_not_judged_without_bridge(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> set[str]:
-        raise ModuleNotFoundError("No module named 'jwt'", name="jwt")
-
-    monkeypatch.setattr(_serve, "bridge_variables", missing)  # as where the extra [mcp] is not installed
+    monkeypatch.setitem(sys.modules, "transports.surfaces.mcp._options", None)  # as without the extra [mcp]
     monkeypatch.setenv("ABP_BROWSER", "/nonexistent")
     monkeypatch.setenv("ABP_MCP_ROOTS", "/tmp")
     monkeypatch.setenv("ABP_TIMEOUT", "5")

@@ -148,7 +148,10 @@ def test_unprintable_result_exits_with_error(
 
 @pytest.mark.load
 def test_bridge_names_missing_package_of_sdk() -> None:
-    program = "import sys; sys.modules['jwt'] = None; from transports.surfaces.cli import main; sys.exit(main(['mcp']))"
+    program = (
+        "import sys; sys.modules['jwt'] = None; from transports.surfaces.cli import main; "
+        "sys.exit(main(['mcp', '--http', '127.0.0.1:0']))"
+    )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     said = "abp: `abp mcp` needs the MCP SDK, and its package jwt is missing; install it: pip install"
     assert ran.returncode == 2 and ran.stderr.startswith(said) and "No module" not in ran.stderr

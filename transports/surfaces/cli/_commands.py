@@ -37,7 +37,7 @@ COMMANDS = {
     "fixture": _Listed("_demo:fixture", "Serve the reference app, Workbench, until Ctrl-C."),
     "demo": _Listed("_demo:demo", "Drive the reference app and show the resulting files."),
     "mcp": _Listed("_serve:mcp", "Serve apps as tools of MCP, on stdin and stdout."),
-    "proxy": _Listed("_proxy:proxy", "Run another MCP server, with its large content as links."),
+    "proxy": _Listed("_serve:proxy", "Run another MCP server, with its large content as links."),
     "serve": _Listed("_serve:serve", "Serve artifacts and the gallery over HTTP, until Ctrl-C."),
     "artifacts": _Listed("_artifacts:app", "Look at, fetch and remove stored artifacts."),
     "batch": _Listed("_batch:app", "Run many jobs, and resume interrupted runs."),
@@ -68,12 +68,26 @@ class _LazyGroup(typer.core.TyperGroup):
         if cmd_name in COMMANDS:
             return load_command(cmd_name)
         # The error for the unknown name suggests similar ones of these.
-        self.commands = {name: load_command(name) for name in COMMANDS}
+        self.commands = _listing().commands
         return None
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete an option, or the name of a command without importing it."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        listing = _listing()
+        return listing.shell_complete(typer.Context(listing), incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
+
+
+def _listing() -> typer.core.TyperGroup:
+    """Return a group with the names and the help of all commands, and nothing to run."""
+    return typer.core.TyperGroup(
+        commands=[typer.core.TyperCommand(name, help=command.help) for name, command in COMMANDS.items()]
+    )
 
 
 app = typer.Typer(

@@ -33,6 +33,7 @@ from ...session._settings import Settings, settings_variables, unknown_variables
 from ._options import Json
 from ._output import print_json, print_note, print_text, version_of
 from ._running import asynchronous
+from ._serve import bridge_variables, web_variables
 
 if TYPE_CHECKING:
     from ...playwright._browser import Browser
@@ -302,11 +303,9 @@ async def _check_settings(facts: Facts) -> None:
 
 def _unknown_variables() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
-    from . import _serve
-
-    names = {*settings_variables(), *_serve.web_variables()}
+    names = {*settings_variables(), *web_variables()}
     try:
-        names |= _serve.bridge_variables()
+        names |= bridge_variables()
     except ImportError:
         # The names of the bridge's settings are known only with the extra [mcp].
         unknown = unknown_variables(lambda: names)

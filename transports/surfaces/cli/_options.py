@@ -375,15 +375,17 @@ def read_token(token: str) -> str:
     return read_text(token, f"--token {token}").strip()
 
 
-def open_limited_store(
+@asynccontextmanager
+async def limited_store(
     url: str | None,
     ttl: str | None,
     limits: Sequence[str] | None,
     *,
     config: Path | None,
-) -> ArtifactStore:
-    """Return the store at ``url`` (default: the settings) with the retention of the options, variables and settings
-    file. With a retention, a line on stderr says for how long files are kept."""
+) -> AsyncIterator[ArtifactStore]:
+    """Open the store at ``url`` (default: the settings) with the retention of the options, variables and settings file,
+    which is applied while the context lasts. With a retention, a line on stderr says for how long files are kept."""
+    from ...artifacts._opening import sweeping
     from ...session._stores import open_configured_store
 
     settings = Settings.load()
@@ -391,7 +393,8 @@ def open_limited_store(
     store = open_configured_store(settings, url, retention=retention)
     if store.retention:
         print_note(_retention_note(store.url, store.retention))
-    return store
+    async with store, sweeping(store):
+        yield store
 
 
 def _retention_note(url: str, retention: Retention) -> str:

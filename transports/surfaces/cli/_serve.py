@@ -1,26 +1,34 @@
-"""``abp serve`` and ``abp mcp``: the gallery with its artifacts over HTTP, and the MCP bridge over stdio or HTTP."""
+"""``abp serve``, ``abp mcp`` and ``abp proxy``: the gallery over HTTP, the MCP bridge, and other MCP servers with their
+large content as links.
+
+Each command imports its server when it is called, and :func:`proxy` starts the other server before that."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ..._internal.redaction import Redactor
-from ...artifacts._ref import Scope
 from ...errors import UsageError
+from ...mcp._servers import Server, parse_server
+from ...protocol._strict_json import encode_json
 from ...session._settings import read_config, trust_found_file
+from ..mcp.proxy._upstream import Upstream, open_upstream, server_of
 from ..shared._listening import parse_address
 from ._options import (
     AdapterFile,
+    Headers,
     InlineData,
+    Json,
     Limits,
     OnOff,
     Output,
@@ -29,18 +37,61 @@ from ._options import (
     SharedBrowsers,
     State,
     Ttl,
-    open_limited_store,
+    headers_of,
+    limited_store,
+    spread_groups,
 )
-from ._output import note_mcp_client, print_json, print_note, print_text
+from ._output import aligned_rows, note_mcp_client, print_json, print_line, print_note, print_text
 from ._running import asynchronous, run_async
 from ._signals import expect_signal
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
+    from ...session._app_tables import AppEntry
     from ..mcp._options import Options as BridgeOptions
+    from ..mcp.proxy._exchange import Shared
+    from ..mcp.proxy._stats import Count
     from ..shared._apps import Connect
     from ..shared._detached import CallLedger
     from ..web._server import Served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """Options of a server with apps: where it keeps files and calls."""
+
+    output: Output = None
+    ttl: Ttl = None
+    limits: Limits = None
+    state: State = None
+
+
+class _Host(NamedTuple):
+    """What a server with apps has, whether over HTTP or MCP. ``named`` are the apps of the settings file."""
+
+    store: ArtifactStore
+    ledger: CallLedger
+    connect: Connect
+    named: Mapping[str, AppEntry]
+
+
+@asynccontextmanager
+async def _hosting(
+    options: HostOptions, config: Path | None, browsers: int | None, *, headless: bool | None = None
+) -> AsyncIterator[_Host]:
+    """Open the store and the ledger of calls, and share ``browsers`` between the apps."""
+    from ...session._connect import connect
+    from ...session._named_apps import app_entries
+    from ..shared._apps import pooled
+    from ..shared._detached import CallLedger
+
+    named = app_entries(read_config(config))
+    async with (
+        limited_store(options.output, options.ttl, options.limits, config=config) as store,
+        CallLedger(options.state) as ledger,
+        pooled(partial(connect, config=config), browsers, store, config=config, headless=headless) as connect_app,
+    ):
+        yield _Host(store, ledger, connect_app, named)
 
 
 def web_variables() -> set[str]:
@@ -57,8 +108,13 @@ def bridge_variables() -> set[str]:
     return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
 
 
+# --- abp serve --------------------------------------------------------------------------------------------------------
+
+
+@spread_groups
 @asynchronous
 async def serve(
+    *,
     targets: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
     ] = None,
@@ -80,38 +136,27 @@ async def serve(
         list[str] | None,
         typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
     ] = None,
-    output: Output = None,
-    ttl: Ttl = None,
-    limits: Limits = None,
-    state: State = None,
+    hosting: HostOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
-    from ...artifacts._opening import sweeping  # late, like all that the help does not need
-    from ...session._connect import connect
-    from ...session._named_apps import app_entries
-    from ..shared._apps import adapter_options, pooled
-    from ..shared._detached import CallLedger
+    from ..shared._apps import adapter_options
     from ..web._options import Options
     from ..web._server import serve as serve_web
 
     connect_options = adapter_options(targets or (), adapter)
     options = Options.load(token=token, browsers=browsers)
-    named = app_entries(read_config(config))
     async with (
-        open_limited_store(output, ttl, limits, config=config) as store,
-        sweeping(store),
-        pooled(partial(connect, config=config), options.browsers, store, config=config) as connect_app,
-        CallLedger(state) as ledger,
+        _hosting(hosting, config, options.browsers) as apps,
         serve_web(
-            store,
+            apps.store,
             options,
             host=host,
             port=port,
-            connect=connect_app,
+            connect=apps.connect,
             runs=runs or (),
-            ledger=ledger,
-            named=named,
+            ledger=apps.ledger,
+            named=apps.named,
         ) as served,
     ):
         for target in targets or ():
@@ -125,14 +170,20 @@ async def serve(
         await asyncio.Event().wait()
 
 
-def mcp(
+# --- abp mcp ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpOptions:
+    """Options of ``abp mcp``, without those of :class:`HostOptions`."""
+
     apps: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
-    ] = None,
-    adapter: AdapterFile = None,
+    ] = None
+    adapter: AdapterFile = None
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
-    ] = None,
+    ] = None
     http: Annotated[
         str | None,
         typer.Option(
@@ -140,93 +191,85 @@ def mcp(
             metavar="HOST:PORT",
             help="Serve over HTTP instead; for others than this machine with a public_url.",
         ),
-    ] = None,
-    token: ServerTokens = None,
+    ] = None
+    token: ServerTokens = None
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
-    ] = False,
-    browsers: SharedBrowsers = None,
-    inline_data: InlineData = None,
+    ] = False
+    browsers: SharedBrowsers = None
+    inline_data: InlineData = None
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust abp.toml here as it is now, print its settings, and exit.")
-    ] = False,
-    output: Output = None,
-    ttl: Ttl = None,
-    limits: Limits = None,
-    state: State = None,
-) -> int:
+    ] = False
+
+
+@spread_groups
+def mcp(*, options: McpOptions, hosting: HostOptions) -> int:
     """Serve apps as tools of MCP, on stdin and stdout."""
-    if trust:
+    if options.trust:
         return _trust_and_print()
+    return run_async(lambda: _serve_bridge(options, hosting))
 
-    async def work() -> int:
-        from ...artifacts._opening import sweeping
-        from ...session._connect import connect
-        from ...session._named_apps import app_entries
-        from ..shared._apps import pooled
-        from ..shared._detached import CallLedger, DetachedCalls
 
-        with _needing_mcp_sdk():
-            from ..mcp._bridge import Bridge
-            from ..mcp._http import serve_http
-            from ..mcp._options import Options
+async def _serve_bridge(given: McpOptions, hosting: HostOptions) -> int:
+    """Serve the bridge until its client ends or a signal comes."""
+    with _needing_bridge():
+        from ..mcp._bridge import Bridge
+        from ..mcp._options import Options
+        from ..shared._detached import DetachedCalls
+
+    options = Options.load(
+        config=given.config,
+        apps=given.apps or None,
+        adapter=given.adapter,
+        token=given.token,
+        browsers=given.browsers,
+        inline_data=None if given.inline_data is None else given.inline_data is OnOff.ON,
+    )
+    address: tuple[str, int] | None = None
+    users: dict[str, str] = {}
+    if given.http is not None:
+        address = parse_address(given.http, "--http", options.public_url)
+        users = _users_of(options)
+
+    async with (
+        _hosting(hosting, given.config, options.browsers, headless=options.headless) as apps,
+        AsyncExitStack() as stack,
+    ):
+        activity, link, connections = None, None, None
+        if given.gallery:
+            served = await stack.enter_async_context(_serve_gallery(apps, users))
+            activity, link, connections = served.activity, served.link, served.connections
+            calls = served.calls
+        else:
+            calls = DetachedCalls(apps.ledger)
+        stack.push_async_callback(calls.cancel_all)
+
+        expect_signal()
+        bridge = Bridge(
+            options, apps.store, connect=apps.connect, activity=activity, link=link, calls=calls, named=apps.named
+        )
+        if address is None:
             from ..mcp._stdio import serve_stdio
 
-        options = Options.load(
-            config=config,
-            apps=apps or None,
-            adapter=adapter,
-            token=token,
-            browsers=browsers,
-            inline_data=None if inline_data is None else inline_data is OnOff.ON,
-        )
-        store = open_limited_store(output, ttl, limits, config=config)
-        named = app_entries(read_config(config))
-        users: dict[str, str] = {}
-        address: tuple[str, int] | None = None
-        if http is not None:
-            address = parse_address(http, "--http", options.public_url)
-            users = _users_of(options)
-
-        sharing_browsers = pooled(
-            partial(connect, config=config), options.browsers, store, config=config, headless=options.headless
-        )
-        async with (
-            store,
-            sweeping(store),
-            CallLedger(state) as ledger,
-            sharing_browsers as connect_app,
-            AsyncExitStack() as stack,
-        ):
-            activity, link, connections = None, None, None
-            if gallery:
-                served = await stack.enter_async_context(_serve_gallery(store, users, connect_app, ledger, named))
-                activity, link, connections = served.activity, served.link, served.connections
-                calls = served.calls
-            else:
-                calls = DetachedCalls(ledger)
-            stack.push_async_callback(calls.cancel_all)
-
-            expect_signal()
-            bridge = Bridge(options, store, connect=connect_app, activity=activity, link=link, calls=calls, named=named)
-            if address is None:
-                note_mcp_client()
-                await serve_stdio(bridge)
-                return 0
-
-            def print_address(url: str) -> None:
-                if options.public_url:
-                    url = f"{options.public_url}/mcp"
-                print_note(f"serving at {url}", always=True)
-
-            await serve_http(bridge, *address, users, print_address, connections=connections)
+            note_mcp_client()
+            await serve_stdio(bridge)
             return 0
 
-    return run_async(work)
+        def print_address(url: str) -> None:
+            if options.public_url:
+                url = f"{options.public_url}/mcp"
+            _print_address(url)
+
+        with _needing_bridge():
+            from ..mcp._http import serve_http  # late: stdin and stdout need no web server
+
+        await serve_http(bridge, *address, users, print_address, connections=connections)
+        return 0
 
 
 @contextmanager
-def _needing_mcp_sdk() -> Iterator[None]:
+def _needing_bridge() -> Iterator[None]:
     """Raise :class:`~transports.errors.UsageError` with advice for an import in the block that fails."""
     try:
         yield
@@ -242,20 +285,30 @@ def _needing_mcp_sdk() -> Iterator[None]:
 def _users_of(options: BridgeOptions) -> dict[str, str]:
     """Return the users of the bridge by their tokens. If neither tokens nor JWTs are configured, a new token is
     printed."""
+    if options.jwt_issuer and not options.token:
+        return {}
+    with _needing_bridge():
+        return _parse_tokens(options.token)
+
+
+def _parse_tokens(tokens: str | None) -> dict[str, str]:
+    """Return users by their tokens; without ``tokens``, a new one is made and printed."""
     from ..mcp._access import parse_tokens
 
-    if options.token:
-        return parse_tokens(options.token)
-    if options.jwt_issuer:
-        return {}
-    token = secrets.token_urlsafe()
-    print_note(f"clients need this token: {token}", always=True)
-    return parse_tokens(token)
+    if not tokens:
+        tokens = secrets.token_urlsafe()
+        print_note(f"clients need this token: {tokens}", always=True)
+    return parse_tokens(tokens)
+
+
+def _print_address(url: str) -> None:
+    print_note(f"serving at {url}", always=True)
 
 
 def _trust_and_print() -> int:
     """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
     ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
+    from ..._internal.redaction import Redactor
     from ...session._named_apps import app_entries
     from ..mcp._options import Options
 
@@ -287,15 +340,185 @@ def _setting_lines(name: str, value: object) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _serve_gallery(
-    store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
-) -> AsyncIterator[Served]:
+async def _serve_gallery(apps: _Host, users: Mapping[str, str]) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
+    from ...artifacts._ref import Scope
     from ..web._options import Options
     from ..web._server import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    serving = serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger, named=named)
+    serving = serve_web(
+        apps.store, Options.load(), users=scopes, connect=apps.connect, ledger=apps.ledger, named=apps.named
+    )
     async with serving as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
+
+
+# --- abp proxy --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyOptions:
+    """Options of ``abp proxy``."""
+
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The server is behind this address instead.")
+    ] = None
+    header: Headers = None
+    max_inline: Annotated[
+        int,
+        typer.Option("--max-inline", metavar="BYTES", min=0, help="Largest value that stays in an answer."),
+    ] = 64 * 1024
+    output: Output = None
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead of stdin and stdout."),
+    ] = None
+    token: ServerTokens = None
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="Rules for files in answers: tableau, github, or a plug-in."),
+    ] = None
+    json_previews: Annotated[
+        bool, typer.Option("--json-previews", help="Shorten a long JSON text to JSON, without words after it.")
+    ] = False
+    roots: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--roots",
+            metavar="FOLDER",
+            help="Folder whose files clients over HTTP may send to the server, if they share it (several times).",
+            show_default=False,
+        ),
+    ] = None
+    stats: Annotated[
+        bool,
+        typer.Option(
+            "--stats",
+            help="Print bytes and pictures by tool: of this run at its end; without a server, of all runs.",
+        ),
+    ] = False
+    ttl: Ttl = None
+    limits: Limits = None
+    as_json: Json = False
+
+
+@spread_groups
+@asynchronous
+async def proxy(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND…", help="Command of the server, after --.", show_default=False),
+    ] = None,
+    *,
+    options: ProxyOptions,
+) -> int:
+    """Run another MCP server, with its large content as links."""
+    server = _find_server(command or (), options.url, options.header)
+    if server is None:
+        if not options.stats:
+            raise UsageError("name the server: abp proxy -- COMMAND …, or abp proxy --url https://…/mcp")
+        return _print_all_stats(as_json=options.as_json)
+    if options.roots and options.http is None:
+        raise UsageError("--roots needs --http; over stdin and stdout, the client's own roots are used")
+    if options.http is None:
+        return await _proxy_stdio(server, options)
+    return await _proxy_http(server, options, options.http)
+
+
+def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
+    """Return the server of a command or an address, or ``None`` without both."""
+    if command and url is not None:
+        raise UsageError("a command and --url are mutually exclusive")
+    if url is not None:
+        return parse_server(f"mcp+{url}", headers_of(None, header or ()))
+    if header:
+        raise UsageError("--header is for --url; give a server that is started environment variables")
+    if not command:
+        return None
+    return server_of(command)
+
+
+async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
+    async with aclosing(await _open_server(server)) as upstream:
+        from ..mcp.proxy._duplex import run_stdio  # late, as all of the proxy: it is imported while the server starts
+
+        async with _sharing(server, options, roots=None) as shared:
+            note_mcp_client()
+            return await run_stdio(upstream, shared)
+
+
+async def _open_server(server: Server) -> Upstream:
+    with _needing_mcp_sdk("--url"):
+        return await open_upstream(server)
+
+
+async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:
+    async with _sharing(server, options, roots=options.roots or ()) as shared:
+        with _needing_mcp_sdk("--http"):
+            from ..mcp.proxy._serving import serve_proxy
+
+        address = parse_address(http, "--http", None)
+        users = _parse_tokens(options.token or os.environ.get("ABP_MCP_TOKEN"))
+        await serve_proxy(server, shared, address, users, _print_address)
+        return 0
+
+
+@contextmanager
+def _needing_mcp_sdk(option: str) -> Iterator[None]:
+    """Raise :class:`~transports.errors.UsageError`, which names ``option``, if a block cannot import the MCP SDK."""
+    from ..._internal.lazy import needing
+
+    try:
+        with needing("the MCP SDK", "mcp"):
+            yield
+    except ImportError as error:
+        raise UsageError(f"`abp proxy {option}`: {error}") from error
+
+
+@asynccontextmanager
+async def _sharing(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[Shared]:
+    """Open the store, and yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the
+    end."""
+    from ...routing._policy import ABP, named_preset
+    from ..mcp.proxy._exchange import Shared
+    from ..mcp.proxy._rewriting import ProxyOptions as Rewriting
+    from ..mcp.proxy._stats import Stats, log_file
+
+    policy = named_preset(options.preset) if options.preset else ABP
+    counted = Stats(str(server), log_file())
+    async with limited_store(options.output, options.ttl, options.limits, config=None) as store:
+        rewriting = Rewriting(options.max_inline, policy, options.json_previews)
+        try:
+            yield Shared(store, rewriting, counted, roots=roots)
+        finally:
+            if options.stats:
+                _print_stats(
+                    counted.as_dict(), {counted.server: counted.tools}, as_json=options.as_json, out=print_line
+                )
+
+
+def _print_all_stats(*, as_json: bool) -> int:
+    """Print the statistics of all runs of the proxy, and return the exit status."""
+    from ..mcp.proxy._stats import log_file, read_log
+
+    log = log_file()
+    servers = {} if log is None else read_log(log)
+    document = {server: {tool: asdict(count) for tool, count in tools.items()} for server, tools in servers.items()}
+    _print_stats(document, servers, as_json=as_json, out=print_text)
+    return 0
+
+
+def _print_stats(
+    document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
+) -> None:
+    """Print statistics by server and tool with ``out``: as a table, or their JSON ``document``."""
+    from ..mcp.proxy._stats import table_rows
+
+    if as_json:
+        out(encode_json(document).decode())
+        return
+    rows = table_rows(servers)
+    for line in aligned_rows(rows, numbers=range(2, len(rows[0]))):
+        out(line)

@@ -1,7 +1,7 @@
-"""Authentication and authorization over HTTP: bearer tokens and scopes.
+"""Authentication over HTTP by bearer tokens, and the answer to a call whose token has too few scopes.
 
-Tokens are secrets of the operator (:func:`parse_tokens`) or JSON Web Tokens of an issuer (:class:`JwtVerifier`).
-Scopes restrict tools and apps; :class:`ScopeChallenge` answers a call with too few scopes."""
+Tokens are secrets of the operator (:func:`parse_tokens`) or JSON Web Tokens of an issuer (:class:`JwtVerifier`). The
+scopes that a call needs are in :mod:`._tool_list`: without HTTP nothing of this module is needed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -29,12 +27,8 @@ from ...artifacts._ref import Scope
 from ...errors import ProtocolError, UsageError, first_line
 from ...protocol._plain_text import is_loopback, is_page, origin_of, plain_line
 from ...protocol._strict_json import decode_json
-from ..shared._apps import App
-from ..shared._capability_tools import tool_name
 from ._messages import receive_again
 from ._options import Options
-from ._tool_list import capability_tools
-from ._users import User
 
 logger = logging.getLogger("transports")
 
@@ -44,8 +38,6 @@ _FETCH_INTERVAL = 5.0
 _KEYS_LIFETIME = 300.0
 #: Most bytes of an issuer's key set, and of a file with one key.
 _MAX_KEY_SET = 1 << 20
-#: Tools that act on an app, apart from the tools of its capabilities.
-_APP_TOOLS = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
@@ -254,87 +246,6 @@ def _public_key(file: Path) -> Any:
         return load_pem_public_key(read_regular(file, _MAX_KEY_SET))
     except (OSError, ValueError) as error:
         raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
-
-
-def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
-    """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
-    or ``abp_open_view`` calls it, and those of the app."""
-    capability_tool = capability_tools(user.apps, files=True).get(tool)
-    if capability_tool is not None:
-        session = arguments.get(capability_tool.session)
-        app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
-        return _scopes_of_tools(user.options, {tool, *capability_tool.names}) | app_scopes
-
-    tool_names = {tool}
-    capability = arguments.get("capability")
-    if not isinstance(capability, str):
-        capability = None
-    if tool in ("abp_call", "abp_open_view") and capability is not None:
-        tool_names.add(tool_name(capability))
-    needed = _scopes_of_tools(user.options, tool_names)
-
-    if tool == "abp_connect":
-        entry = user.named.get(str(arguments.get("name")))
-        if entry is not None:
-            needed |= set(entry.scopes)
-    elif tool in _APP_TOOLS and "url" not in arguments:
-        needed |= _scopes_of_selected(user, arguments.get("session"), capability)
-    return needed
-
-
-def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
-    """Return the scopes that the options demand for calls of a tool with any of these names."""
-    needed: set[str] = set()
-    for pattern, scopes in options.tool_scopes.items():
-        if any(fnmatchcase(name, pattern) for name in tool_names):
-            needed.update(scopes)
-    return needed
-
-
-def _scopes_of_selected(user: User, session: object, capability: str | None) -> set[str]:
-    """Return the scopes of the app that a call selects; none if it selects no app, which the tool reports."""
-    try:
-        app = user.apps.select(session, capability)
-    except UsageError:
-        return set()
-    return _scopes_of_app(user, app)
-
-
-def app_is_in_scope(user: User, app: App) -> bool:
-    token = get_access_token()
-    return token is None or _scopes_of_app(user, app) <= set(token.scopes)
-
-
-def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
-    """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
-    that the call needs. Without a token, over stdio, everything may be called."""
-    token = get_access_token()
-    if token is not None:
-        _require_granted(token, tool, _scopes_for(user, tool, arguments))
-
-
-def require_app_scopes(user: User, tool: str, app: App) -> None:
-    """Raise the error of :func:`require_scopes` if the token of this request lacks a scope of ``app``, which may have
-    been opened since that check."""
-    token = get_access_token()
-    if token is not None:
-        _require_granted(token, tool, _scopes_of_app(user, app))
-
-
-def _require_granted(token: AccessToken, tool: str, needed: set[str]) -> None:
-    missing = sorted(needed - set(token.scopes))
-    if missing:
-        raise UsageError(
-            f"{tool} needs a token with the scope {' '.join(missing)}; sign in again and grant it",
-            code="INSUFFICIENT_SCOPE",
-            details={"scopes": sorted(needed)},
-        )
-
-
-def _scopes_of_app(user: User, app: App) -> set[str]:
-    """Return the scopes that calls of an app need. A view needs those of the app that opened it."""
-    entry = user.named.get((app.opened_by or app).target)
-    return set(entry.scopes) if entry else set()
 
 
 class ScopeChallenge:

@@ -45,14 +45,21 @@ from ..shared._activity import Activity
 from ..shared._apps import App, Apps, Connect
 from ..shared._capability_tools import free_name, tool_name
 from ..shared._detached import DetachedCalls
-from ._access import app_is_in_scope, require_scopes
 from ._artifacts import TEMPLATE, ArtifactView, Link
 from ._calls import Context, ProgressReporter
 from ._detached import add_tasks
 from ._files import list_resources, read_app_resource, read_resource
 from ._options import Options
 from ._results import error_result, for_version
-from ._tool_list import OPEN_VIEW, CapabilityTool, capability_tools, fixed_tools, has_views
+from ._tool_list import (
+    OPEN_VIEW,
+    CapabilityTool,
+    app_is_in_scope,
+    capability_tools,
+    fixed_tools,
+    has_views,
+    require_scopes,
+)
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
 

@@ -1,22 +1,33 @@
-"""Definitions of MCP tools: the fixed tools, and a tool for each capability of connected apps. No I/O."""
+"""Definitions of MCP tools: the fixed tools, and a tool for each capability of connected apps. No I/O.
+
+After them the scopes that calls of tools need (:func:`require_scopes`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp_types import Tool, ToolAnnotations
 
+from ...errors import UsageError
 from ...playwright._extension import EXTENSION_PAGE
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import plain_line
 from ...protocol.schema import MAX_INTEGER
-from ..shared._apps import Apps
+from ..shared._apps import App, Apps
 from ..shared._capability_tools import MAX_TOOLS, free_tool_name, tool_description, tool_hints, tool_name, tool_schema
 from ..shared._model_schemas import ModelSchema, model_schema
 from ._options import Options
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AccessToken
+
+    from ._users import User
 
 
 def _text(description: str) -> dict[str, object]:
@@ -413,3 +424,88 @@ def _capability_tool(capability: Capability, taken_names: set[str], *, files: bo
         tool_description(capability, *marks),
         tool_hints(capability),
     )
+
+
+#: Tools that act on an app, apart from the tools of its capabilities.
+_APP_TOOLS = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
+
+
+def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
+    or ``abp_open_view`` calls it, and those of the app."""
+    capability_tool = capability_tools(user.apps, files=True).get(tool)
+    if capability_tool is not None:
+        session = arguments.get(capability_tool.session)
+        app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
+        return _scopes_of_tools(user.options, {tool, *capability_tool.names}) | app_scopes
+
+    tool_names = {tool}
+    capability = arguments.get("capability")
+    if not isinstance(capability, str):
+        capability = None
+    if tool in ("abp_call", "abp_open_view") and capability is not None:
+        tool_names.add(tool_name(capability))
+    needed = _scopes_of_tools(user.options, tool_names)
+
+    if tool == "abp_connect":
+        entry = user.named.get(str(arguments.get("name")))
+        if entry is not None:
+            needed |= set(entry.scopes)
+    elif tool in _APP_TOOLS and "url" not in arguments:
+        needed |= _scopes_of_selected(user, arguments.get("session"), capability)
+    return needed
+
+
+def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
+    """Return the scopes that the options demand for calls of a tool with any of these names."""
+    needed: set[str] = set()
+    for pattern, scopes in options.tool_scopes.items():
+        if any(fnmatchcase(name, pattern) for name in tool_names):
+            needed.update(scopes)
+    return needed
+
+
+def _scopes_of_selected(user: User, session: object, capability: str | None) -> set[str]:
+    """Return the scopes of the app that a call selects; none if it selects no app, which the tool reports."""
+    try:
+        app = user.apps.select(session, capability)
+    except UsageError:
+        return set()
+    return _scopes_of_app(user, app)
+
+
+def app_is_in_scope(user: User, app: App) -> bool:
+    token = get_access_token()
+    return token is None or _scopes_of_app(user, app) <= set(token.scopes)
+
+
+def require_scopes(user: User, tool: str, arguments: Mapping[str, Any]) -> None:
+    """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
+    that the call needs. Without a token, over stdio, everything may be called."""
+    token = get_access_token()
+    if token is not None:
+        _require_granted(token, tool, _scopes_for(user, tool, arguments))
+
+
+def require_app_scopes(user: User, tool: str, app: App) -> None:
+    """Raise the error of :func:`require_scopes` if the token of this request lacks a scope of ``app``, which may have
+    been opened since that check."""
+    token = get_access_token()
+    if token is not None:
+        _require_granted(token, tool, _scopes_of_app(user, app))
+
+
+def _require_granted(token: AccessToken, tool: str, needed: set[str]) -> None:
+    missing = sorted(needed - set(token.scopes))
+    if missing:
+        raise UsageError(
+            f"{tool} needs a token with the scope {' '.join(missing)}; sign in again and grant it",
+            code="INSUFFICIENT_SCOPE",
+            details={"scopes": sorted(needed)},
+        )
+
+
+def _scopes_of_app(user: User, app: App) -> set[str]:
+    """Return the scopes that calls of an app need. A view needs those of the app that opened it."""
+    entry = user.named.get((app.opened_by or app).target)
+    return set(entry.scopes) if entry else set()

@@ -25,14 +25,13 @@ from ..shared._apps import App, Apps, listed_in
 from ..shared._capability_tools import parameters_line, tool_name
 from ..shared._model_schemas import app_arguments
 from ..shared._previews import ImageLimits
-from ._access import require_app_scopes, require_scopes
 from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._detached import TASK_AFTER, DetachedTools, new_task
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
 from ._results import OpenedView, call_result, text_result
-from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
+from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, require_app_scopes, require_scopes
 from ._users import User
 
 if TYPE_CHECKING:
