@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -268,28 +269,25 @@ async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> No
 
 
 @pytest.mark.requirement("R6-9f")
-@pytest.mark.parametrize(("size", "points"), [("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))])
-async def test_printed_page_defaults_to_a4(connected: Connect, size: str, points: tuple[int, int]) -> None:
+async def test_printed_page_defaults_to_a4(connected: Connect) -> None:
     async with connected() as app:
-        (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
-        assert pages_of(pdf)[0] == pytest.approx(points, abs=2)
+        for size, points in (("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))):
+            (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
+            assert pages_of(pdf)[0] == pytest.approx(points, abs=2), size
 
 
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R6-9g")
-@pytest.mark.parametrize(
-    "how", ["link", "navigate", "frame", *(pytest.param(how, marks=pytest.mark.slow) for how in ("event", "attached"))]
-)
-@pytest.mark.parametrize("remote", [False, True], ids=["blob", "remote"])
-async def test_app_downloads_become_outputs(connected: Connect, how: str, remote: bool) -> None:
+async def test_app_downloads_become_outputs(connected: Connect) -> None:
     async with connected() as app:
-        step = {"kind": "download", "how": how, "bytes": 300_000, "seed": 9, "filename": "table.csv", "remote": remote}
-        result = await ui(app, step)
-        (ref,) = result.artifacts.values()
-        assert ref.filename == "table.csv" and ref.sha256 == digest(300_000, 9)
-        assert [effect.detail["bytes"] for effect in result.effects] == [300_000]
+        step = {"kind": "download", "bytes": 300_000, "seed": 9, "filename": "table.csv"}
+        for how, remote in itertools.product(("link", "navigate", "frame", "event", "attached"), (False, True)):
+            result = await ui(app, {**step, "how": how, "remote": remote})
+            (ref,) = result.artifacts.values()
+            assert ref.filename == "table.csv" and ref.sha256 == digest(300_000, 9), (how, remote)
+            assert [effect.detail["bytes"] for effect in result.effects] == [300_000], (how, remote)
 
 
 async def test_app_downloads_do_not_interfere_with_content_downloads(connected: Connect, tmp_path: Path) -> None:
@@ -416,33 +414,29 @@ async def test_downloads_leave_no_files_or_tasks(fixture: Fixture, browser: Brow
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shows", "content"),
-    [
-        pytest.param("page", None, marks=pytest.mark.slow),
-        ("nothing", None),
-        ("html", b"<!doctype html><h1>shown</h1>"),
-        ("pdf", b"%PDF-1.4"),
-        pytest.param("file", b"%PDF-1.4", marks=pytest.mark.slow),
-        pytest.param("octets", 1000, marks=pytest.mark.slow),
-        ("download", 1000),
-    ],
-)
-async def test_window_showing_content_becomes_output(
-    connected: Connect, shows: str, content: bytes | int | None
-) -> None:
+async def test_window_showing_content_becomes_output(connected: Connect) -> None:
+    contents: dict[str, bytes | int | None] = {
+        "page": None,
+        "nothing": None,
+        "html": b"<!doctype html><h1>shown</h1>",
+        "pdf": b"%PDF-1.4",
+        "file": b"%PDF-1.4",
+        "octets": 1000,
+        "download": 1000,
+    }
     async with connected() as app:
-        result = await ui(app, {"kind": "popup", "shows": shows})
-        assert got(result) == [True]
-        assert result.effects[0].kind == "popup"
-        assert "secret" not in str(result.effects[0].detail["url"])
-        if content is None:
-            assert list(result.artifacts) == [""]
-        else:
-            (file,) = files(result)
-            data = file.read_bytes()
-            assert data.startswith(content) if isinstance(content, bytes) else len(data) == content
-        await eventually(lambda: pages(app) == 1)
+        for shows, content in contents.items():
+            result = await ui(app, {"kind": "popup", "shows": shows})
+            assert got(result) == [True]
+            assert result.effects[0].kind == "popup"
+            assert "secret" not in str(result.effects[0].detail["url"])
+            if content is None:
+                assert list(result.artifacts) == [""], shows
+            else:
+                (file,) = files(result)
+                data = file.read_bytes()
+                assert data.startswith(content) if isinstance(content, bytes) else len(data) == content, shows
+            await eventually(lambda: pages(app) == 1)
 
 
 @pytest.mark.slow

@@ -486,9 +486,9 @@ async def test_app_that_never_appears_is_reported(host: OpenHost, own: str) -> N
         assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "part"),
-    [
+async def test_unpostable_answer_becomes_error_answer(host: OpenHost, own: str) -> None:
+    app = await host(f"{own}app")
+    for name, code, part in (
         ("throws", "OPERATION_FAILED", "on purpose"),
         ("string", "OPERATION_FAILED", "just text"),
         ("coded", "PERMISSION_DENIED", "on purpose"),
@@ -497,23 +497,29 @@ async def test_app_that_never_appears_is_reported(host: OpenHost, own: str) -> N
         ("node", "OPERATION_FAILED", "could not be cloned"),
         ("getter", "OPERATION_FAILED", "this getter throws"),
         ("detached", "OPERATION_FAILED", "detached"),
-        ("?init=throws", "OPERATION_FAILED", "on purpose"),
-        ("?init=coded", "SESSION_INVALID", "on purpose"),
-        ("?init=function", "OPERATION_FAILED", "could not be cloned"),
-    ],
-)
-async def test_unpostable_answer_becomes_error_answer(
-    host: OpenHost, own: str, name: str, code: str, part: str
-) -> None:
-    if name.startswith("?"):
-        app = await host(f"{own}app{name}", initialize=False)
-        answer = await app.initialize()
-    else:
-        app = await host(f"{own}app")
-        answer = await app.call(name)
+    ):
+        await check_error_answer(app, await app.call(name), code, part)
+
+
+async def check_error_answer(app: Host, answer: Any, code: str, part: str) -> None:
     assert answer["success"] is False and answer["error"]["retryable"] is False
     assert answer["error"]["code"] == code and part in answer["error"]["message"]
     assert await app.data("echo", {"still": "here"}) == {"still": "here"}
+
+
+@pytest.mark.parametrize(
+    ("init", "code", "part"),
+    [
+        ("throws", "OPERATION_FAILED", "on purpose"),
+        ("coded", "SESSION_INVALID", "on purpose"),
+        ("function", "OPERATION_FAILED", "could not be cloned"),
+    ],
+)
+async def test_failed_initialize_becomes_error_answer(
+    host: OpenHost, own: str, init: str, code: str, part: str
+) -> None:
+    app = await host(f"{own}app?init={init}", initialize=False)
+    await check_error_answer(app, await app.initialize(), code, part)
 
 
 async def test_odd_answers_are_posted_or_rejected(host: OpenHost, own: str) -> None:

@@ -100,9 +100,8 @@ SAVE = """
 """
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Session) -> None:
+    for script in (
         SAVE,
         f"await wait(30); {SAVE}",
         'setTimeout(() => link("data:text/plain,content of later.txt", "later.txt").click());',
@@ -110,16 +109,13 @@ SAVE = """
         'setTimeout(() => blobLink("later.txt").click(), 8);',
         'const a = blobLink("later.txt"), { port1, port2 } = new MessageChannel();'
         "port2.onmessage = () => a.click(); port1.postMessage(0);",
-    ],
-    ids=["FileSaver", "after-a-wait", "data", "two-turns", "8-ms", "channel"],
-)
-async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Session, script: str) -> None:
-    for _ in range(3):
-        result = await run(app, script)
-        assert await contents(app, result) == [b"content of later.txt"]
-        assert result.warnings == ()
-        result = await run(app, "return 1;")
-        assert await contents(app, result) == [] and result.warnings == ()
+    ):
+        for _ in range(3):
+            result = await run(app, script)
+            assert await contents(app, result) == [b"content of later.txt"], script
+            assert result.warnings == ()
+            result = await run(app, "return 1;")
+            assert await contents(app, result) == [] and result.warnings == (), script
 
 
 async def test_late_file_is_flagged_in_result_of_later_call(app: Session) -> None:
@@ -146,22 +142,18 @@ async def test_patched_timer_keeps_arguments_this_and_errors(app: Session) -> No
     assert result.data == [True, "a", 2, "Uncaught Error: in a timer", True, "setTimeout", 1]
 
 
-@pytest.mark.parametrize(
-    "click",
-    [
+async def test_forty_concurrent_downloads_give_forty_files(app: Session) -> None:
+    for click in (
         "const a = blobLink(name); a.click(); URL.revokeObjectURL(a.href);",
         'link("data:text/plain,content of " + name, name).click();',
         "const a = blobLink(name); document.documentElement.append(a);"
         'a.dispatchEvent(new MouseEvent("click", { cancelable: true }));',
-    ],
-    ids=["revoked", "data", "dispatched"],
-)
-async def test_forty_concurrent_downloads_give_forty_files(app: Session, click: str) -> None:
-    result = await run(app, f"for (let at = 0; at < 40; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}")
-    expected = [f"content of file {at}.txt".encode() for at in range(40)]
-    assert sorted(await contents(app, result)) == sorted(expected)
-    assert result.warnings == () and len(result.effects) == 40
-    assert (await run(app, "return 1;")).warnings == ()
+    ):
+        result = await run(app, f"for (let at = 0; at < 40; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}")
+        expected = [f"content of file {at}.txt".encode() for at in range(40)]
+        assert sorted(await contents(app, result)) == sorted(expected), click
+        assert result.warnings == () and len(result.effects) == 40, click
+        assert (await run(app, "return 1;")).warnings == (), click
 
 
 CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
@@ -205,23 +197,19 @@ async def test_prevented_click_is_not_a_download(app: Session) -> None:
     assert sorted(await contents(app, result)) == sorted(expected)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_window_download_belongs_to_call_that_opened_it(app: Session) -> None:
+    for script in (
         'const w = window.open("about:blank"); w.location = "/report";',
         'const w = window.open("about:blank"); await wait(100); w.location = "/report";',
         'const w = window.open(); await wait(5000); w.location.href = "/report";',
         'const w = window.open("/wait.html"); await wait(800); w.location = "/report";',
         'window.open("/report");',
         'const w = window.open(""); w.document.write("<p>Please wait"); await wait(300); w.location.assign("/report");',
-    ],
-    ids=["at-once", "soon", "after-seconds", "from-a-page", "directly", "from-a-written-page"],
-)
-async def test_window_download_belongs_to_call_that_opened_it(app: Session, script: str) -> None:
-    result = await run(app, script)
-    assert await contents(app, result) == [b"REPORT"], result.warnings
-    assert result.warnings == ()
-    assert await contents(app, await run(app, "return 1;")) == []
+    ):
+        result = await run(app, script)
+        assert await contents(app, result) == [b"REPORT"], (script, result.warnings)
+        assert result.warnings == (), script
+        assert await contents(app, await run(app, "return 1;")) == [], script
 
 
 async def test_blank_window_redirected_to_blob_yields_its_content(app: Session) -> None:
@@ -241,44 +229,32 @@ POSTED = """
 """
 
 
-@pytest.mark.parametrize(
-    ("script", "request_line"),
-    [
+async def test_window_pdf_is_captured_without_second_request(server: tuple[Server, str], whole_app: Session) -> None:
+    for script, request_line in (
         ('window.open("/once?token=t1"); return 7;', "GET /once"),
         ('window.open("/once?token=t1", "_blank", "noopener"); return 7;', "GET /once"),
         ('const w = window.open("about:blank"); await wait(200); w.location = "/once"; return 7;', "GET /once"),
         (POSTED.format("/invoice"), "POST /invoice"),
-    ],
-    ids=["window", "noopener", "blank-first", "form"],
-)
-async def test_window_pdf_is_captured_without_second_request(
-    server: tuple[Server, str], whole_app: Session, script: str, request_line: str
-) -> None:
-    result = await run(whole_app, script)
-    assert result.data == 7
-    assert await contents(whole_app, result) == [PDF], result.warnings
-    (ref,) = (ref for place, ref in result.artifacts.items() if place)
-    assert ref.mime_type == "application/pdf" and result.warnings == ()
-    assert {line: count for line, count in server[0].requests.items() if request_line.split()[1] in line} == {
-        request_line: 1
-    }
+    ):
+        server[0].requests.clear()
+        result = await run(whole_app, script)
+        assert result.data == 7
+        assert await contents(whole_app, result) == [PDF], result.warnings
+        (ref,) = (ref for place, ref in result.artifacts.items() if place)
+        assert ref.mime_type == "application/pdf" and result.warnings == ()
+        path = request_line.split()[1]
+        assert {line: count for line, count in server[0].requests.items() if path in line} == {request_line: 1}
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+async def test_pdf_not_kept_by_browser_is_a_warning(whole_app: Session) -> None:
+    for script in (
         'window.open("/kept-once?token=t1"); return 7;',
         'window.open("/kept-other?token=t1"); return 7;',
         POSTED.format("/kept"),
-    ],
-    ids=["gone", "other", "form"],
-)
-async def test_pdf_not_kept_by_browser_is_a_warning(
-    server: tuple[Server, str], whole_app: Session, script: str
-) -> None:
-    result = await run(whole_app, script)
-    assert result.data == 7
-    assert await contents(whole_app, result) == []
-    (warning,) = result.warnings
-    assert "the PDF of a window (http://127.0.0.1" in warning and "token=t1" not in warning
-    assert (await run(whole_app, "return 8;")).data == 8
+    ):
+        result = await run(whole_app, script)
+        assert result.data == 7
+        assert await contents(whole_app, result) == []
+        (warning,) = result.warnings
+        assert "the PDF of a window (http://127.0.0.1" in warning and "token=t1" not in warning
+        assert (await run(whole_app, "return 8;")).data == 8
