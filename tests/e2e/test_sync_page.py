@@ -22,16 +22,24 @@ from transports.sync import connect, expect
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture
-def page() -> Iterator[sync_api.Page]:
-    """A page as a caller has it, in a browser of its own: while that is open, this thread has an event loop that looks
-    as if it ran, which fixtures of other tests must not meet."""
+@pytest.fixture(scope="module")
+def blocking_browser() -> Iterator[sync_api.Browser]:
+    """While it is open, this thread has an event loop that looks as if it ran, which tests of other modules must not
+    meet."""
     choice = find_browser()
     assert choice
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=choice.path, args=["--no-sandbox"])
-        yield browser.new_context().new_page()
+        yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(blocking_browser: sync_api.Browser) -> Iterator[sync_api.Page]:
+    """A page as a caller has it."""
+    context = blocking_browser.new_context()
+    yield context.new_page()
+    context.close()
 
 
 def test_playwright_expect_works_on_sync_page(page: sync_api.Page) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import playwright.sync_api
 import pytest
@@ -10,36 +10,41 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_servers import target
-from transports.sync import connect, expect
+from transports.sync import Session, connect, expect
 
 pytestmark = pytest.mark.browser
 ASK = "([method, params]) => rpc(method, params)"
 
 
-def test_view_works_as_sync_context_manager(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with connect(target("views"), store=tmp_path_factory.mktemp("views")) as app:
+        yield app
+
+
+def test_view_works_as_sync_context_manager(app: Session) -> None:
     asked: list[object] = []
-    with connect(target("views"), store=tmp_path) as app:
 
-        def decide(url: str) -> bool:
-            asked.append((url, app.call("links").data))  # in a thread of its own
-            return False
+    def decide(url: str) -> bool:
+        asked.append((url, app.call("links").data))  # in a thread of its own
+        return False
 
-        with app.open_view("board", {"n": 2}, on_open_link=decide, theme="dark") as view:
-            assert view.info.name == "Board" and isinstance(view.result.data, dict) and view.result.data["n"] == 2
-            assert view.call("echo", {"text": "a"}).data == {"text": "a"}
-            assert view.call("hands").artifact().filename == "three.bin"
-            view.update(theme="light")
-            view.send_input({"n": 3})
-            link = view.frame.evaluate(ASK, ["ui/open-link", {"url": "https://a.example/"}])
-            assert link["result"] == {"isError": True} and len(asked) == 1
-            assert [one.kind for one in view.requests] == ["download-file", "open-link"]
-            assert view.model_context is None and view.files == () and view.violations == () and len(view.warnings) == 1
-            assert view.screenshot().artifact().mime_type == "image/png"
-            assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"
+    with app.open_view("board", {"n": 2}, on_open_link=decide, theme="dark") as view:
+        assert view.info.name == "Board" and isinstance(view.result.data, dict) and view.result.data["n"] == 2
+        assert view.call("echo", {"text": "a"}).data == {"text": "a"}
+        assert view.call("hands").artifact().filename == "three.bin"
+        view.update(theme="light")
+        view.send_input({"n": 3})
+        link = view.frame.evaluate(ASK, ["ui/open-link", {"url": "https://a.example/"}])
+        assert link["result"] == {"isError": True} and len(asked) == 1
+        assert [one.kind for one in view.requests] == ["download-file", "open-link"]
+        assert view.model_context is None and view.files == () and view.violations == () and len(view.warnings) == 1
+        assert view.screenshot().artifact().mime_type == "image/png"
+        assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"
 
 
-def test_playwright_expect_works_on_sync_view(tmp_path: Path) -> None:
-    with connect(target("views"), store=tmp_path) as app, app.open_view("board") as view:
+def test_playwright_expect_works_on_sync_view(app: Session) -> None:
+    with app.open_view("board") as view:
         heading = view.frame.get_by_role("heading")
         expect(heading).to_have_text("A view")
         expect(heading).not_to_have_text("Another view")
