@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 import shlex
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.mcp_servers import FOLDER
 from transports import CapabilityError, Disconnected, Notification, Session, UsageError, connect
-from transports.errors import ABPError, ConnectFailed
+from transports.errors import ABPError, ConnectFailed, ProtocolError
 from transports.routing import Result
 
 INITIALIZE = {
@@ -277,31 +280,81 @@ async def test_malformed_error_is_shown(tmp_path: Path, error: object, words: st
             await app.call("go")
 
 
-@pytest.mark.parametrize("is_stream", [True, False], ids=["events", "body"])
-async def test_float_ids_and_malformed_errors_are_read_over_http(is_stream: bool) -> None:
-    results = {"initialize": INITIALIZE, "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]}}
+Answer = Callable[[dict[str, Any], dict[str, Any]], web.Response]
 
-    async def answer(request: web.Request) -> web.Response:
+
+@asynccontextmanager
+async def http_server(answer: Answer) -> AsyncIterator[Session]:
+    """A session with a server over HTTP, whose calls of its tool are answered by ``answer(request, usual answer)``."""
+    results = {
+        "initialize": INITIALIZE,
+        "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
+        "tools/call": {"content": [WORDS]},
+    }
+
+    async def serve(request: web.Request) -> web.Response:
         asked = json.loads(await request.read())
         if "id" not in asked:
             return web.Response(status=202)
-        said: dict[str, object] = {"jsonrpc": "2.0", "id": float(asked["id"])}
+        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
         if asked["method"] == "tools/call":
-            said["error"] = "disk is full"
-        else:
-            said["result"] = results.get(asked["method"], {})
-        text = json.dumps(said)
-        if is_stream:
-            return web.Response(text=f"id: 1\ndata: {text}\n\n", content_type="text/event-stream")
-        return web.Response(text=text, content_type="application/json")
+            return answer(asked, said)
+        return web.json_response(said)
 
     app = web.Application()
-    app.add_routes([web.post("/mcp", answer)])
+    app.add_routes([web.post("/mcp", serve)])
     async with (
         TestServer(app) as server,
         connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
     ):
-        with pytest.raises(CapabilityError, match="disk is full"):
+        yield session
+
+
+def body(text: str | bytes, *, status: int = 200, coding: str = "identity") -> web.Response:
+    data = text.encode() if isinstance(text, str) else text
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    return web.Response(body=data, status=status, headers=headers)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda asked, said: body(json.dumps([said])),
+        lambda asked, said: body(json.dumps([{"jsonrpc": "2.0", "method": "notifications/x"}, said])),
+        lambda asked, said: body(json.dumps({**said, "id": float(asked["id"])})),
+        lambda asked, said: body("\ufeff" + json.dumps(said)),
+        lambda asked, said: web.Response(
+            text=f"id: 1\ndata: {json.dumps({**said, 'id': float(asked['id'])})}\n\n", content_type="text/event-stream"
+        ),
+    ],
+    ids=["list", "list with notification", "float id", "byte order mark", "event with float id"],
+)
+async def test_odd_http_answer_is_read(answer: Answer) -> None:
+    async with http_server(answer) as session:
+        assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
+
+
+def error(asked: dict[str, Any], **fields: object) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": asked["id"], **fields})
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised", "words"),
+    [
+        (lambda asked, said: body(error(asked, error="disk is full")), CapabilityError, "disk is full"),
+        (lambda asked, said: body(error(asked, id=None, error="who asks")), CapabilityError, "who asks"),
+        (lambda asked, said: body(error(asked, error="teapot"), status=418), CapabilityError, "teapot"),
+        (lambda asked, said: body("<html>", status=502), CapabilityError, "answered HTTP 502 Bad Gateway"),
+        (lambda asked, said: body('{"detail": "no"}', status=401), CapabilityError, "HTTP 401 .*; give headers="),
+        (lambda asked, said: body(json.dumps(said)[:-5]), ProtocolError, "an answer that cannot be read: .*JSON"),
+        (lambda asked, said: body(""), ProtocolError, "an answer that cannot be read"),
+        (lambda asked, said: body(gzip.compress(b"{}"), coding="gzip"), ProtocolError, "compressed its answer"),
+    ],
+    ids=["text", "no id", "418", "502", "401", "cut", "empty", "compressed"],
+)
+async def test_http_fault_is_named(answer: Answer, raised: type[ABPError], words: str) -> None:
+    async with http_server(answer) as session:
+        with pytest.raises(raised, match=words):
             await session.call("go", timeout=20)
 
 

@@ -14,6 +14,7 @@ import secrets
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias, get_args
 
 import anyio
@@ -28,18 +29,21 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from .._internal.tasks import begin
-from ..errors import ProtocolError
+from ..errors import ProtocolError, spelled
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer
 from ._stdio import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
     LIMITS,
+    UNREADABLE,
     MessageReader,
     encode_message,
+    error_of_request,
     first_fault,
     max_message_bytes,
     parse_message,
     repair_envelope,
+    unreadable,
     unreadable_answer,
     unsent_error,
 )
@@ -287,14 +291,28 @@ async def http_streams(
     limit = max_message_bytes(max_bytes)
 
     async def limit_response(response: httpx2.Response) -> None:
+        coding = response.headers.get("content-encoding", "identity").lower()
         # As requested: a compressed answer is not inflated.
         response.headers["content-encoding"] = "identity"
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         kind = response.headers.get("content-type", "").lower()
-        if kind.startswith("text/event-stream"):
+        if response.is_success and kind.startswith("text/event-stream"):
             response.stream = _Events(response.stream, limit, aside)
-        else:
-            response.stream = _Body(response.stream, limit, max_bytes, aside)
+            return
+
+        request_id = await _request_id(response.request)
+        convert: Callable[[bytes], bytes] | None = None
+        if request_id is not None:
+            if coding != "identity":
+                convert = partial(_refuse_coding, request_id, coding)
+            elif response.is_success and kind.startswith("application/json"):
+                convert = partial(_convert_answer, request_id, aside)
+            elif response.is_error and response.status_code != 404:
+                # The SDK itself tells a forgotten session from an unknown method.
+                convert = partial(_convert_error, request_id, response)
+        if convert is not None:
+            response.headers["content-type"] = "application/json"
+        response.stream = _Body(response.stream, limit, max_bytes, convert)
 
     async with (
         httpx2.AsyncClient(
@@ -310,13 +328,21 @@ async def http_streams(
 
 
 class _Body(httpx2.AsyncByteStream):
-    """Response body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
+    """Response body that raises once it is too large, and is converted for the SDK.
 
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, display_bytes: int, aside: Aside) -> None:
+    The SDK limits the size of events, but not of bodies."""
+
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        limit: int,
+        display_bytes: int,
+        convert: Callable[[bytes], bytes] | None,
+    ) -> None:
         self._stream = stream
         self._limit = limit
         self._display_bytes = display_bytes
-        self._aside = aside
+        self._convert = convert
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts: list[bytes] = []
@@ -326,10 +352,63 @@ class _Body(httpx2.AsyncByteStream):
             size += len(chunk)
             if size > self._limit:
                 raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
-        yield await _readable(b"".join(parts).removeprefix(BOM_UTF8), self._aside)
+        body = b"".join(parts)
+        if self._convert is None:
+            yield body
+        elif len(body) > PARSED_ON_LOOP:
+            yield await asyncio.to_thread(self._convert, body)
+        else:
+            yield self._convert(body)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+async def _request_id(request: httpx2.Request) -> int | None:
+    """Return the id of the JSON-RPC request that an HTTP request sends; ``None`` for any other HTTP request."""
+    if request.method != "POST":
+        return None
+    try:
+        # A redirected request has not read its own content.
+        message = decode_json(await request.aread())
+    except ProtocolError:
+        return None
+    if not isinstance(message, dict) or "jsonrpc" not in message or "method" not in message:
+        return None
+    identity = message.get("id")
+    # The SDK numbers its requests.
+    return identity if isinstance(identity, int) else None
+
+
+def _convert_answer(request_id: int, aside: Aside, body: bytes) -> bytes:
+    """Return a short message in place of the answer to a request: its result is put aside.
+
+    An answer that cannot be read becomes an error."""
+    try:
+        message = parse_message(body.removeprefix(BOM_UTF8), request_id)
+    except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
+        return encode_message(error_of_request(request_id, *unreadable(error)))
+    if isinstance(message, types.JSONRPCResponse):
+        message.result = aside.put(message.result)
+    return encode_message(message)
+
+
+def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> bytes:
+    """Return the error in the body of an answer with an error status; without one, an error that names the status."""
+    with contextlib.suppress(Exception):
+        message = parse_message(body, request_id)
+        if isinstance(message, types.JSONRPCError):
+            return encode_message(message)
+
+    text = f"the server answered HTTP {response.status_code} {response.reason_phrase}".strip()
+    if response.status_code in (401, 403):
+        text += f"; give {spelled('headers=')} that it accepts"
+    return encode_message(error_of_request(request_id, types.INTERNAL_ERROR, text))
+
+
+def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
+    text = f"the server compressed its answer ({coding:.20s}), although that was not asked for"
+    return encode_message(error_of_request(request_id, UNREADABLE, text))
 
 
 class _Events(httpx2.AsyncByteStream):

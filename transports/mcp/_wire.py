@@ -111,7 +111,7 @@ class MessageReader:
                 yield line
                 continue
             problem = f"a message over the limit of {self._max_bytes:,} bytes"
-            error = _error_of_answered_request(line, OVER_LIMIT, problem)
+            error = _error_of_answered_request(line, OVER_LIMIT, f"the server sent {problem}")
             if error is None:
                 logger.warning("left out %s; the request that it answers is unknown", problem)
             else:
@@ -159,22 +159,30 @@ def unreadable_answer(line: bytes, reason: Exception) -> types.JSONRPCError | No
 
     ``reason`` is the exception of the attempt to read the line.
     """
+    return _error_of_answered_request(Ends(line, line), *unreadable(reason))
+
+
+def unreadable(reason: Exception) -> tuple[int, str]:
+    """Return the code and the message of the error of an answer that cannot be read because of ``reason``."""
     code = UNREADABLE
     problem = "it is not a JSON-RPC message"
     if isinstance(reason, ProtocolError):
         problem = reason.message[:200]
         if reason.code == TooLarge.code:
             code = TOO_MANY
-    return _error_of_answered_request(Ends(line, line), code, f"an answer that cannot be read: {problem}")
+    return code, f"the server sent an answer that cannot be read: {problem}"
 
 
-def _error_of_answered_request(ends: Ends, code: int, problem: str) -> types.JSONRPCError | None:
+def _error_of_answered_request(ends: Ends, code: int, message: str) -> types.JSONRPCError | None:
     """Return an error for the request that a message answers; ``None`` if the message is not an answer of one."""
     # The SDK numbers its requests.
     if ends.has_method or not ends.identity.isdigit():
         return None
-    error = types.ErrorData(code=code, message=f"the server sent {problem}")
-    return types.JSONRPCError(jsonrpc="2.0", id=int(ends.identity), error=error)
+    return error_of_request(int(ends.identity), code, message)
+
+
+def error_of_request(request_id: int, code: int, message: str) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
 
 
 def repair_envelope(message: object) -> object:
@@ -216,9 +224,22 @@ def _repair_error(error: object) -> dict[str, object]:
     return {"code": types.INTERNAL_ERROR, "message": message, "data": fields.get("data")}
 
 
-def parse_message(line: bytes) -> types.JSONRPCMessage:
+def _answer_among(messages: object, request_id: int) -> object:
+    """Return the answer to a request in what came back for it over HTTP.
+
+    Servers of protocol 2025-03-26 may answer with a list. An error without an id is about this request, too."""
+    if isinstance(messages, list):
+        own_answers = [message for message in messages if isinstance(message, dict) and message.get("id") == request_id]
+        messages = own_answers[0] if own_answers else messages
+    if isinstance(messages, dict) and "error" in messages and messages.get("id") is None:
+        return {**messages, "id": request_id}
+    return messages
+
+
+def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMessage:
     """Return a message, with :class:`Base64Run` in the place of long base64.
 
+    ``request_id`` is the request that the message came back for over HTTP.
     Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
     """
     is_repaired = False
@@ -231,6 +252,8 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
         tree = decode_with_runs(repaired_line, _CONTENT_KEY, _keep_run)
         is_repaired = True
 
+    if request_id is not None:
+        tree = _answer_among(tree, request_id)
     message = types.jsonrpc_message_adapter.validate_python(repair_envelope(tree), by_name=False)
     if is_repaired and isinstance(message, types.JSONRPCResponse):
         message.result[REPAIRED] = True
