@@ -32,7 +32,7 @@ from transports.protocol._find_content import find
 from transports.protocol._strict_json import members_of
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, VIEW_CHECKS, Outcome
-from transports.testing.conformance._client import measured_content
+from transports.testing.conformance._client import ContentMeter
 from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, FaultyCall, Trial
 from transports.testing.conformance._gather import _long_calls
 from transports.testing.conformance._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
@@ -515,7 +515,7 @@ async def test_conformance_treats_plain_text_as_data() -> None:
 async def binary_outcomes(data: object) -> list[Outcome]:
     """What the checks of content say of an answer."""
     trial = Trial(Capability(name="text.make"), {}, call=Exchange({"success": True, "data": data}))
-    trial.contents = await measured_content(data, None, None, timeout=5, allow_private=False)
+    trial.contents = await ContentMeter(None, None, allow_private=False).measure(data)
     evidence = Evidence("ws://127.0.0.1/", "websocket", 5.0, trials=[trial])
     return [check.outcome(evidence) for check in CHECKS if check.theme == "binary"]
 

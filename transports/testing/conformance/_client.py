@@ -33,6 +33,8 @@ from ._evidence import ContentItem, Exchange
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.
 GRACE = 1.0
+#: Seconds for reading each content of an answer.
+_CONTENT_TIMEOUT = 20.0
 #: Bytes of a file that are kept, enough to recognise its type.
 _HEAD = 4096
 
@@ -183,37 +185,26 @@ class Client:
                         await transport.notify(answer)
 
 
-async def measured_content(
-    data: object, transport: Transport | None, sender: Sender | None, *, timeout: float, allow_private: bool
-) -> list[ContentItem]:
-    """Return every binary in ``data``, measured.
+@dataclass(frozen=True, slots=True)
+class ContentMeter:
+    """Measurement of the binaries in one answer.
 
     ``transport`` is the transport of the answer, ``None`` if it broke, and ``sender`` the document that answered, if
-    known. ``timeout`` in seconds is for each binary. ``allow_private`` allows downloads from private addresses.
-
-    Unreadable content is an item with an ``error``. Raises :class:`~transports.errors.ProtocolError` for data that is
-    nested deeper than docs/protocol.md 1.3 allows.
+    known. ``allow_private`` allows downloads from private addresses. Each binary may take 20 seconds.
     """
-    meter = _ContentMeter(transport, sender, timeout, allow_private)
-    return [await meter.item(content, _descriptor(data, content)) for content in find(data)]
 
-
-def _descriptor(data: object, content: Found) -> Mapping[str, object]:
-    node = data
-    for step in content.path:
-        node = node[step]  # type: ignore[index]
-    return members_of(node)
-
-
-@dataclass(frozen=True, slots=True)
-class _ContentMeter:
     transport: Transport | None
     sender: Sender | None
-    timeout: float
     allow_private: bool
 
-    async def item(self, content: Found, node: Mapping[str, object]) -> ContentItem:
-        """Return one binary of an answer, measured. ``node`` is its descriptor."""
+    async def measure(self, data: object) -> list[ContentItem]:
+        """Return every binary in ``data``, measured. Unreadable content is an item with an ``error``.
+
+        Raises :class:`~transports.errors.ProtocolError` for data that is nested deeper than docs/protocol.md 1.3
+        allows."""
+        return [await self._measure(found, _descriptor(data, found)) for found in find(data)]
+
+    async def _measure(self, content: Found, node: Mapping[str, object]) -> ContentItem:
         binary = content.binary
         if isinstance(binary, ABPError):
             return ContentItem(content.field, node, None, binary)
@@ -226,7 +217,6 @@ class _ContentMeter:
         return item
 
     async def _measure_content(self, item: ContentItem, binary: BinaryData) -> None:
-        """Measure size and head of a binary, wherever it is."""
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
             await self._measure_download(item, binary, content)
@@ -246,7 +236,7 @@ class _ContentMeter:
         with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:
             path = Path(folder) / "content"
             try:
-                await self.transport.save(handle, path, timeout=self.timeout)
+                await self.transport.save(handle, path, timeout=_CONTENT_TIMEOUT)
             finally:
                 await self.transport.release(handle)
             item.size = path.stat().st_size
@@ -270,7 +260,14 @@ class _ContentMeter:
             allow_private=self.allow_private,
         )
         async with NoneStore().stage() as staged:
-            fetched = await download(request, staged, timeout=self.timeout)
+            fetched = await download(request, staged, timeout=_CONTENT_TIMEOUT)
             item.size = staged.size
             item.attempts = fetched.attempts
             item.left_origin = fetched.left_origin and bool(reference.headers or reference.query)
+
+
+def _descriptor(data: object, content: Found) -> Mapping[str, object]:
+    node = data
+    for step in content.path:
+        node = node[step]  # type: ignore[index]
+    return members_of(node)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,8 @@ from ...session._manifest import discover
 from ...session._settings import Settings
 from ...session._targets import reject_options
 from ...websocket._transport import WebSocketTransport
-from ._client import Client, measured_content
-from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Kind, Plan, ProbeStep, Trial, as_list, kind_of
+from ._client import Client, ContentMeter
+from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, as_list, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
@@ -52,18 +53,12 @@ UNKNOWN_NAME = "abp-conformance.nothing"
 #: Timeout in seconds of each step of the probe, and of all steps together, of which nearly all end at once.
 _STEP_TIMEOUT = 2.0
 _ALL_STEPS_TIMEOUT = 20 * _STEP_TIMEOUT
-_EVENTS = ("notification", "progress", "elicitation/request")
 #: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
 _CLOSED_BY_US = {
     1002: "it sent frames that break RFC 6455",
     1007: "it sent a text frame that is not UTF-8",
     1009: "it sent a huge message",
     1011: "it did not answer a ping",
-}
-#: Transports of pages, by the kind of the app; that of all others is :class:`PlaywrightTransport`.
-_TRANSPORTS: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
-    "embedded": PostMessageTransport,
-    "webmcp": WebMcpTransport,
 }
 #: Seconds that a call runs before it is cancelled.
 _SECONDS_BEFORE_CANCEL = 0.15
@@ -181,20 +176,17 @@ class StrictWebSocket(WebSocketTransport):
         if closed.sent is not None and not closed.rcvd_then_sent:
             our_code = closed.sent.code
         if our_code in _CLOSED_BY_US:
-            reason = _CLOSED_BY_US[our_code]
-            self._note_end(reason)
+            reason = finding = _CLOSED_BY_US[our_code]
         elif closed.rcvd is None:
             reason = "without a closing frame"
-            self._note_end("the connection broke off without a closing frame")
+            finding = "the connection broke off without a closing frame"
         else:
             reason = f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
-        return Disconnected(f"the connection ended: {reason}")
-
-    def _note_end(self, finding: str) -> None:
-        """Record the app's fault at the end of the connection, once."""
-        if not self._end_noted:
+            finding = ""
+        if finding and not self._end_noted:
             self._findings.append(finding)
             self._end_noted = True
+        return Disconnected(f"the connection ended: {reason}")
 
     def _on_message(self, data: bytes, text: bool) -> bool:
         """Record the faults of a message, and deliver it if it is an envelope."""
@@ -239,7 +231,7 @@ class StrictWebSocket(WebSocketTransport):
             note(f"it answered the same {kind} twice")
         elif outcome == "unknown":
             note(f"a {kind} has an id that no request had")
-        elif outcome == "event" and kind in _EVENTS:
+        elif outcome == "event" and kind in ("notification", "progress", "elicitation/request"):
             self._events.put_nowait(message)
         elif outcome == "event":
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
@@ -284,15 +276,14 @@ async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOp
 
 
 async def _gather_from_websocket(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
-    def make_transport() -> StrictWebSocket:
-        return StrictWebSocket(
-            evidence.target,
-            timeout=plan.open_timeout,
-            headers=options.headers,
-            findings=evidence.transport_findings,
-            untimed=evidence.untimed,
-        )
-
+    make_transport = partial(
+        StrictWebSocket,
+        evidence.target,
+        timeout=plan.open_timeout,
+        headers=options.headers,
+        findings=evidence.transport_findings,
+        untimed=evidence.untimed,
+    )
     await _run_steps(evidence, plan, make_transport)
 
 
@@ -315,7 +306,11 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
             plan.on_step("manifest")
             evidence.discovery = await discover(evidence.target, allow_private=plan.allow_private)
 
-        transport_class = _TRANSPORTS.get(evidence.kind, PlaywrightTransport)
+        transport_class: type[PlaywrightTransport | PostMessageTransport | WebMcpTransport] = PlaywrightTransport
+        if evidence.kind == "embedded":
+            transport_class = PostMessageTransport
+        elif evidence.kind == "webmcp":
+            transport_class = WebMcpTransport
         transports: list[PageTransport] = []
 
         def make_transport() -> Transport:
@@ -511,10 +506,8 @@ async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, cl
     if trial.call.error is None:
         transport = client.transport
     try:
-        data = trial.call.fields.get("data")
-        trial.contents = await measured_content(
-            data, transport, trial.call.sender, timeout=20.0, allow_private=plan.allow_private
-        )
+        meter = ContentMeter(transport, trial.call.sender, plan.allow_private)
+        trial.contents = await meter.measure(trial.call.fields.get("data"))
     except ProtocolError as error:
         trial.call.error = error
 
@@ -532,16 +525,10 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
     timed_out = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
     cancellable = [trial for trial, _ in called if declares_cancel(trial)]
-    slow_calls = [(trial, call) for trial, call in called if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
-    slow_calls.sort(key=_duration_of, reverse=True)
-    slow = [trial for trial, _ in slow_calls]
+    slowest_first = sorted(called, key=lambda item: item[1].seconds, reverse=True)
+    slow = [trial for trial, call in slowest_first if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
     chosen = {trial.name: trial for trial in (*timed_out, *cancellable, *slow)}
     return list(chosen.values())[:3]
-
-
-def _duration_of(called: tuple[Trial, Exchange]) -> float:
-    _, call = called
-    return call.seconds
 
 
 def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:

@@ -167,7 +167,11 @@ async def gather_views(
         views.resources = await _listed_resources(server, plan.timeout)
         addresses = _view_addresses(views.tools)
         for uri in dict.fromkeys(addresses.values()):
-            views.documents[uri] = await _read_document(server, uri, plan.timeout)
+            try:
+                answer = await _relay(server, "resources/read", {"uri": uri}, timeout=plan.timeout)
+                views.documents[uri] = Exchange(answer=answer)
+            except ABPError as error:
+                views.documents[uri] = Exchange(error=error)
 
         if headless is None:
             headless = settings.headless
@@ -241,13 +245,6 @@ async def _relay(
 ) -> Mapping[str, object]:
     """Send a request of a view to the server."""
     return await _request_payload(server, "view/request", {"method": method, "params": params}, timeout)
-
-
-async def _read_document(server: MCPTransport, uri: str, timeout: float) -> Exchange:
-    try:
-        return Exchange(answer=await _relay(server, "resources/read", {"uri": uri}, timeout=timeout))
-    except ABPError as error:
-        return Exchange(error=error)
 
 
 def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) -> list[Trial]:
