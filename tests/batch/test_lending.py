@@ -41,7 +41,7 @@ async def test_borrowing_from_full_pool_raises_limit_reached(world: World, monke
     async with world.pool(1, 1) as pool:
         async with pool.lend():
             with monkeypatch.context() as patch:
-                patch.setattr(leases, "GRACE", 0.05 - pool._leases._open_timeout)
+                patch.setattr(leases, "GRACE", 0.05 - pool._open_timeout)
                 with pytest.raises(TransportError, match="are taken") as raised:
                     await borrow(pool)
             assert raised.value.code == "LIMIT_REACHED" and raised.value.retryable

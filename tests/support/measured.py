@@ -24,5 +24,5 @@ class Measured:
 @contextmanager
 def measuring() -> Iterator[Measured]:
     measured = Measured()
-    with recording(measured):
+    with recording(measured.record):
         yield measured

@@ -231,20 +231,16 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                 missing += 1
                 continue
             stem = _fill_template(name, row, file)
-            await _export_file(store, ref, folder / _unused_filename(stem, row, number, ref, used_names))
+            path = folder / _unused_filename(stem, row, number, ref, used_names)
+            is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
+            if not is_linked:
+                await store.export(ref, path)
             exported += 1
 
     if missing:
         files = "1 file is" if missing == 1 else f"{missing} files are"
         raise StoreError(f"{files} no longer in the store, {exported} in {folder}; name the run's store with --store")
     return exported
-
-
-async def _export_file(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
-    """Make ``path`` a hard link to an artifact if that is possible, otherwise a copy."""
-    if ref.path is not None and await in_thread(_link, ref, ref.path, path):
-        return
-    await store.export(ref, path)
 
 
 def _unused_filename(stem: str, row: Row, number: int, ref: ArtifactRef, used_names: set[int]) -> str:

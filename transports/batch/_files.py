@@ -99,24 +99,14 @@ class _InvalidLines:
         )
 
 
-@dataclass(slots=True)
-class _LineRange:
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        if self.first == self.last:
-            return str(self.first)
-        return f"{self.first}-{self.last}"
-
-
 class _LinesWithFault:
     """Lines with the same fault; their kind is ``line`` or ``row``."""
 
     def __init__(self, fault: str, kind: str) -> None:
         self._fault = fault
         self._kind = kind
-        self._ranges: list[_LineRange] = []
+        #: First and last line of each run of lines.
+        self._runs: list[list[int]] = []
         self._left_out = 0
         self.count = 0
 
@@ -125,16 +115,16 @@ class _LinesWithFault:
         self.count += 1
         if self._left_out:
             self._left_out += 1
-        elif self._ranges and number == self._ranges[-1].last + 1:
-            self._ranges[-1].last = number
-        elif len(self._ranges) < LIMITS.runs:
-            self._ranges.append(_LineRange(number, number))
+        elif self._runs and number == self._runs[-1][1] + 1:
+            self._runs[-1][1] = number
+        elif len(self._runs) < LIMITS.runs:
+            self._runs.append([number, number])
         else:
             self._left_out = 1
 
     def __str__(self) -> str:
         """Return such as ``line 3: FAULT``, or ``lines 3, 5-9 and 2 more: each FAULT``."""
-        numbers = ", ".join(map(str, self._ranges))
+        numbers = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in self._runs)
         if self.count == 1:
             return f"{self._kind} {numbers}{self._fault}"
 

@@ -410,7 +410,8 @@ class Consent:
         Raises :class:`~transports.errors.UsageError` with the code ``PERMISSION_DENIED`` if the job exceeds these
         permissions."""
         target = job.target or ""
-        if not self.programs and target != self.target and not _is_harmless(target):
+        is_allowed = self.programs or target == self.target or is_address(target) or is_app_name(target)
+        if not is_allowed and not is_page(target.removeprefix("mcp+")):
             raise _denied(
                 f"target: {_shown_target(target)} is neither an address (http, ws) nor the name of an app; give it as "
                 f"the run's own with {spelled('target=')}, or allow jobs to start programs and read files: "
@@ -442,11 +443,6 @@ class Consent:
         )
         with open_beneath(str(path), (folder,), refused) as file:
             return Path(str(file.name))
-
-
-def _is_harmless(target: str) -> bool:
-    """Return whether a target is a network address or an app of the settings file."""
-    return is_address(target) or is_page(target.removeprefix("mcp+")) or is_app_name(target)
 
 
 def _shown_target(target: str) -> str:

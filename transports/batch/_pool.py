@@ -65,6 +65,14 @@ from ._fleet import (
 )
 from ._jobs import NOT_SENT, Job, Outcome
 
+#: :func:`transports.connect`, or a function that replaces it.
+Connect: TypeAlias = Callable[..., Session]
+#: Reuse by the next call: the open ``session``, a new page in the cleared ``context``, or neither.
+Reuse: TypeAlias = Literal["session", "context", "never"]
+
+#: Seconds beyond its timeouts that a call or an opening session may take before its lease ends.
+GRACE = 15.0
+
 
 @dataclass(frozen=True, slots=True)
 class _WorkerEnd:
@@ -242,14 +250,21 @@ class Pool(OpenedHere):
 
         limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
         self._fleet = Fleet(sources, room_without_browser, limits, partial(has_free_memory, min_free_memory))
-        self._leases = Leases(
-            self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout, headless=headless
-        )
+        self._connect = connect
+        self._options: dict[str, object] = {}
         if timeout is not None:
-            self._leases.options["timeout"] = timeout
+            self._options["timeout"] = timeout
+        self._reuse = reuse
+        # Cached, since for the name of an app it reads the settings file.
+        self._shares_browser = lru_cache(1000)(
+            partial(shares_browser, headless=headless, new_context=reuse != "context")
+        )
         self._store = store
         self._stack = contextlib.AsyncExitStack()
         self._open = False
+        #: Number of started calls.
+        self._calls = 0
+        self._clearing: set[asyncio.Task[None]] = set()
 
     @property
     def closed(self) -> bool:
@@ -267,7 +282,7 @@ class Pool(OpenedHere):
         if not isinstance(store, ArtifactStore):
             store = open_configured_store(self._settings, store, retention=retention_settings())
             self._stack.push_async_callback(store.aclose)
-        self._leases.options["store"] = store
+        self._options["store"] = store
         self._fleet.start()
         self._open = True
         return self
@@ -278,7 +293,9 @@ class Pool(OpenedHere):
     async def aclose(self) -> None:
         """Close all sessions and browsers. Running and waiting calls fail. Idempotent; takes seconds at most."""
         self._open = False
-        await self._leases.aclose()
+        await self._fleet.aclose()
+        while self._clearing:
+            await asyncio.wait(tuple(self._clearing))
         await self._stack.aclose()
 
     @short_traceback
@@ -372,14 +389,20 @@ class Pool(OpenedHere):
         """Lend a browser of the pool for the length of a block, with room for one session.
 
         ``connect(url, browser=pool)`` uses this, and moves to another browser if the first dies. The session has a
-        browser context to itself.
+        browser context to itself. It counts as one call. A browser replaced meanwhile stays until its last borrower is
+        done.
 
         Raises the errors of starting a browser, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if
         all sessions are taken.
         """
         self._require_open()
-        async with self._leases.lend() as browser:
+        slot, browser = await self._borrow_browser()
+        slot.member.calls += 1
+        try:
             yield browser
+        finally:
+            self._fleet.browser_slots.release(slot)
+            self._fleet.check(slot.member)
 
     def stats(self) -> PoolStats:
         """Return the current statistics of the pool."""
@@ -392,7 +415,7 @@ class Pool(OpenedHere):
             sessions=sum(member.open_sessions for member in members),
             leased=sum(member.leased for member in members),
             waiting=fleet.browser_slots.waiting + fleet.browserless_slots.waiting,
-            calls=self._leases.calls,
+            calls=self._calls,
             recycled=dict(fleet.recycled),
         )
 
@@ -411,84 +434,20 @@ class Pool(OpenedHere):
         self._require_open()
         seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 
-        def work(session: Session) -> Coroutine[Any, Any, Result]:
-            on_session()
-            return session.call(capability, params, timeout=timeout, idempotent=idempotent, once=once)
-
-        return await self._leases.run(target, capability, work, seconds)
+        slot = await self._open_slot(target)
+        assert slot.open_session is not None
+        started = time.perf_counter()
+        on_session()
+        work = slot.open_session.session.call(capability, params, timeout=timeout, idempotent=idempotent, once=once)
+        result = await self._within_lease(slot, work, seconds + GRACE, capability)
+        slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
+        return result
 
     def _require_open(self) -> None:
         if not self._open:
             raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
 
-
-#: :func:`transports.connect`, or a function that replaces it.
-Connect: TypeAlias = Callable[..., Session]
-#: Reuse by the next call: the open ``session``, a new page in the cleared ``context``, or neither.
-Reuse: TypeAlias = Literal["session", "context", "never"]
-#: Function that uses a session during a lease.
-Work: TypeAlias = Callable[[Session], Coroutine[Any, Any, Result]]
-
-#: Seconds beyond its timeouts that a call or an opening session may take before its lease ends.
-GRACE = 15.0
-
-
-class Leases:
-    """Leases of sessions in the slots of ``fleet``.
-
-    ``connect`` makes a session with ``options``; opening it may take ``open_timeout`` seconds.
-    """
-
-    def __init__(
-        self, fleet: Fleet, *, connect: Connect, reuse: Reuse, open_timeout: float, headless: bool = True
-    ) -> None:
-        self.options: dict[str, object] = {}
-        #: Number of started calls.
-        self.calls = 0
-        self._fleet = fleet
-        self._connect = connect
-        self._reuse = reuse
-        # Cached, since for the name of an app it reads the settings file.
-        self._shares_browser = lru_cache(1000)(
-            partial(shares_browser, headless=headless, new_context=reuse != "context")
-        )
-        self._open_timeout = open_timeout
-        self._closed = False
-        self._clearing: set[asyncio.Task[None]] = set()
-
-    async def aclose(self) -> None:
-        """Close all sessions and browsers. Running and waiting calls fail. Takes seconds at most."""
-        self._closed = True
-        await self._fleet.aclose()
-        while self._clearing:
-            await asyncio.wait(tuple(self._clearing))
-
-    async def run(self, target: str, capability: str, work: Work, seconds: float) -> Result:
-        """Return the result of ``work`` in a session for ``target`` of its own.
-
-        Raises the errors of opening (their ``sent`` is ``False``), the errors of ``work``, and
-        :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
-        slot = await self._open_slot(target)
-        assert slot.open_session is not None
-        started = time.perf_counter()
-        result = await self._within_lease(slot, work(slot.open_session.session), seconds + GRACE, capability)
-        slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
-        return result
-
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[Browser]:
-        """Lend a browser for one session of the caller's own. It counts as one call. A browser replaced meanwhile stays
-        until its last borrower is done.
-
-        Raises the errors of opening, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser
-        has room for another session within the time for opening."""
-        slot, browser = await self._borrow_browser()
-        slot.member.calls += 1
-        try:
-            yield browser
-        finally:
-            self._fleet.browser_slots.release(slot)
-            self._fleet.check(slot.member)
+    # --- leases -------------------------------------------------------------------------------------------------------
 
     async def _borrow_browser(self) -> tuple[Slot, Browser]:
         """Return a leased slot without a session, and its responsive browser."""
@@ -530,7 +489,7 @@ class Leases:
         """Return the result of ``work``. Release the slot after ``seconds`` at most, even if the work goes on."""
         member = slot.member
         member.calls += 1
-        self.calls += 1
+        self._calls += 1
         task = asyncio.create_task(work)
         healthy = False
         try:
@@ -556,7 +515,7 @@ class Leases:
 
         If the work ``hangs``, it cannot be stopped: the slot is abandoned and its browser is replaced."""
         member = slot.member
-        slots = self._slots_of(slot)
+        slots = self._fleet.browserless_slots if member.browser is None else self._fleet.browser_slots
         if hangs:
             member.replace(slot)
             spawn(slot.empty(), self._clearing)
@@ -582,9 +541,6 @@ class Leases:
         finally:
             slots.release(slot)
 
-    def _slots_of(self, slot: Slot) -> Slots:
-        return self._fleet.browserless_slots if slot.member.browser is None else self._fleet.browser_slots
-
     async def _open_slot(self, target: str) -> Slot:
         """Return a leased slot with an open session for ``target``.
 
@@ -605,7 +561,7 @@ class Leases:
                 if isinstance(error, BrowserCrashed):
                     self._fleet.retire(slot.member, "ended")
                 has_browser_ended = not slot.member.serving
-                if has_browser_ended and attempts_left and not self._closed:
+                if has_browser_ended and attempts_left and self._open:
                     continue
                 error.sent = False
                 raise
@@ -622,7 +578,7 @@ class Leases:
     async def _open_session(self, slot: Slot, target: str) -> None:
         """Open a session for ``target`` in a leased slot, in place of another one."""
         browser = slot.member.browser
-        options = self.options
+        options = self._options
         await slot.empty(keep_context=True)
 
         if browser is not None and self._reuse == "context":

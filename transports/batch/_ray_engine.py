@@ -440,17 +440,13 @@ class RayEngine:
             shares = self._split_options(self._browsers or await self._cluster.cores())
             try:
                 while not await self._advance(shares, end):
-                    await self._wait_to_look()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LIMITS.look):
+                            await self._wake.wait()
+                    self._wake.clear()
             finally:
                 await self._stop_actors()
         return WorkReport(self._calls, dict(self._recycled))
-
-    async def _wait_to_look(self) -> None:
-        """Wait until it is time to look at the ledger and the actors again, or :meth:`drain` is called."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LIMITS.look):
-                await self._wake.wait()
-        self._wake.clear()
 
     async def _advance(self, shares: list[RunOptions], end: float) -> bool:
         """Collect results, replace what was lost and scale the actors. Return whether the work has ended.

@@ -434,14 +434,19 @@ class Runner:
         if self._write_timer is not None:
             self._write_timer.cancel()
 
-        room = self._free_places()
+        room = 0
+        if not self._stopped:
+            free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
+            room = max(self._rate.room(free), 0)
         ended, self._ended = self._ended, []
         if not ended and not room:
             return 0
         try:
             leased = await finished(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
-            self._report_settled()
+            written, self._written = self._written, []
+            for settlement in written:
+                self._on_settled(settlement)
 
         if leased:
             self._rate.take(leased)
@@ -449,13 +454,6 @@ class Runner:
         elif room:
             self._empty_requests += 1
         return leased
-
-    def _free_places(self) -> int:
-        """Return the number of jobs to lease now."""
-        if self._stopped:
-            return 0
-        free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
-        return max(self._rate.room(free), 0)
 
     def _start_jobs(self) -> None:
         """Start prefetched jobs, up to the concurrency."""
@@ -500,11 +498,6 @@ class Runner:
         ended_meanwhile = (settlement.key for settlement in self._ended)
         self._ahead.add(leased, since_request, {*self._running, *ended_meanwhile})
         return len(leased)
-
-    def _report_settled(self) -> None:
-        written, self._written = self._written, []
-        for settlement in written:
-            self._on_settled(settlement)
 
     async def _run_job(self, leased: Leased) -> None:
         """Check a job, run it with the driver, and end it with its outcome or for a retry."""

@@ -68,11 +68,12 @@ class _TeeStaged(Staged):
 
     async def write(self, chunk: bytes | memoryview) -> None:
         await self._staged.write(chunk)
-        await asyncio.to_thread(self._append, chunk)
 
-    def _append(self, chunk: bytes | memoryview) -> None:
-        with self._copy.open("ab") as file:
-            file.write(chunk)
+        def append() -> None:
+            with self._copy.open("ab") as file:
+                file.write(chunk)
+
+        await asyncio.to_thread(append)
 
     async def reset(self) -> None:
         await self._staged.reset()
@@ -217,11 +218,6 @@ class Recorder(WrappedTransport):
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _require_open(self) -> Writer:
-        if self._writer is None:
-            raise Disconnected("the transport is not open; use it inside `async with`")
-        return self._writer
-
     async def _record(
         self,
         kind: Kind,
@@ -236,7 +232,9 @@ class Recorder(WrappedTransport):
 
         ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`.
         """
-        writer = self._require_open()
+        writer = self._writer
+        if writer is None:
+            raise Disconnected("the transport is not open; use it inside `async with`")
         number = next(self._numbers)
         started = writer.now
         packed_payload, leaves = await self._packer.pack(payload, is_parameter=True)

@@ -542,8 +542,8 @@ class ReplayTransport(Transport):
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         action, answer = await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
-        with await self._open_content(action, answer) as source:
-            await asyncio.to_thread(_copy, source, path)
+        with await self._open_content(action, answer) as source, path.open("wb") as file:
+            await asyncio.to_thread(shutil.copyfileobj, source, file, _CHUNK)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """Write the recorded download to ``staged``. ``fetch`` is not used."""
@@ -668,8 +668,3 @@ class ReplayTransport(Transport):
 
     def _restore_effect(self, effect: RecordedEffect) -> Effect:
         return Effect(effect.kind, self._with_current_ids(effect.call), self._with_current_ids(effect.detail))
-
-
-def _copy(source: FileIO, path: Path) -> None:
-    with path.open("wb") as file:
-        shutil.copyfileobj(source, file, _CHUNK)

@@ -1,7 +1,7 @@
 """The WebSocket transport: a connection that is opened again when it breaks.
 
 * :func:`open_connection` — the handshake, with its redirects.
-* :func:`open_error`, :func:`close_error`, :func:`lost_error` — failures as ABP errors.
+* :func:`open_error` — failures of the handshake as ABP errors.
 * :class:`WebSocketTransport` — delivery of messages and reconnection, behind the Transport contract.
 
 Use: ``async with connect("wss://…") as app``, or with options of the transport::
@@ -166,41 +166,6 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     # The text of an InvalidURI has the whole address, with its secrets.
     reason = error.msg if isinstance(error, InvalidURI) else first_line(error)
     return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address")
-
-
-def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:
-    """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1).
-
-    ``max_bytes`` is the transport's limit of a message, ``silence`` the seconds after which a silent peer is given up.
-    ``reconnects`` is true if the transport opens the connection again.
-    """
-    close = closed.rcvd or closed.sent
-    code = close.code if close else 1006
-    is_ours = closed.sent is not None and not closed.rcvd_then_sent
-
-    if code == 1009 and is_ours:
-        return TooLarge(
-            f"the app sent a message over the limit of {max_bytes:,} bytes; "
-            "raise max_bytes=, or have the app answer with a downloadUrl",
-            details={"limit": max_bytes},
-        )
-    if code == 1007 and is_ours:
-        return ProtocolError("the app sent a text frame that is not valid UTF-8")
-    if code == 1002 and is_ours:
-        return ProtocolError("the app sent frames that break RFC 6455")
-    if code == 1011 and is_ours:
-        return lost_error(f"the app answered no ping for {format_seconds(silence)}", reconnects=reconnects)
-
-    reason = ""
-    if closed.rcvd and closed.rcvd.reason:
-        reason = f": {closed.rcvd.reason[:80]}"
-    return lost_error(f"the connection is gone (code {code}{reason})", reconnects=reconnects)
-
-
-def lost_error(event: str, *, reconnects: bool) -> Disconnected:
-    """Return the error for a connection that was lost by an ``event``, in words, with advice on reconnecting."""
-    advice = "it is opened again" if reconnects else "connect again"
-    return Disconnected(f"{event}; {advice}")
 
 
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
@@ -412,15 +377,40 @@ class WebSocketTransport(Transport):
             await connection.close(1007)
             return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
-            return lost_error(f"the connection broke ({type(error).__name__})", reconnects=self._reconnect)
+            return self._lost_error(f"the connection broke ({type(error).__name__})")
         except Exception:
             # Without this, a bug here would leave a connection that looks open and reads nothing.
             logger.exception("reading %s failed", redact_url(self._target))
             await connection.close(1011)
-            return lost_error("reading from the connection failed, so it was closed", reconnects=self._reconnect)
+            return self._lost_error("reading from the connection failed, so it was closed")
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
-        return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
+        """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1)."""
+        close = closed.rcvd or closed.sent
+        code = close.code if close else 1006
+        is_ours = closed.sent is not None and not closed.rcvd_then_sent
+
+        if code == 1009 and is_ours:
+            return TooLarge(
+                f"the app sent a message over the limit of {self._max_bytes:,} bytes; "
+                "raise max_bytes=, or have the app answer with a downloadUrl",
+                details={"limit": self._max_bytes},
+            )
+        if code == 1007 and is_ours:
+            return ProtocolError("the app sent a text frame that is not valid UTF-8")
+        if code == 1002 and is_ours:
+            return ProtocolError("the app sent frames that break RFC 6455")
+        if code == 1011 and is_ours:
+            return self._lost_error(f"the app answered no ping for {format_seconds(self._silence)}")
+
+        reason = ""
+        if closed.rcvd and closed.rcvd.reason:
+            reason = f": {closed.rcvd.reason[:80]}"
+        return self._lost_error(f"the connection is gone (code {code}{reason})")
+
+    def _lost_error(self, event: str) -> Disconnected:
+        advice = "it is opened again" if self._reconnect else "connect again"
+        return Disconnected(f"{event}; {advice}")
 
     def _on_message(self, data: bytes, text: bool) -> bool:
         """Handle a message in the event loop; return false for a large one.

@@ -13,10 +13,13 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from ...errors import ABPError
+
+if TYPE_CHECKING:
+    from ._otel import OtelTracing
 
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 Kind: TypeAlias = Literal["internal", "server", "client"]
@@ -26,8 +29,6 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _OFF = nullcontext()
 #: Label for values that are not known, as in OpenTelemetry's conventions.
 OTHER = "_OTHER"
-#: Names of the kit's own calls on a page, beside an app's capabilities.
-_PAGE_TOOLS = ("render_to_pdf", "screenshot")
 #: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
@@ -37,29 +38,10 @@ OPEN_BROWSERS: WeakSet[object] = WeakSet()
 _T = TypeVar("_T")
 
 
-class Tracing(Protocol):
-    """Maker of spans: :class:`transports._internal.telemetry._otel.OtelTracing`."""
-
-    def span(self, name: str, kind: Kind, attributes: Attributes) -> AbstractContextManager[object]:
-        """Return a span that lasts as long as its block, and is the parent of spans in the block."""
-
-    def annotate(self, attributes: Attributes) -> None:
-        """Add attributes to the current span."""
-
-    def fail(self, error_type: str) -> None:
-        """Mark the current span as failed."""
-
-    def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Make the span that ``carrier`` names by ``traceparent`` the parent of spans in the block."""
-
-    def headers(self) -> Mapping[str, str]:
-        """Return ``traceparent`` and ``tracestate`` of the current span (W3C Trace Context)."""
+_tracing: OtelTracing | None = None
 
 
-_tracing: Tracing | None = None
-
-
-def trace_with(tracing: Tracing) -> None:
+def trace_with(tracing: OtelTracing) -> None:
     """Make spans with ``tracing`` from now on."""
     global _tracing
     _tracing = tracing
@@ -159,13 +141,8 @@ MCP_OPERATION_DURATION = Metric(
 METRICS = (CALL_DURATION, ARTIFACT_BYTES, BROWSERS, BROWSER_RESTARTS, MCP_OPERATION_DURATION)
 
 
-class Sink(Protocol):
-    """Receiver of measurements: instruments of OpenTelemetry, a registry of Prometheus."""
-
-    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Add a measurement. ``labels`` has the known labels of the metric."""
-
-
+#: Receiver of a measurement with the known labels of its metric.
+Sink: TypeAlias = "Callable[[Metric, float, Mapping[str, str]], None]"
 _sinks: tuple[Sink, ...] = ()
 _seen: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
@@ -191,7 +168,7 @@ def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None
     if _sinks:
         bounded = {name: _bounded_label(metric, name, text) for name, text in (labels or {}).items()}
         for sink in _sinks:
-            sink.record(metric, value, bounded)
+            sink(metric, value, bounded)
 
 
 def _bounded_label(metric: Metric, label: str, text: str) -> str:
@@ -215,7 +192,7 @@ def observing_call(
     ``capabilities`` is a caller's free text, which is not kept."""
     if _tracing is None and not _sinks:
         return _OFF
-    is_known = capability in capabilities or capability in _PAGE_TOOLS
+    is_known = capability in capabilities or capability in ("render_to_pdf", "screenshot")
     return _observing_call(call, capability if is_known else OTHER, transport)
 
 

@@ -118,7 +118,7 @@ def use_global_providers() -> None:
         _stamp_log_records()
     if "metrics" not in _used and not type(meters).__module__.startswith("opentelemetry.metrics"):
         _used.add("metrics")
-        add_sink(OtelMetrics(meters.get_meter(_NAME)))
+        add_sink(OtelMetrics(meters.get_meter(_NAME)).record)
 
 
 def _stamp_log_records() -> None:

@@ -43,7 +43,7 @@ class Exposition:
 
     @contextmanager
     def recording(self) -> Iterator[Self]:
-        with recording(self):
+        with recording(self.record):
             yield self
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
