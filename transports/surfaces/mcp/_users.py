@@ -1,8 +1,7 @@
 """Users of the bridge: their connections, suspended calls, and subscriptions to changes.
 
 :class:`Users` finds or makes the :class:`User` of a request, with :class:`Connections` (open apps, and closed ones
-that a call opens again), :class:`Subscribers` (clients that receive notifications), and :class:`_ServerSubscriptions`
-(subscriptions at connected MCP servers)."""
+that a call opens again) and :class:`Subscribers` (clients that receive notifications)."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import logging
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -213,47 +212,6 @@ class Connections:
             await asyncio.wait(self._writing)
 
 
-class _ServerSubscriptions:
-    """Subscriptions of one user at the MCP servers among ``apps``. For use in one event loop."""
-
-    def __init__(self, apps: Apps) -> None:
-        self._apps = apps
-        self._subscribed: dict[str, App] = {}
-        self._lock = asyncio.Lock()
-
-    async def update(self, uris: Set[str]) -> None:
-        """Subscribe to exactly these URIs, each at the first server that accepts it. A URI that no server accepts is
-        tried again with the next update, for example after another app was connected."""
-        async with self._lock:
-            for uri, app in list(self._subscribed.items()):
-                is_open = self._apps.get(app.key) is app
-                if uri not in uris or not is_open:
-                    del self._subscribed[uri]
-                    if is_open:
-                        await self._change_subscription(app, uri, subscribe=False)
-
-            for uri in uris - self._subscribed.keys():
-                for app in tuple(self._apps.values()):
-                    if not app.session.resources.available:
-                        continue
-                    if await self._change_subscription(app, uri, subscribe=True):
-                        self._subscribed[uri] = app
-                        break
-
-    async def _change_subscription(self, app: App, uri: str, *, subscribe: bool) -> bool:
-        """Subscribe to a URI at a server, or unsubscribe. Return whether the server accepts it; an error is logged."""
-        resources = app.session.resources
-        try:
-            if subscribe:
-                await resources.subscribe(uri)
-            else:
-                await resources.unsubscribe(uri)
-        except ABPError as error:
-            logger.info("%s: %s: %s", app.session.info.name, uri[:200], error.message)
-            return False
-        return True
-
-
 _ARTIFACT = "artifact://"
 #: Most connections of older clients, and most streams of newer ones, for each user.
 _MAX_CONNECTIONS = 100
@@ -273,16 +231,15 @@ class _Connection:
 class Subscribers:
     """Clients of one user that receive notifications of changes.
 
-    Clients may subscribe to artifacts of ``store`` and to resources of connected servers. ``update_servers`` is called
-    with the URIs of the latter whenever they change.
+    Clients may subscribe to artifacts of ``store`` and to resources of the MCP servers among ``apps``.
 
     Notifications are sent in the background; an unreachable client is dropped. The store is watched while there are
     subscriptions. An older client (with a handshake) is known by its connection; a newer one opens a stream with
     :meth:`listen`.
     """
 
-    def __init__(self, store: ArtifactStore, update_servers: Callable[[Set[str]], Awaitable[object]]) -> None:
-        self._update_servers = update_servers
+    def __init__(self, store: ArtifactStore, apps: Apps) -> None:
+        self._apps = apps
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=_MAX_CONNECTIONS)
         self._open_streams = 0
@@ -291,7 +248,9 @@ class Subscribers:
         #: Count of newer clients subscribed to each URI; the streams know the clients.
         self._stream_uris: Counter[str] = Counter()
         self._watcher = StoreWatcher(store, self._store_changed)
-        self._watcher_lock = asyncio.Lock()
+        #: Servers that have accepted a subscription, by URI.
+        self._servers: dict[str, App] = {}
+        self._update_lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
@@ -434,12 +393,39 @@ class Subscribers:
     async def watch_or_stop(self) -> None:
         """Watch the store if there are subscriptions to artifacts, otherwise stop watching it. Update the subscriptions
         at servers, including newly connected ones. No change is missed after this returns."""
-        async with self._watcher_lock:
+        async with self._update_lock:
             if any(uri.startswith(_ARTIFACT) for uri in self._subscribed_uris()):
                 await self._watcher.start()
             else:
                 await self._watcher.aclose()
-        await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
+            await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
+
+    async def _update_servers(self, uris: set[str]) -> None:
+        """Subscribe to exactly these URIs, each at the first server that accepts it. A URI that no server accepts is
+        tried again with the next update, for example after another app was connected."""
+        for uri, app in list(self._servers.items()):
+            is_open = self._apps.get(app.key) is app
+            if uri not in uris or not is_open:
+                del self._servers[uri]
+                if is_open:
+                    await _is_accepted(app, uri, app.session.resources.unsubscribe(uri))
+
+        for uri in uris - self._servers.keys():
+            for app in tuple(self._apps.values()):
+                resources = app.session.resources
+                if resources.available and await _is_accepted(app, uri, resources.subscribe(uri)):
+                    self._servers[uri] = app
+                    break
+
+
+async def _is_accepted(app: App, uri: str, change: Awaitable[object]) -> bool:
+    """Return whether a server accepts a change of a subscription; an error is logged."""
+    try:
+        await change
+    except ABPError as error:
+        logger.info("%s: %s: %s", app.session.info.name, uri[:200], error.message)
+        return False
+    return True
 
 
 def connection_key(ctx: Context) -> str:
@@ -474,7 +460,7 @@ class User:
         )
         self.calls = users.calls
         self.connections = Connections(self.apps, users.calls.ledger)
-        self.subscribers = Subscribers(store, _ServerSubscriptions(self.apps).update)
+        self.subscribers = Subscribers(store, self.apps)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []
         self.options = users.options
