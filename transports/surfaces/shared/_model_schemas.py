@@ -10,7 +10,7 @@ A call is checked against the app's own schema, so that the error of a call name
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeGuard
 
@@ -93,12 +93,13 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
     """Return the schema of an object with properties, valid in JSON Schema 2020-12, from whatever an app declares."""
     import jsonschema_rs  # slow to import
 
-    repaired = _repair_schema(_without_root_reference(schema), 0)
-    is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
-
+    schema = _without_root_reference(schema)
+    repaired = _Repair({}).schema(schema)
     app_names = _names_for_models(repaired)
-    model_names = {app_name: model_name for model_name, app_name in app_names.items()}
-    folded, rules = _fold_root(_rename_parameters(repaired, model_names))
+    if app_names:
+        repaired = _Repair({app_name: model_name for model_name, app_name in app_names.items()}).schema(schema)
+    is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
+    folded, rules = _fold_root(repaired)
     _remove_dangling_references(folded)
 
     if not jsonschema_rs.meta.is_valid(folded):
@@ -138,64 +139,111 @@ def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
 # --- repair -----------------------------------------------------------------------------------------------------------
 
 
-def _repair_schema(schema: object, depth: int) -> Schema:
-    """Return ``schema`` in JSON Schema 2020-12. Keywords of older drafts are converted, and those with invalid values
-    are left out."""
-    if schema is False:
-        return {"not": {}}
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
-        return {}
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """Converter to JSON Schema 2020-12. Keywords of older drafts are converted, those with invalid values are
+    left out, and parameters with one of the app's ``names`` get the new name."""
 
-    repaired: Schema = {}
-    for keyword, value in schema.items():
-        is_schema_id = keyword == "id" and isinstance(value, str)
-        if keyword not in _LEFT_OUT and not is_schema_id:
-            _copy_keyword(keyword, value, repaired, depth)
-    _repair_bounds(schema, repaired)
-    _repair_items(schema, repaired, depth)
+    names: Mapping[str, str]
 
-    required = _required_names(schema)
-    if required:
-        repaired["required"] = required
-    return repaired
+    def schema(self, schema: object, depth: int = 0) -> Schema:
+        if schema is False:
+            return {"not": {}}
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+            return {}
 
+        repaired: Schema = {}
+        for keyword, value in schema.items():
+            is_schema_id = keyword == "id" and isinstance(value, str)
+            if keyword not in _LEFT_OUT and not is_schema_id:
+                self._copy_keyword(keyword, value, repaired, depth)
+        _repair_bounds(schema, repaired)
+        self._repair_items(schema, repaired, depth)
 
-def _copy_keyword(keyword: str, value: object, repaired: Schema, depth: int) -> None:
-    """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
-    if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
-        _copy_subschemas(keyword, value, repaired, depth + 1)
-    elif keyword == "type":
-        kinds = _types_in(value)
-        if len(kinds) == 1:
-            repaired["type"] = kinds[0]
-        elif kinds:
-            repaired["type"] = kinds
-    elif keyword == "enum":
-        if isinstance(value, list) and value:
-            # JSON Schema requires the values to be unique.
-            repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
-    elif keyword == "dependentRequired":
-        if isinstance(value, Mapping):
-            repaired[keyword] = {str(name): _names_in(needed) for name, needed in value.items()}
-    elif keyword in _COUNTS:
-        if _is_number(value) and value >= 0 and value == int(value):
-            repaired[keyword] = int(value)
-    elif keyword != "required" and _has_valid_form(keyword, value):
-        repaired[keyword] = value
+        required = _required_names(schema)
+        if required:
+            repaired["required"] = self._renamed(required)
+        return repaired
 
+    def _renamed(self, names: Iterable[str]) -> list[str]:
+        return [self.names.get(name, name) for name in names]
 
-def _copy_subschemas(keyword: str, value: object, repaired: Schema, depth: int) -> None:
-    """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
-    if keyword in _SUBSCHEMAS:
-        if isinstance(value, Mapping):
-            repaired[keyword] = _repair_schema(value, depth)
-        elif isinstance(value, bool):
+    def _copy_keyword(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
+        """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
+        if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
+            self._copy_subschemas(keyword, value, repaired, depth + 1)
+        elif keyword == "type":
+            kinds = _types_in(value)
+            if len(kinds) == 1:
+                repaired["type"] = kinds[0]
+            elif kinds:
+                repaired["type"] = kinds
+        elif keyword == "enum":
+            if isinstance(value, list) and value:
+                # JSON Schema requires the values to be unique.
+                repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
+        elif keyword == "dependentRequired":
+            if isinstance(value, Mapping):
+                needed_names = [self._renamed(_names_in(needed)) for needed in value.values()]
+                repaired[keyword] = dict(zip(self._renamed(map(str, value)), needed_names, strict=True))
+        elif keyword in _COUNTS:
+            if _is_number(value) and value >= 0 and value == int(value):
+                repaired[keyword] = int(value)
+        elif keyword != "required" and _has_valid_form(keyword, value):
             repaired[keyword] = value
-    elif keyword in _LISTS:
-        if isinstance(value, list) and value:
-            repaired[keyword] = [_repair_schema(part, depth) for part in value]
-    elif isinstance(value, Mapping):
-        repaired[keyword] = {str(name): _repair_schema(part, depth) for name, part in value.items()}
+
+    def _copy_subschemas(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
+        """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
+        if keyword in _SUBSCHEMAS:
+            if isinstance(value, Mapping):
+                repaired[keyword] = self.schema(value, depth)
+            elif isinstance(value, bool):
+                repaired[keyword] = value
+        elif keyword in _LISTS:
+            if isinstance(value, list) and value:
+                repaired[keyword] = [self.schema(part, depth) for part in value]
+        elif isinstance(value, Mapping):
+            schemas = {str(name): self.schema(part, depth) for name, part in value.items()}
+            if keyword == "properties":
+                schemas = {name: self._property(name, part) for name, part in schemas.items()}
+            if keyword in ("properties", "dependentSchemas"):
+                schemas = dict(zip(self._renamed(schemas), schemas.values(), strict=True))
+            repaired[keyword] = schemas
+
+    def _property(self, app_name: str, schema: Schema) -> Schema:
+        """Return the schema of a parameter. The description of a renamed one has the app's name, since the app's errors
+        use that name."""
+        if app_name not in self.names:
+            return schema
+        text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
+        if schema.get("description"):
+            text = f"{schema['description']} {text}"
+        return {**schema, "description": text}
+
+    def _repair_items(self, schema: Mapping[str, object], repaired: Schema, depth: int) -> None:
+        """Convert tuples of older drafts to ``prefixItems``, and give each array ``items``, which some APIs require."""
+        items = schema.get("items")
+        if isinstance(items, list):
+            self._repair_tuple(items, schema.get("additionalItems"), repaired, depth)
+        elif isinstance(items, bool) and "prefixItems" in repaired:
+            if items is False:
+                prefix = repaired["prefixItems"]
+                assert isinstance(prefix, list)
+                repaired.setdefault("maxItems", len(prefix))
+            repaired["items"] = {}
+        elif "array" in _types_in(schema.get("type")) and not isinstance(items, Mapping):
+            repaired["items"] = {}
+
+    def _repair_tuple(self, items: list[object], additional_items: object, repaired: Schema, depth: int) -> None:
+        """Convert a list of schemas, one for each item, as drafts before 2020-12 wrote it."""
+        parts = [self.schema(part, depth + 1) for part in items]
+        if parts:
+            repaired["prefixItems"] = parts
+        repaired["items"] = {}
+        if isinstance(additional_items, Mapping):
+            repaired["items"] = self.schema(additional_items, depth + 1)
+        elif additional_items is False:
+            repaired.setdefault("maxItems", len(parts))
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -257,33 +305,6 @@ def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
     multiple = repaired.get("multipleOf")
     if isinstance(multiple, int | float) and multiple <= 0:
         del repaired["multipleOf"]
-
-
-def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) -> None:
-    """Convert tuples of older drafts into ``prefixItems``, and give each array ``items``, which some APIs require."""
-    items = schema.get("items")
-    if isinstance(items, list):
-        _repair_tuple(items, schema.get("additionalItems"), repaired, depth)
-    elif isinstance(items, bool) and "prefixItems" in repaired:
-        if items is False:
-            prefix = repaired["prefixItems"]
-            assert isinstance(prefix, list)
-            repaired.setdefault("maxItems", len(prefix))
-        repaired["items"] = {}
-    elif "array" in _types_in(schema.get("type")) and not isinstance(items, Mapping):
-        repaired["items"] = {}
-
-
-def _repair_tuple(items: list[object], additional_items: object, repaired: Schema, depth: int) -> None:
-    """Convert a list of schemas, one for each item, as drafts before 2020-12 wrote it."""
-    parts = [_repair_schema(part, depth + 1) for part in items]
-    if parts:
-        repaired["prefixItems"] = parts
-    repaired["items"] = {}
-    if isinstance(additional_items, Mapping):
-        repaired["items"] = _repair_schema(additional_items, depth + 1)
-    elif additional_items is False:
-        repaired.setdefault("maxItems", len(parts))
 
 
 def _remove_dangling_references(root: Schema) -> None:
@@ -426,88 +447,20 @@ def _property_names(schema: object) -> Iterator[str]:
     """Yield the names of all properties in a schema, at any depth."""
     waiting = [schema]
     while waiting:
-        for keyword, value in _subschemas(waiting.pop()):
-            if keyword == "properties" and isinstance(value, dict):
+        node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        for keyword, value in node.items():
+            if keyword == "properties":
                 yield from value
-            if keyword in _MAPS and isinstance(value, dict):
+            if keyword in _MAPS:
                 waiting += value.values()
-            else:
+            elif keyword in _SUBSCHEMAS or keyword in _LISTS:
                 waiting += _as_list(value)
-
-
-def _subschemas(schema: object) -> Iterator[tuple[str, object]]:
-    """Yield the keywords that contain schemas, with their values."""
-    if isinstance(schema, dict):
-        for keyword, part in schema.items():
-            if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
-                yield keyword, part
 
 
 def _as_list(part: object) -> list[object]:
     return part if isinstance(part, list) else [part]
-
-
-def _rename_parameters(schema: object, names: Mapping[str, str]) -> Schema:
-    """Return ``schema`` with its parameters renamed, at any depth. ``names`` maps the app's names to new ones."""
-    if not isinstance(schema, dict):
-        return {}
-    if not names:
-        return schema
-
-    def new_name(name: str) -> str:
-        return names.get(name, name)
-
-    renamed: Schema = dict(schema)
-    for keyword, part in _subschemas(schema):
-        renamed[keyword] = _rename_inside(keyword, part, names)
-
-    required = schema.get("required")
-    if isinstance(required, list):
-        renamed["required"] = [names.get(str(name), name) for name in required]
-
-    dependent = schema.get("dependentRequired")
-    if isinstance(dependent, dict):
-        renamed["dependentRequired"] = {
-            new_name(name): [new_name(needed) for needed in needed_names] for name, needed_names in dependent.items()
-        }
-    return renamed
-
-
-def _rename_inside(keyword: str, part: object, names: Mapping[str, str]) -> object:
-    """Return the value of a keyword that contains schemas, with other names of parameters."""
-    match part:
-        case bool():
-            return part
-        case list():
-            return [_rename_parameters(inner, names) for inner in part]
-        case dict() if keyword == "properties":
-            return _rename_properties(part, names)
-        case dict() if keyword == "dependentSchemas":
-            return {names.get(name, name): _rename_parameters(inner, names) for name, inner in part.items()}
-        case dict() if keyword in _MAPS:
-            return {name: _rename_parameters(inner, names) for name, inner in part.items()}
-        case _:
-            return _rename_parameters(part, names)
-
-
-def _rename_properties(properties: Schema, names: Mapping[str, str]) -> Schema:
-    renamed: Schema = {}
-    for name, property_schema in properties.items():
-        renamed_inside = _rename_parameters(property_schema, names)
-        if name in names:
-            renamed[names[name]] = _mention_app_name(renamed_inside, name)
-        else:
-            renamed[name] = renamed_inside
-    return renamed
-
-
-def _mention_app_name(schema: Schema, app_name: str) -> Schema:
-    """Add the app's name of a renamed parameter to its description, since the app's errors use that name."""
-    text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
-    description = schema.get("description")
-    if isinstance(description, str) and description:
-        text = f"{description} {text}"
-    return {**schema, "description": text}
 
 
 def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
