@@ -63,7 +63,8 @@ class _Browser(_Emitter):
         self._size = size
         self.page = self
         self.cdp = self
-        self.channel = SimpleNamespace(cdp=self, collect_garbage=self.collect_garbage)
+        target = {"browserContextId": "context", "targetId": "frame"}
+        self.channel = SimpleNamespace(cdp=self, target=target, collect_garbage=self.collect_garbage)
         self.cancelled = asyncio.Event()
         self.collected = asyncio.Event()
         self.collecting = 0
@@ -124,8 +125,7 @@ async def test_browser_download_is_stopped_at_limit(tmp_path: Path, total: int, 
 @pytest.mark.parametrize(("limits", "error"), [((_LIMIT,), TooLarge), ((1 << 30, _LIMIT), StoreFull)], ids=str)
 async def test_app_download_is_stopped_at_limit(tmp_path: Path, limits: Any, error: type[ABPError]) -> None:
     browser = _Browser(tmp_path, total=0)
-    target = {"browserContextId": "context", "targetId": "frame"}
-    found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, ByteLimits(*limits))  # type: ignore[arg-type]
+    found = AppDownloads(browser, _downloads(browser), tmp_path, ByteLimits(*limits))  # type: ignore[arg-type]
     found.on_started = lambda *_: True
     await found.prepare()
     writing = asyncio.ensure_future(browser.write("http://127.0.0.1/endless"))

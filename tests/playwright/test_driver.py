@@ -13,7 +13,7 @@ import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import platformdirs
 import psutil
@@ -284,7 +284,7 @@ class Recorded:
     async def send(self, method: str, params: object = None) -> dict[str, object]:
         self.asked.append(method)
         await self.answers.wait()
-        return {}
+        return {"targetInfo": {}, "browserContextIds": []}
 
     async def new_context(self, **options: object) -> Recorded:
         self.contexts.append(Recorded())
@@ -307,9 +307,25 @@ async def test_installation_steps_are_sent_at_once_in_order() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     script = "Page.addScriptToEvaluateOnNewDocument"
-    assert cdp.asked == ["Runtime.enable", "Runtime.addBinding", "Page.enable", script]
+    assert cdp.asked == ["Target.getTargetInfo", "Runtime.enable", "Runtime.addBinding", "Page.enable", script]
     cdp.answers.set()
     await installing
+
+
+async def test_context_is_named_only_if_it_alone_is_new() -> None:
+    ids = ["of a caller", "first"]
+
+    async def send(method: str, params: object = None) -> dict[str, object]:
+        return {"browserContextIds": list(ids)}
+
+    process = BrowserProcess()
+    process.browser, process.cdp = cast(Any, Recorded()), cast(Any, SimpleNamespace(send=send))
+    names = []
+    for more in ([], ["second"], [], ["third", "of a caller again"], ["fourth"]):
+        ids += more
+        _, name = await process.new_context({})
+        names.append(name)
+    assert names == ["", "second", "", "", "fourth"]
 
 
 @pytest.mark.parametrize(
@@ -323,13 +339,18 @@ async def test_installation_steps_are_sent_at_once_in_order() -> None:
 async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps: list[str]) -> None:
     process, playwright = BrowserProcess(), Recorded()
     recorded: Any = playwright
-    process.browser = process.cdp = process._playwright = recorded
+    cdp: Any = Recorded()
+    cdp.answers.set()
+    process.browser = process._playwright = recorded
+    process.cdp = cdp
     process.context = recorded if has == "profile" else None
     recorded.contexts = [recorded] if has == "contexts" else []
     if has == "session":
         async with AsyncExitStack() as stack:
-            browser: Any = SimpleNamespace(playwright=recorded, engine="", context=None, folder=Path())
-            await PageSource()._open_tab(stack, browser)
+            browser: Any = SimpleNamespace(
+                new_context=process.new_context, engine="", context=None, folder=Path(), attached=True
+            )
+            await PageSource().open(stack, browser)
         assert recorded.contexts
     if has == "downloads":
         process.note_download()
@@ -345,7 +366,7 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
 
 async def test_driver_is_found_when_script_starts_browser() -> None:
     class Session:
-        async def send(self, method: str) -> dict[str, object]:
+        async def send(self, method: str, params: object = None) -> dict[str, object]:
             return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
 
     class Playwright:

@@ -116,11 +116,12 @@ class Channel(ABC):
 
     No method here has a deadline: callers wrap each in :meth:`Agent.with_deadline`.
 
-    ``cdp`` is the page's CDP session, if the browser has CDP. ``agent`` is the agent of the current document, once it
-    is known (:meth:`find_agent`).
+    ``cdp`` is the page's CDP session, if the browser has CDP, and ``target`` its CDP ``TargetInfo``, from
+    :meth:`install` on. ``agent`` is the agent of the current document, once it is known (:meth:`find_agent`).
     """
 
     cdp: DevTools | None = None
+    target: Mapping[str, Any] = {}
     agent: PageObject | None = None
 
     @abstractmethod
@@ -373,7 +374,6 @@ class PageAgent(Agent):
         self._rate = Rate(5000)
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
-        self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
         page.on("crash", self._on_crash)
@@ -413,12 +413,6 @@ class PageAgent(Agent):
                 frames=frames,
             )
         )
-
-    async def target(self) -> dict[str, Any]:
-        """Return the page's CDP ``TargetInfo``, with ``targetId`` and ``browserContextId``. It is asked for once."""
-        if self._target is None:
-            self._target = (await self.cdp.send("Target.getTargetInfo"))["targetInfo"]
-        return self._target
 
     async def uninstall(self) -> None:
         """Remove the agent from a page that stays open, and stop listening to the page. This takes about four seconds

@@ -89,18 +89,23 @@ class CdpChannel(Channel):
         on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
         # Pipelined: sent in this order, without waiting for each reply.
         steps = [
+            self.cdp.send("Target.getTargetInfo"),
             self.cdp.send("Runtime.enable"),
             self.cdp.send("Runtime.addBinding", {"name": script.binding}),
             self.cdp.send("Page.enable"),
             self.cdp.send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
         ]
-        if contexts is None:
-            await asyncio.gather(*steps)
-        else:
-            tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
-            contexts.read_tree(tree["frameTree"])
+        if contexts is not None:
+            steps.insert(1, contexts.attach())
+        target, *_ = await asyncio.gather(*steps)
+        self.target = target["targetInfo"]
+        if contexts is not None:
+            # The main frame has the id of the page.
+            contexts.page = contexts.page or self.target["targetId"]
 
         if script.now:
+            if contexts is not None:
+                contexts.read_tree((await self.cdp.send("Page.getFrameTree"))["frameTree"])
             self._set_agent(await evaluate(self.cdp, script.late))
             if contexts is not None:
                 await contexts.install_now()

@@ -186,8 +186,8 @@ class CdpDownloads:
     ) -> None:
         self.limits = limits
         self._agent = agent
-        self._browser = browser
-        self._context_id = context_id
+        self.browser = browser
+        self.context_id = context_id
         self._slots = slots
         self._lock = asyncio.Lock()
         self._shared_folder = folder
@@ -212,7 +212,7 @@ class CdpDownloads:
 
     def close(self) -> None:
         """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
-        self._browser.remove_listener("Browser.downloadWillBegin", self._on_started)
+        self.browser.remove_listener("Browser.downloadWillBegin", self._on_started)
         self._closed = True
         for guid, folder in self._unended.items():
             _remove_written(guid, folder)
@@ -220,7 +220,7 @@ class CdpDownloads:
 
     def _stop_when_ended(self) -> None:
         if self._closed and not self._unended:
-            self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
+            self.browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
@@ -310,7 +310,7 @@ class CdpDownloads:
             return
         behavior = {
             "behavior": "allowAndName",
-            "browserContextId": self._context_id,
+            "browserContextId": self.context_id,
             "downloadPath": str(folder),
             "eventsEnabled": True,
         }
@@ -387,7 +387,7 @@ class CdpDownloads:
             ended = self._running[guid] = asyncio.get_running_loop().create_future()
 
         with contextlib.suppress(TransportError):
-            download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
+            download: dict[str, object] = {"guid": guid, "browserContextId": self.context_id}
             await self._send_command("Browser.cancelDownload", download, timeout=self.limits.cancel)
         await asyncio.wait((ended,), timeout=self.limits.cancel)
 
@@ -408,7 +408,7 @@ class CdpDownloads:
             _remove_written(guid, self._unended.pop(guid))
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
-        await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
+        await self._agent.with_deadline(self.browser.send(method, params), method, timeout=timeout)
 
 
 def _new_name() -> str:
@@ -528,16 +528,13 @@ class AppDownloads:
     def __init__(
         self,
         agent: PageAgent,
-        browser: CDPSession,
-        target: dict[str, Any],
         downloads: CdpDownloads,
         folder: Path,
         limits: ByteLimits,
     ) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
         self.on_window: Callable[[str], None] = lambda _: None
-        self._browser = browser
-        self._context_id = target["browserContextId"]
+        self._browser = downloads.browser
         self._downloads = downloads
         self._limits = limits
         # id → bytes on the disk
@@ -546,24 +543,23 @@ class AppDownloads:
         self.folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
         # Ids of the frames of the page, to tell their downloads from those of other pages. The main frame has the id of
         # the page.
-        self._frame_ids = deque([target["targetId"]], maxlen=1000)
+        self._frame_ids = deque([agent.channel.target["targetId"]], maxlen=1000)
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
         downloads.on_app_download = self._on_started
-        browser.on("Browser.downloadProgress", self._on_progress)
-        browser.on("Target.targetCreated", self._on_target)
+        self._browser.on("Browser.downloadProgress", self._on_progress)
+        self._browser.on("Target.targetCreated", self._on_target)
         agent.cdp.on("Page.frameAttached", lambda event: self._frame_ids.append(event["frameId"]))
 
     async def prepare(self) -> None:
-        """Set the download folder and follow windows and frames. Called before the app's first script."""
-        discover = self._browser.send("Target.setDiscoverTargets", {"discover": True})
-        await asyncio.gather(self._downloads.set_folder(self.folder), discover)
+        """Set the download folder. Called before the app's first script."""
+        await self._downloads.set_folder(self.folder)
 
     @listener
     def _on_target(self, event: dict[str, Any]) -> None:
         """Follow a window or a frame of the page."""
         target = event["targetInfo"]
         target_id = target["targetId"]
-        is_in_own_context = not self._downloads.shared and target.get("browserContextId") == self._context_id
+        is_in_own_context = not self._downloads.shared and target.get("browserContextId") == self._downloads.context_id
         is_opened_by_page = target.get("openerId") in self._frame_ids
         if target_id in self._frame_ids or not (is_in_own_context or is_opened_by_page):
             return

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Error
 
 from .._internal.tasks import in_thread
-from ..errors import BrowserCrashed, ContextLost, PageCrashed, TransportError, UsageError
+from ..errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
 from ..protocol._plain_text import redact_url
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.playwright")
 
-#: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
-#: app on this machine from loading at all.
-_PERMISSIONS = (
-    "camera", "captured-surface-control", "clipboard-read", "display-capture", "geolocation", "idle-detection",
-    "keyboard-lock", "local-fonts", "microphone", "midi", "nfc", "notifications", "persistent-storage", "pointer-lock",
-    "storage-access", "window-management",
-)  # fmt: skip
 #: Characters of a text of the app in the record of an effect.
 _MAX_TEXT = 500
 #: Seconds between two looks at a window that shows nothing yet.
@@ -60,35 +53,6 @@ _SAVE_PDF = """() => {
 }"""
 #: Prefix of handles of content held by the page's own agent.
 _HELD = "held:"
-
-
-def check_permissions(names: Collection[str]) -> frozenset[str]:
-    unknown = [names] if isinstance(names, str) else sorted(set(names) - set(_PERMISSIONS))
-    if unknown:
-        raise UsageError(f"permissions= takes names of {', '.join(_PERMISSIONS)}; not {', '.join(unknown)!r}")
-    return frozenset(names)
-
-
-async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) -> None:
-    """Grant or deny every permission for the page's context, for all origins, so that the browser never prompts.
-
-    Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
-    """
-    if tab.borrowed or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
-        return
-    browser = tab.browser.cdp
-    context = (await agent.target())["browserContextId"]
-
-    async def decide(permission: dict[str, object]) -> None:
-        setting = "granted" if permission["name"] in granted else "denied"
-        decision = {"permission": permission, "setting": setting, "browserContextId": context}
-        # An older browser does not know some permissions, and never asks for them.
-        with contextlib.suppress(Error):
-            await browser.send("Browser.setPermission", decision)
-
-    permissions: list[dict[str, object]] = [{"name": name} for name in _PERMISSIONS]
-    permissions.append({"name": "midi", "sysex": True})
-    await asyncio.gather(*map(decide, permissions))
 
 
 class Windows:
@@ -411,24 +375,14 @@ class PageEffects:
             return
 
         self._watch(self._agent.cdp)
-        steps = []
+        steps = [_cancel_file_choosers(self._agent.cdp)]
         if isinstance(downloads, CdpDownloads):
-            app_downloads = await self._receive_downloads(downloads)
-            steps.append(app_downloads.prepare())
-        await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
-
-    async def _receive_downloads(self, downloads: CdpDownloads) -> AppDownloads:
-        """Begin to receive the files that the app downloads."""
-        assert self._tab.browser is not None
-        target = await self._agent.target()
-        app_downloads = AppDownloads(
-            self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, self._limits
-        )
-        app_downloads.on_started = self._on_download
-        app_downloads.on_window = self._windows.on_target
-        self._windows.take_pdf = self._wait_for_pdf
-        self._app_downloads = app_downloads
-        return app_downloads
+            self._app_downloads = AppDownloads(self._agent, downloads, self._tab.folder, self._limits)
+            self._app_downloads.on_started = self._on_download
+            self._app_downloads.on_window = self._windows.on_target
+            self._windows.take_pdf = self._wait_for_pdf
+            steps.append(self._app_downloads.prepare())
+        await asyncio.gather(*steps)
 
     def _watch(self, cdp: DevTools) -> None:
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)

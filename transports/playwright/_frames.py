@@ -272,12 +272,12 @@ class FrameContexts:
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
-    async def attach(self) -> None:
+    async def attach(self) -> dict[str, Any]:
         """Attach to each process of frames, before the first script of its documents runs."""
         # Workers have no tools.
         only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]
         options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": only_frames}
-        await self._session.send("Target.setAutoAttach", options)
+        return await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
         """Take over a process of frames that the browser has attached to, unless there are too many."""

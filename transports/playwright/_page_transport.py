@@ -50,10 +50,10 @@ from ._browser import Browser
 from ._channels import open_channel
 from ._content import Ladder, Uploads, is_elsewhere
 from ._downloads import ByteLimits
-from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
+from ._effects import Dialogs, PageEffects
 from ._process import SESSION_CONTEXTS
 from ._received import Elicitation, Flood, parse_reply
-from ._source import PageSource, Tab
+from ._source import PageSource, Tab, check_permissions
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Response
@@ -270,7 +270,7 @@ class PageTransport(Transport):
 
     async def _open_app(self) -> PageAgent:
         """Open the page, install the agent in it, and load the app. Returns the agent."""
-        tab = await self._source.open(self._tab_stack, self._browser, self._tab)
+        tab = await self._source.open(self._tab_stack, self._browser, self._tab, permissions=self._permissions)
         self._tab = tab
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
         if self._browser is not None:
@@ -281,12 +281,9 @@ class PageTransport(Transport):
             self._page_stack.callback(agent.stop_listening)
 
         frames = self._watch_frames(agent)
-        installing = asyncio.ensure_future(
-            agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
-        )
-        self._end_with_page(installing)
+        await agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
 
-        downloads = await tab.downloads(agent)
+        downloads = tab.downloads(agent)
         if downloads is not None:
             self._page_stack.callback(downloads.close)
         self._agent = agent
@@ -301,14 +298,14 @@ class PageTransport(Transport):
         )
         self._page_stack.push_async_callback(self._effects.aclose)
 
-        # The browser takes commands in order. So those of its own are only sent before the app is loaded, and their
-        # answers come meanwhile; the agent's are in another process, and waited for.
-        preparing = asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
-        self._end_with_page(preparing)
+        # The browser takes commands in order. So these are only sent before the app is loaded, and their answers come
+        # meanwhile. Those of the agent go to another process, and were waited for.
+        preparing = asyncio.gather(self._effects.prepare(downloads), tab.set_permissions(agent, self._permissions))
+        preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._page_stack.push_async_callback(cancel_and_wait, (preparing,))
         # Turns of the event loop in which these tasks, and those that they begin, send their commands.
         for _ in range(3):
             await asyncio.sleep(0)
-        await installing
 
         self._downloads = downloads
         self._top_reach = self._make_reach(agent)
@@ -322,11 +319,6 @@ class PageTransport(Transport):
         # Only now, as an app may navigate while it loads.
         agent.pin()
         return agent
-
-    def _end_with_page(self, work: asyncio.Future[Any]) -> None:
-        """Cancel ``work`` when the page is closed. Its error is ignored, unless ``work`` is awaited."""
-        work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         return None

@@ -296,6 +296,8 @@ class BrowserProcess:
         self._extensions: dict[Path, str] = {}
         self._may_have_downloads = False
         self._attached_to: BrowserContext | None = None
+        self._opening_context = asyncio.Lock()
+        self._context_ids: set[str] = set()
 
     def begin_driver(self, folder: Path) -> asyncio.Future[None]:
         """Begin to start the driver, with ``folder`` for its temporary files; return a future that is done once it has
@@ -366,9 +368,26 @@ class BrowserProcess:
 
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
-            self.pids = await self._read_pids(self.cdp)
+            # Downloads are assigned to windows and frames by these events. The first three kinds have none.
+            kinds = ("browser", "browser_ui", "tab")
+            targets = [*({"type": kind, "exclude": True} for kind in kinds), {}]
+            discover = self.cdp.send("Target.setDiscoverTargets", {"discover": True, "filter": targets})
+            self.pids, _ = await asyncio.gather(self._read_pids(self.cdp), discover)
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
+
+    async def new_context(self, options: Mapping[str, Any]) -> tuple[BrowserContext, str]:
+        # Playwright does not say the id: it is the only one that was not there before.
+        async with self._opening_context:
+            context = await self.browser.new_context(**options)
+            if self.cdp is None:
+                return context, ""
+            ids = {*(await self.cdp.send("Target.getBrowserContexts"))["browserContextIds"]}
+            new_ids = ids - self._context_ids
+            self._context_ids = ids
+        if len(new_ids) != 1:
+            return context, ""
+        return context, new_ids.pop()
 
     async def _read_pids(self, cdp: CDPSession) -> list[int]:
         """Return the process ids of the driver and of its Chromium."""

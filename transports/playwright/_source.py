@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from playwright import async_api
 from playwright.async_api import Error
 
 from .._internal.files import read_regular
+from .._internal.tasks import drop
 from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._strict_json import parser_limits
 from ._agent import PageAgent, is_closed
@@ -26,7 +27,7 @@ from ._process import SESSION_CONTEXTS, headers_without_address
 from ._run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import BrowserContext, CDPSession, Page
 
 #: Pages of callers with a session. A second agent would take over the functions of the first.
 _PAGES_IN_USE: WeakSet[Page] = WeakSet()
@@ -34,6 +35,37 @@ _PAGES_IN_USE: WeakSet[Page] = WeakSet()
 _closing: set[asyncio.Task[None]] = set()
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
+
+
+#: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
+#: app on this machine from loading at all.
+_PERMISSIONS = (
+    "camera", "captured-surface-control", "clipboard-read", "display-capture", "geolocation", "idle-detection",
+    "keyboard-lock", "local-fonts", "microphone", "midi", "nfc", "notifications", "persistent-storage", "pointer-lock",
+    "storage-access", "window-management",
+)  # fmt: skip
+
+
+def check_permissions(names: Collection[str]) -> frozenset[str]:
+    unknown = [names] if isinstance(names, str) else sorted(set(names) - set(_PERMISSIONS))
+    if unknown:
+        raise UsageError(f"permissions= takes names of {', '.join(_PERMISSIONS)}; not {', '.join(unknown)!r}")
+    return frozenset(names)
+
+
+async def set_permissions(browser: CDPSession, context_id: str, granted: Collection[str]) -> None:
+    """Grant or deny every permission for a browser context, for all origins, so that the browser never prompts."""
+
+    async def decide(permission: dict[str, object]) -> None:
+        setting = "granted" if permission["name"] in granted else "denied"
+        decision = {"permission": permission, "setting": setting, "browserContextId": context_id}
+        # An older browser does not know some permissions, and never asks for them.
+        with contextlib.suppress(Error):
+            await browser.send("Browser.setPermission", decision)
+
+    permissions: list[dict[str, object]] = [{"name": name} for name in _PERMISSIONS]
+    permissions.append({"name": "midi", "sysex": True})
+    await asyncio.gather(*map(decide, permissions))
 
 
 def _state_of_existing_context() -> UsageError:
@@ -46,19 +78,33 @@ class Tab:
 
     ``borrowed`` is true for the caller's own page: it may hold an app already, and it stays open after the session.
     ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
+    ``permissions_set`` is done once the permissions of a new context are set, if that began with the context.
     """
 
     page: Page
     folder: Path
     browser: Browser | None
     borrowed: bool = False
+    permissions_set: asyncio.Future[None] | None = None
 
     @property
     def is_near(self) -> bool:
         """True if the browser was started here and so shares our disk."""
         return self.browser is not None and not self.browser.attached
 
-    async def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
+    async def set_permissions(self, agent: PageAgent, granted: Collection[str]) -> None:
+        """Set the permissions of the page's context as :func:`set_permissions` does.
+
+        Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
+        """
+        if self.permissions_set is not None:
+            await asyncio.wait((self.permissions_set,))
+            self.permissions_set.result()
+        elif self.browser is not None and not self.browser.attached and agent.channel.cdp is not None:
+            context_id = agent.channel.target["browserContextId"]
+            await set_permissions(self.browser.cdp, context_id, granted)
+
+    def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
         """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not.
 
         ``None`` for an attached Chromium, which keeps its user's download settings.
@@ -72,13 +118,12 @@ class Tab:
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(browser.download_slots)
 
-        context_id = (await agent.target())["browserContextId"]
         # Sessions that share a context would change each other's download folder, so one folder serves all of them.
         shared_folder = None if browser.context is None else self.folder
         return CdpDownloads(
             agent,
             browser.cdp,
-            context_id,
+            agent.channel.target["browserContextId"],
             browser.download_slots,
             temporary=browser.folder,
             folder=shared_folder,
@@ -179,7 +224,9 @@ class PageSource:
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
-            await self.browser.ensure_running(patience=self._patience)
+            # A new context is opened beside this check, see _new_context().
+            if self.browser.closed or self.browser.shares_context:
+                await self.browser.ensure_running(patience=self._patience)
             return self.browser
         if isinstance(self.browser, BrowserLender):
             return await stack.enter_async_context(self.browser.lend())
@@ -211,8 +258,15 @@ class PageSource:
         await stack.aclose()
         return await self.start(stack, url, timeout=timeout) or browser
 
-    async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
-        """Open the page, and push its closing to ``stack``.
+    async def open(
+        self,
+        stack: AsyncExitStack,
+        browser: Browser | None,
+        previous: Tab | None = None,
+        *,
+        permissions: Collection[str] = (),
+    ) -> Tab:
+        """Open the page, and push its closing to ``stack``. A new context gets these ``permissions``.
 
         With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
         and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page, and
@@ -220,7 +274,7 @@ class PageSource:
         """
         try:
             if previous is None:
-                return await self._open_tab(stack, browser)
+                return await self._open_tab(stack, browser, permissions)
             await close_quietly(previous.page)
             page = await previous.page.context.new_page()
             stack.push_async_callback(close_quietly, page)
@@ -240,7 +294,7 @@ class PageSource:
             reason += "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
         return ConnectFailed(f"the browser could not open a page: {reason}")
 
-    async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
+    async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None, permissions: Collection[str]) -> Tab:
         """Take the caller's page, or open one: in the caller's context, in the browser's, or in a new one."""
         if self.page is not None:
             return self._borrow_page(stack, self.page)
@@ -251,17 +305,43 @@ class PageSource:
             return await self._open_in_context(stack, browser, context)
 
         assert browser is not None
-        context = await browser.playwright.new_context(
-            accept_downloads=browser.engine != "chromium",
-            storage_state=await asyncio.to_thread(self._load_storage_state),
-            locale=self.locale,
-            timezone_id=self.timezone,
-        )
+        state = None
+        if self.storage_state is not None:
+            state = await asyncio.to_thread(self._load_storage_state)
+        options = {
+            "accept_downloads": browser.engine != "chromium",
+            "storage_state": state,
+            "locale": self.locale,
+            "timezone_id": self.timezone,
+        }
+        context, context_id = await self._new_context(browser, options)
         SESSION_CONTEXTS.add(context)
         # Only in a shared browser: one of our own closes its contexts itself.
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
-        return Tab(await context.new_page(), browser.folder, browser)
+
+        # While the browser is busy with the new page, which takes most of the time of an opening.
+        setting = None
+        if context_id and not browser.attached:
+            setting = asyncio.ensure_future(set_permissions(browser.cdp, context_id, permissions))
+            stack.callback(drop, setting)
+        page = await context.new_page()
+        return Tab(page, browser.folder, browser, permissions_set=setting)
+
+    async def _new_context(self, browser: Browser, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
+        """Open a context. A shared browser that has died is started again, and opens another one."""
+        opening = asyncio.ensure_future(browser.new_context(options))
+        try:
+            if isinstance(self.browser, Browser):
+                # Asked meanwhile, as the answer decides nothing while the browser lives.
+                playwright_browser = browser.playwright
+                await browser.ensure_running(patience=self._patience)
+                if browser.playwright is not playwright_browser:
+                    drop(opening)
+                    opening = asyncio.ensure_future(browser.new_context(options))
+            return await opening
+        finally:
+            drop(opening)
 
     def _borrow_page(self, stack: AsyncExitStack, page: Page) -> Tab:
         """Use the caller's page, which can have one session at a time."""
@@ -283,15 +363,13 @@ class PageSource:
 
     def _load_storage_state(self) -> Any:
         """Return the storage state, from its file if it is one. Raises :class:`~transports.errors.UsageError`."""
-        if self.storage_state is None:
-            return None
         name = spelled("storage_state=")
         state: object = self.storage_state
         reason = "it is not a value of context.storage_state()"
-        if isinstance(self.storage_state, (str, Path)):
-            name += f" {self.storage_state}"
+        if isinstance(state, (str, Path)):
+            name += f" {state}"
             try:
-                state = _read_json(Path(self.storage_state).expanduser())
+                state = _read_json(Path(state).expanduser())
             except OSError as error:
                 raise UsageError(f"{name} cannot be read: {error.strerror}") from None
             except ValueError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -48,7 +48,6 @@ from ._diagnosis import (
 from ._effects import Dialogs
 from ._extension import extension_folder, extension_page_in
 from ._frames import MARK, FrameTools, ToolFrame, own_tools
-from ._listeners import listener
 from ._page_transport import PageTransport, Reach, ServerAddress, addresses_around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import AppState, Effect, parse_json
@@ -66,21 +65,14 @@ _NEW_DOCUMENT = 0.1
 _MAX_ATTEMPTS = 5
 
 
-@contextlib.contextmanager
-def _collect_statuses(page: Page) -> Iterator[list[int]]:
-    """Collect the HTTP statuses of the page's documents in a list that grows inside the block."""
-    statuses: list[int] = []
-
-    @listener
-    def on_response(response: Response) -> None:
-        if response.request.is_navigation_request():
-            statuses.append(response.status)
-
-    page.on("response", on_response)
-    try:
-        yield statuses
-    finally:
-        page.remove_listener("response", on_response)
+async def _last_status(page: Page) -> int | None:
+    """Return the HTTP status of the page's last navigation, as far as its server answered."""
+    for request in reversed(await page.requests()):
+        if request.is_navigation_request() and request.frame == page.main_frame:
+            # Not response(), which waits for a server that has not answered yet.
+            response = request.existing_response
+            return None if response is None else response.status
+    return None
 
 
 class TopPageTransport(PageTransport):
@@ -236,17 +228,15 @@ class TopPageTransport(PageTransport):
 
     async def _navigate(self, page: Page) -> Response | None:
         """Open the target in the page. Raises :class:`~transports.errors.ConnectFailed` with the likely reason."""
-        with _collect_statuses(page) as statuses:
-            try:
-                return await page.goto(
-                    self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
-                )
-            except Error as error:
-                if is_closed(error):
-                    raise
-                status = statuses[-1] if statuses else None
-                reason = explain_load_failure(str(error), self._target, status)
-                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
+        try:
+            return await page.goto(
+                self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+            )
+        except Error as error:
+            if is_closed(error):
+                raise
+            reason = explain_load_failure(str(error), self._target, await _last_status(page))
+            raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
 
     def _explain_fault(self, app: AppState, fault: str, url: str, status: int | None) -> tuple[str, str]:
         """Return why the page, now at ``url``, is not an app, and advice."""
