@@ -17,7 +17,7 @@ import pytest
 
 import transports.sync
 from transports import ArtifactStore, LocalStore, Scope, UsageError, open_store
-from transports.artifacts._query import age_key
+from transports.artifacts._ref import age_key
 from transports.artifacts.objects._store import ObjectStore
 from transports.errors import Corrupt
 from transports.filesystem import ArtifactFileSystem

@@ -14,10 +14,9 @@ import pytest
 
 from tests.batch.runs import done, filled, numbers
 from transports.batch._jobs import Job, State
-from transports.batch.ledger._ledger import Ledger, open_ledger, open_view
+from transports.batch.ledger._ledger import Addition, Ledger, open_ledger, open_view
 from transports.batch.ledger._reads import FINAL, JobQuery
 from transports.batch.ledger._schema import SqliteDatabase, make_tables
-from transports.batch.ledger._writes import Addition
 
 
 def line(name: str | None, n: int, **carried: str) -> Job:
@@ -69,7 +68,7 @@ async def test_duplicate_input_lines_get_rows_but_run_once(place: str) -> None:
 
 
 async def test_copies_and_jobs_are_paged_in_input_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.batch.ledger._writes._CHUNK", 90)
+    monkeypatch.setattr("transports.batch.ledger._ledger._CHUNK", 90)
     given = [line(str(n), n if n % 3 else 0) for n in range(700)] + [line(str(n), 1) for n in range(700, 1000)]
     async with await filled(str(tmp_path), given) as ledger:
         assert [name for name, *_ in await lines_of(ledger)] == [str(n) for n in range(1000)]

@@ -16,7 +16,7 @@ from websockets.sync.server import ServerConnection, serve as serve_in_thread
 
 from tests.support.counted import counted_calls
 from transports import MemoryTransport, Message, NoneStore, Session, UsageError, connect
-from transports.artifacts._audit import AuditLog
+from transports.artifacts._base import AuditLog
 from transports.memory import Call
 from transports.routing import Router
 

@@ -1,5 +1,4 @@
-from ._audit import AuditLog as AuditLog
-from ._base import ArtifactStore as ArtifactStore, Staged as Staged
+from ._base import ArtifactStore as ArtifactStore, AuditLog as AuditLog, Staged as Staged
 from ._content import Durability as Durability, PutOptions as PutOptions
 from ._hosts import (
     HostedStore as HostedStore,
@@ -14,11 +13,12 @@ from ._opening import (
     reindex as reindex,
     sweeping as sweeping,
 )
-from ._query import Page as Page, Query as Query
 from ._ref import (
     ArtifactRef as ArtifactRef,
     CheckReport as CheckReport,
+    Page as Page,
     Problem as Problem,
+    Query as Query,
     ReindexReport as ReindexReport,
     Scope as Scope,
 )

@@ -22,9 +22,8 @@ from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
 from ..protocol._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import NO_NAMESPACE, REDACTOR, Description, Meter, PutOptions, describe, encode_text
-from ._query import age_key
-from ._ref import ArtifactRef, Scope, not_found
-from ._spool import BufferedFile
+from ._memory import BufferedFile
+from ._ref import ArtifactRef, Scope, age_key, not_found
 
 _STORE = ("put_bytes", "put_text", "get", "delete", "exists")
 _FACADE = ("upload", "download", "get_metadata", "exists", "delete")

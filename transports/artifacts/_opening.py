@@ -15,8 +15,7 @@ from .._internal.arguments import checked
 from .._internal.tasks import begin, cancel_and_wait
 from ..errors import ABPError, UsageError
 from ..protocol._plain_text import redact_url
-from ._audit import AuditLog
-from ._base import DEFAULT_MAX_BYTES, ArtifactStore
+from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog
 from ._hosts import HostedStore, HostStore, StoreForHost, is_host_store
 from ._memory import MemoryStore, NoneStore
 from ._ref import ReindexReport

@@ -13,8 +13,7 @@ from .._internal.tasks import in_thread
 from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError
 from ..protocol._media import is_binary_mime
 from ._base import ArtifactStore
-from ._query import Page, Query
-from ._ref import ArtifactRef, Scope
+from ._ref import ArtifactRef, Page, Query, Scope
 from .local._store import LocalStore
 from .local._tree import Tree, remove_files
 

@@ -28,8 +28,7 @@ import msgspec
 
 from ..._internal.database import open_sqlite, sqlite_transaction
 from ...protocol._strict_json import encode_json, without_collection
-from .._query import scope_condition
-from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, stamp
+from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, scope_condition, stamp
 from .._retention import Entry
 from ._tree import SYMLINK, Folder, Tree, remove_files
 

@@ -21,8 +21,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 from ..._internal.arguments import checked
 from ..._internal.tasks import in_thread
 from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable
-from .._audit import AuditLog
-from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from .._content import Description, Follower, Meter, measure_file
 from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
 from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found

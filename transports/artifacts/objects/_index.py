@@ -26,8 +26,7 @@ from ..._internal.database import (
 )
 from ...errors import StoreUnavailable, UsageError
 from ...protocol._plain_text import redact_url
-from .._query import Query, scope_condition
-from .._ref import ID, Metadata, OtherCase, Scope, now, stamp
+from .._ref import ID, Metadata, OtherCase, Query, Scope, now, scope_condition, stamp
 from .._retention import Entry, Retention
 
 logger = logging.getLogger("transports.artifacts")

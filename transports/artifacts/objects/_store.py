@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import Corrupt, StoreUnavailable, UsageError
-from .._audit import AuditLog
-from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
+from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from .._content import Description
 from .._files import map_os_errors, write_all
-from .._query import Page, Query
+from .._memory import SpooledFile
 from .._ref import (
     ID,
     ArtifactRef,
     CheckReport,
     Metadata,
+    Page,
     Problem,
+    Query,
     ReindexReport,
     Scope,
     candidate_ids,
@@ -30,9 +31,7 @@ from .._ref import (
     not_found,
 )
 from .._retention import Entry, Removal, Retention
-from .._spool import SpooledFile
-from ._bucket import Bucket
-from ._catalog import Catalog, IndexedCatalog
+from ._catalog import Bucket, Catalog, IndexedCatalog
 from ._index import StoreIndex, open_index
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...artifacts._opening import reindex as reindex_store
-from ...artifacts._query import Query
+from ...artifacts._ref import Query
 from ...artifacts._retention import Retention
 from ...artifacts._search import find as find_page, is_named, search, versions
 from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, UsageError

@@ -13,8 +13,7 @@ from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, Bod
 
 from ..._internal.readers import MAX_SOURCE, PICTURES, run_reader
 from ...artifacts._base import ArtifactStore
-from ...artifacts._query import age_key
-from ...artifacts._ref import ArtifactRef, Scope
+from ...artifacts._ref import ArtifactRef, Scope, age_key
 from ...artifacts._search import is_named, search
 from ...artifacts._signing import MAX_SECONDS, Expired, Signer, find_server, signing_key
 from ...errors import ArtifactNotFound, Corrupt, UsageError
