@@ -18,7 +18,7 @@ import pytest
 from tests.batch.runs import REF, done, filled, jobs, numbers
 from tests.support.postgres_server import run_url
 from transports.batch._jobs import Job, Outcome, State
-from transports.batch.ledger import _writes as leasing
+from transports.batch.ledger import _ledger as leasing
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Settlement, SqliteDatabase
 from transports.errors import UsageError

@@ -19,7 +19,7 @@ from typing import Self, Unpack, overload
 from .._internal.telemetry import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ..protocol._times import iso_utc
-from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text, nothing_written
+from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text
 from ._files import PIECE, open_file, read_pieces
 from ._ref import (
     Ages,
@@ -114,7 +114,6 @@ class StagedFile(Staged):
         return self._meter.size
 
     async def write(self, chunk: bytes | memoryview) -> None:
-        self._require_uncommitted()
         self._require_usable()
         content = as_bytes(chunk)
 
@@ -130,14 +129,19 @@ class StagedFile(Staged):
         self._reset_state()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
-        self._require_uncommitted()
         self._require_usable()
         store = self._store
 
         try:
             with span("abp.verify", {}):
-                meter = await self._measure(options.get("size"))
-                description = describe(meter, **options)
+                has_content = self._written or await self._measure_external_file()
+                if not has_content and options.get("size") != 0:
+                    # An empty file must be declared; otherwise a writer that failed early would store one.
+                    raise StoreError(
+                        "nothing was written to the staged file; "
+                        "write(b'') or declare size=0 to store an empty artifact"
+                    )
+                description = describe(self._meter, **options)
             if store.retention:
                 key = artifact_id(description.namespace, description.sha256, store.scope)
                 await store._evictor.make_room(store, key, description.size)
@@ -163,16 +167,9 @@ class StagedFile(Staged):
             raise UsageError("this staged file is already committed; stage another one")
 
     def _require_usable(self) -> None:
+        self._require_uncommitted()
         if not self._usable:
             raise UsageError("a write to this staged file failed; reset() it first")
-
-    async def _measure(self, declared: int | None) -> Meter:
-        """Return the measured content. Raises :class:`~transports.errors.StoreError` if there is none, unless
-        ``declared`` is 0."""
-        has_content = self._written or await self._measure_external_file()
-        if not has_content and declared != 0:
-            raise nothing_written()
-        return self._meter
 
     @abstractmethod
     async def _append_chunk(self, chunk: memoryview) -> None:

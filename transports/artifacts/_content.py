@@ -50,11 +50,6 @@ def too_large(limit: int) -> TooLarge:
     )
 
 
-def nothing_written() -> StoreError:
-    # An empty file must be declared; otherwise a writer that failed early would store one.
-    return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
-
-
 def as_bytes(chunk: bytes | memoryview) -> memoryview:
     """Return a view of ``chunk`` as single bytes, copied only if its memory is not contiguous."""
     view = memoryview(chunk)

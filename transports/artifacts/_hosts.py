@@ -13,7 +13,7 @@ import json
 import typing
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, Unpack, runtime_checkable
 
@@ -258,14 +258,6 @@ class FacadeStore:
         return scope_from_host(self._facade.scope)
 
 
-@dataclass(frozen=True, slots=True)
-class _PutArguments:
-    """Keyword arguments for both ``put_…`` methods of a host."""
-
-    namespace: str
-    options: Mapping[str, object]
-
-
 class HostedStore(ArtifactStore):
     """The store of a host, or the facade that its tools get, as an :class:`ArtifactStore`.
 
@@ -370,14 +362,26 @@ class HostedStore(ArtifactStore):
     async def publish(self, content: bytes | str, description: Description) -> ArtifactRef:
         """Store described content in the host and return its reference. Raises
         :class:`~transports.errors.StoreError`."""
-        host_scope = self._scope_in_host()
-        arguments = self._put_arguments(description)
-        host_ref = await self._put_in_host(content, arguments)
+        host_scope = self.scope
+        if isinstance(self._host, FacadeStore):
+            # A facade gives its own scope to new artifacts.
+            host_scope = self._host.upload_scope
 
+        namespace = description.namespace
+        meta = dict(description.source)
+        options: dict[str, object] = {"mime_type": description.mime_type, "filename": description.name, "meta": meta}
+        if self._takes_scope:
+            options["scope"] = scope_to_host(self.scope, self._make_scope)
+        elif self.scope:
+            namespace = _namespace_of_scope(namespace, self.scope)
+            meta["scope"] = dict(self.scope.items())
+
+        put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
+        host_ref = await self._call_host(put(content, namespace=namespace, **options))
         if host_scope and scope_of(host_ref) not in (None, host_scope):
             # The host merged equal content and returned an artifact of another scope, which this view may not see.
-            separate_namespace = _namespace_of_scope(arguments.namespace, host_scope)
-            host_ref = await self._put_in_host(content, replace(arguments, namespace=separate_namespace))
+            namespace = _namespace_of_scope(namespace, host_scope)
+            host_ref = await self._call_host(put(content, namespace=namespace, **options))
         self._require_same_content(host_ref, description)
 
         artifact_id = id_of(host_ref)
@@ -395,26 +399,6 @@ class HostedStore(ArtifactStore):
         self._remember_ref(ref)
         return ref
 
-    def _scope_in_host(self) -> Scope:
-        """Return the scope that the host gives to new artifacts: a facade has a scope of its own."""
-        if isinstance(self._host, FacadeStore):
-            return self._host.upload_scope
-        return self.scope
-
-    def _put_arguments(self, description: Description) -> _PutArguments:
-        """Return the arguments for the host. A host without ``scope=`` gets this view's scope in ``meta``, and a digest
-        of it in the namespace."""
-        namespace = description.namespace
-        meta = dict(description.source)
-        if self.scope and not self._takes_scope:
-            namespace = _namespace_of_scope(namespace, self.scope)
-            meta["scope"] = dict(self.scope.items())
-
-        options: dict[str, object] = {"mime_type": description.mime_type, "filename": description.name, "meta": meta}
-        if self._takes_scope:
-            options["scope"] = scope_to_host(self.scope, self._make_scope)
-        return _PutArguments(namespace, options)
-
     def _require_same_content(self, host_ref: object, description: Description) -> None:
         """Raise :class:`~transports.errors.StoreError` if a host's reference has another size or hash than the content
         that was given to the host."""
@@ -425,11 +409,6 @@ class HostedStore(ArtifactStore):
                 f"the store of the host ({self.url}) returned a reference to different content: "
                 f"{size} bytes instead of {description.size}, or another hash; check the limits of that store"
             )
-
-    async def _put_in_host(self, content: bytes | str, arguments: _PutArguments) -> object:
-        """Store content with the host's method for its type, and return the host's reference."""
-        put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
-        return await self._call_host(put(content, namespace=arguments.namespace, **arguments.options))
 
     async def _call_host(self, call: Awaitable[T]) -> T:
         """Await a call of the host, and map its errors to :class:`~transports.errors.StoreError`."""

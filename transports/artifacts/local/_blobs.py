@@ -183,7 +183,7 @@ def move_without_replacing(name: str, folder: Folder, target: Folder, new: str) 
 def _read_if_valid(meta: Folder, key: str) -> Metadata | None:
     """Return the metadata of an artifact, ``None`` if it is damaged. Raises :class:`FileNotFoundError`."""
     try:
-        return read_metadata(meta, key)
+        return read_metadata(meta, key)[0]
     except ValueError:
         return None
 

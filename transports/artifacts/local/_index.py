@@ -446,14 +446,9 @@ _inherited: list[sqlite3.Connection] = []
 # --- the metadata files -----------------------------------------------------------------------------------------------
 
 
-def read_metadata(meta: Folder, key: str) -> Metadata:
-    """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
-    :class:`ValueError` if the file is damaged."""
-    return read_with_inode(meta, key)[0]
-
-
-def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
-    """Return the metadata of an artifact as :func:`read_metadata` does, and the inode of its file."""
+def read_metadata(meta: Folder, key: str) -> tuple[Metadata, int]:
+    """Return the metadata of an artifact, and the inode of its file; ``meta`` is its folder. Raises
+    :class:`FileNotFoundError`, or :class:`ValueError` if the file is damaged."""
     try:
         fd = meta.open(f"{key}.json")
     except OSError as error:
@@ -488,7 +483,7 @@ class Catalog:
         """Return the metadata of an artifact. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
         damaged."""
         with self._tree.folder(".abp", "meta") as meta:
-            return read_metadata(meta, key)
+            return read_metadata(meta, key)[0]
 
     def keys(self) -> dict[str, int]:
         """Return the ids of all metadata files, readable or not, and the inode of each."""
@@ -515,7 +510,7 @@ class Catalog:
                 if not ID.fullmatch(key):
                     continue
                 try:
-                    yield read_with_inode(meta, key)
+                    yield read_metadata(meta, key)
                 except FileNotFoundError:
                     # It was deleted meanwhile.
                     continue

@@ -157,7 +157,7 @@ def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
     """Return whether the file is still there, and no metadata has its name."""
     for key in keys_of(folders, stray.digest):
         try:
-            metadata = read_metadata(folders.meta, key)
+            metadata, _ = read_metadata(folders.meta, key)
         except (FileNotFoundError, ValueError):
             # Unreadable metadata may have this name.
             return False

@@ -119,7 +119,6 @@ class LocalStaged(StagedFile):
         return file
 
     def follow(self) -> None:
-        self._require_uncommitted()
         self._require_usable()
         if self._follower is None and not self._written:
             # If no thread can be started, the file is read at the end.
