@@ -31,7 +31,10 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
         ("tests/protocol/test_redaction.py",),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),
-    "session": ("transports/session/*", ("tests/session",)),
+    "session": (
+        "transports/session/*",
+        ("tests/session", "tests/routing/http/test_discovery.py", "tests/routing/http/test_page_head.py", "tests/mcp"),
+    ),
     "websocket": ("transports/websocket/*", ("tests/websocket",)),
     "http": ("transports/routing/http/*", ("tests/routing/http",)),
     "artifacts": (
