@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -96,6 +97,17 @@ async def test_evidence_limit_does_not_affect_other_files(tmp_path: Path) -> Non
         assert kept == [False, False, True, True]
         assert all([await app.store.exists(result.artifact().id) for result in results])
         assert results[3].as_dict()["evidence"]
+
+
+async def test_no_temporary_file_of_evidence_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    stores = (open_store(tmp_path / "store"), open_store(tmp_path / "small", max_bytes=40))
+    for store in stores:
+        async with connect("memory:", transport=transport(), store=store, evidence=Evidence(console=True)) as app:
+            await app.call("sign.in", {"password": "canary-77"})
+    assert not [*scratch.iterdir()]
 
 
 async def test_unstorable_evidence_does_not_fail_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
