@@ -312,6 +312,28 @@ async def test_installation_steps_are_sent_at_once_in_order() -> None:
     await installing
 
 
+async def test_context_is_opened_again_in_browser_that_was_restarted_meanwhile() -> None:
+    class Restarted(Browser):
+        closed = property(lambda self: False)
+        running = False
+
+        async def new_context(self, options: object) -> Any:
+            if not self.running:
+                raise AttributeError("it is being started")
+            return Recorded(), ""
+
+        async def ensure_running(self, *, patience: float) -> None:
+            await asyncio.sleep(0.01)
+            self.running = True
+
+    browser = Restarted()
+    async with AsyncExitStack() as stack:
+        source = PageSource(browser=browser)
+        await source.start(stack, "http://localhost/", timeout=1)
+        tab = await source.open(stack, browser)
+    assert tab.browser is browser
+
+
 async def test_context_is_named_only_if_it_alone_is_new() -> None:
     ids = ["of a caller", "first"]
 

@@ -333,11 +333,10 @@ class PageSource:
         opening = asyncio.ensure_future(browser.new_context(options))
         try:
             if isinstance(self.browser, Browser):
-                # Asked meanwhile, as the answer decides nothing while the browser lives.
-                playwright_browser = browser.playwright
+                # Checked meanwhile, as the answer decides nothing while the browser lives.
                 await browser.ensure_running(patience=self._patience)
-                if browser.playwright is not playwright_browser:
-                    drop(opening)
+                await asyncio.wait((opening,))
+                if opening.exception() is not None:
                     opening = asyncio.ensure_future(browser.new_context(options))
             return await opening
         finally:
