@@ -22,7 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.gallery import Gallery, open_gallery
 from tests.support.listener import PEER, listening
 from transports import Browser
-from transports.surfaces.web._options import LIMITS, Limits
+from transports.surfaces.web._access import LIMITS, Limits
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -19,7 +19,7 @@ from transports.artifacts import MemoryStore
 from transports.session._named_apps import find_app
 from transports.session._settings import read_config
 from transports.session._sign_in import sign_in
-from transports.surfaces.web._options import Options
+from transports.surfaces.web._access import Options
 from transports.surfaces.web._server import serve as serve_gallery
 from webapp_fixture import Fixture
 

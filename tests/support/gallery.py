@@ -20,7 +20,7 @@ from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
 from transports.session._named_apps import app_entries
 from transports.session._settings import read_config
-from transports.surfaces.web._options import LIMITS, Limits, Options
+from transports.surfaces.web._access import LIMITS, Limits, Options
 from transports.surfaces.web._server import Served, serve
 from webapp_fixture import Fixture
 

@@ -13,7 +13,7 @@ import aiohttp
 from transports import MemoryTransport, Session, connect
 from transports.artifacts import ArtifactRef, ArtifactStore
 from transports.memory import Handler
-from transports.surfaces.web._options import LIMITS, Limits, Options
+from transports.surfaces.web._access import LIMITS, Limits, Options
 from transports.surfaces.web._server import Served, serve
 
 TOKEN = "the-operator's-own-token"

@@ -19,7 +19,7 @@ from transports.session._evidence import evidence_for, keeping
 from transports.session._secrets import Guard, Guarded, Secrets
 from transports.surfaces.cli._options import ConnectionOptions
 from transports.surfaces.mcp._options import Options
-from transports.surfaces.web._options import Options as WebOptions
+from transports.surfaces.web._access import Options as WebOptions
 from transports.testing._failure_report import FailureReport
 from webapp_fixture import Fixture
 

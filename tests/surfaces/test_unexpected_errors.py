@@ -24,7 +24,7 @@ from transports import CapabilityError, MemoryTransport, Message, Notification, 
 from transports.artifacts import MemoryStore
 from transports.session._events import Event
 from transports.surfaces.shared._apps import App, Apps
-from transports.surfaces.web._options import Limits
+from transports.surfaces.web._access import Limits
 from transports.surfaces.web._runs import ServedRuns
 from transports.testing import Call
 

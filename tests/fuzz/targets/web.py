@@ -35,7 +35,7 @@ from transports.routing.http._urls import (
     secret_forms,
 )
 from transports.session._manifest import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
-from transports.surfaces.web._content import _parse_range
+from transports.surfaces.web._responses import _parse_range
 
 _PAGE = parse("https://app.example/tools/index.html")
 _NOW = 1_800_000_000.0

@@ -18,7 +18,7 @@ from transports import BinaryData, CapabilityError
 from transports.artifacts import LocalStore
 from transports.memory import Call
 from transports.surfaces.shared._detached import CallLedger
-from transports.surfaces.web._options import Options
+from transports.surfaces.web._access import Options
 from transports.surfaces.web._server import serve
 from webapp_fixture import Fixture
 

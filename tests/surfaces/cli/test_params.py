@@ -15,9 +15,9 @@ from tests.support.command_line import CommandLine
 from transports.errors import UsageError
 from transports.protocol._declarations import Capability
 from transports.protocol._plain_text import plain_line
-from transports.surfaces.cli import _params as module
+from transports.surfaces.cli import _options as module
 from transports.surfaces.cli._calls import print_capability
-from transports.surfaces.cli._params import Params, example_words, read_params
+from transports.surfaces.cli._options import Params, example_words, read_params
 from transports.surfaces.cli._shell import parse_line
 from webapp_fixture import Fixture
 

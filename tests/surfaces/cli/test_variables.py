@@ -26,7 +26,7 @@ def test_server_command_rejects_unknown_variable(
 
 
 def test_kubernetes_service_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transports.surfaces.web._options import Options
+    from transports.surfaces.web._access import Options
 
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR"):
         monkeypatch.setenv(f"ABP_SERVE_{name}", "10.0.0.1")

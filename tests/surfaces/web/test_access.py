@@ -15,8 +15,8 @@ from transports import UsageError
 from transports.artifacts import ArtifactStore, MemoryStore, Scope
 from transports.artifacts._signing import MAX_SECONDS, Expired, Signer, find_server, registered, signing_key
 from transports.errors import StoreError
+from transports.surfaces.web._access import Options
 from transports.surfaces.web._artifacts import make_link
-from transports.surfaces.web._options import Options
 from transports.surfaces.web._server import serve
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tests.support.web_client import Web, put_artifact, running
 from transports._internal import readers
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
 from transports.surfaces.web import _artifacts as thumbnails
-from transports.surfaces.web._options import Limits
+from transports.surfaces.web._access import Limits
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 

@@ -19,8 +19,8 @@ from transports.memory import Call
 from transports.surfaces.shared._activity import Activity, CallRecord, LogGap, StoreChange
 from transports.surfaces.shared._apps import Apps
 from transports.surfaces.shared._detached import CallLedger
-from transports.surfaces.web._content import artifact_meta
-from transports.surfaces.web._options import Limits
+from transports.surfaces.web._access import Limits
+from transports.surfaces.web._responses import artifact_meta
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:

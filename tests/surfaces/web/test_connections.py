@@ -9,7 +9,7 @@ from tests.support.slow_client import drip, half_sent, is_closed
 from tests.support.web_client import running
 from transports.artifacts import ArtifactStore, Scope
 from transports.surfaces.shared import _listening as connections
-from transports.surfaces.web._options import Limits
+from transports.surfaces.web._access import Limits
 
 _LIMIT, _HALF_SENT = 8, 30
 

@@ -18,7 +18,7 @@ from transports import UsageError
 from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger._schema import Settlement
-from transports.surfaces.web._options import Limits
+from transports.surfaces.web._access import Limits
 from transports.surfaces.web._runs import ServedRun, ServedRuns
 
 CANARY = "<script>alert(1)</script>\u202e"

@@ -1,9 +1,13 @@
-"""``abp call``, ``abp capabilities`` and ``abp discover``: calls, their printed results, and lists of capabilities."""
+"""``abp call``, ``abp capabilities``, ``abp discover`` and ``abp login``: calls and their printed results, lists of
+capabilities, and signing in."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from itertools import islice
@@ -28,11 +32,17 @@ from ._options import (
     Json,
     OnOff,
     Output,
+    ParamOptions,
+    Params,
     RecordFile,
     ServerUrl,
     Target,
     Timeout,
+    example_words,
+    json_line,
     open_app,
+    require_folder,
+    shell_word,
     spread_groups,
 )
 from ._output import (
@@ -48,7 +58,6 @@ from ._output import (
     print_warnings,
     with_parameter_advice,
 )
-from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
 from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
@@ -501,3 +510,46 @@ async def discover(
     print_capabilities(manifest.app, manifest.capabilities)
     print_text(f"ABP {manifest.abp or 'of an unknown version'}, from {redact_url(discovery.manifest_url or '')}")
     return 0
+
+
+@asynchronous
+async def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The app: its table [apps.NAME] in abp.toml.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here).")
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", hidden=True)] = False,
+    as_json: Json = False,
+) -> None:
+    """Sign in to an app in a visible browser, for later calls."""
+    from ...session._named_apps import find_app, is_app_name
+    from ...session._sign_in import sign_in
+
+    file = read_config(config)
+    app = find_app(file, name, None)
+    if app is None:
+        if not is_app_name(name):
+            raise UsageError(
+                f"{redact_url(name)!r} is not the name of an app; `abp login` takes the name of a table [apps.NAME] in "
+                "the settings file"
+            )
+        raise UsageError(f"no app is called {name!r} in {file.path or 'abp.toml'}; add it: [apps.{name}] with its url")
+    place = await sign_in(app, _wait_for_enter, headless=headless)
+    if as_json:
+        print_json({"success": True, "app": app.name, "kept": str(place)})
+    else:
+        print_text(f"Signed in to {app.name}; kept in {place}")
+
+
+async def _wait_for_enter() -> None:
+    """Ask the user to sign in, and wait for a line on stdin; wait for ever if stdin ends without one. A daemon thread
+    reads, so that it does not delay the end of the program."""
+    print_note("sign in, then close the window or press Enter here", always=True)
+    loop, entered = asyncio.get_running_loop(), asyncio.Event()
+
+    def read() -> None:
+        if sys.stdin is not None and sys.stdin.readline():
+            loop.call_soon_threadsafe(entered.set)
+
+    threading.Thread(target=read, daemon=True, name="abp-stdin").start()
+    await entered.wait()

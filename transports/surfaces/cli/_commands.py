@@ -27,22 +27,22 @@ class _Listed(NamedTuple):
 COMMANDS = {
     "call": _Listed("_calls:call", "Call one capability; every result becomes a file."),
     "capabilities": _Listed("_calls:capabilities", "List the capabilities of an app, or show one of them."),
-    "login": _Listed("_login:login", "Sign in to an app in a visible browser, for later calls."),
+    "login": _Listed("_calls:login", "Sign in to an app in a visible browser, for later calls."),
     "shell": _Listed("_shell:shell", "Call capabilities line by line, over one connection."),
     "resources": _Listed("_mcp_targets:resources", "List the resources of an MCP server, or read some."),
     "view": _Listed("_mcp_targets:app", "Open the view of an MCP server's tool, and call its tools."),
     "discover": _Listed("_calls:discover", "Read an app's manifest without a browser."),
-    "conformance": _Listed("_conformance:conformance", "Check an app against every MUST and SHOULD of the protocol."),
+    "conformance": _Listed("_doctor:conformance", "Check an app against every MUST and SHOULD of the protocol."),
     "doctor": _Listed("_doctor:doctor", "Check the installation, from versions to a self-test."),
-    "fixture": _Listed("_demo:fixture", "Serve the reference app, Workbench, until Ctrl-C."),
-    "demo": _Listed("_demo:demo", "Drive the reference app and show the resulting files."),
+    "fixture": _Listed("_first_steps:fixture", "Serve the reference app, Workbench, until Ctrl-C."),
+    "demo": _Listed("_first_steps:demo", "Drive the reference app and show the resulting files."),
     "mcp": _Listed("_serve:mcp", "Serve apps as tools of MCP, on stdin and stdout."),
     "proxy": _Listed("_serve:proxy", "Run another MCP server, with its large content as links."),
     "serve": _Listed("_serve:serve", "Serve artifacts and the gallery over HTTP, until Ctrl-C."),
     "artifacts": _Listed("_artifacts:app", "Look at, fetch and remove stored artifacts."),
     "batch": _Listed("_batch:app", "Run many jobs, and resume interrupted runs."),
     "calls": _Listed("_detached:app", "List, wait for or cancel detached calls."),
-    "init": _Listed("_init:app", "Write a first app, view, adapter, test or settings file."),
+    "init": _Listed("_first_steps:init", "Write a first app, view, adapter, test or settings file."),
 }
 
 

@@ -22,9 +22,8 @@ from ...protocol._plain_text import is_page, origin_of
 from ...protocol._strict_json import decode_json
 from ...protocol.binary import BinaryData, LocalFile
 from ...protocol.messages import Effect
-from ._options import Json, ServerUrl, read_token
+from ._options import Json, ParamOptions, ServerUrl, read_token
 from ._output import print_json, print_note, print_result, print_rows, print_text
-from ._params import ParamOptions
 from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:

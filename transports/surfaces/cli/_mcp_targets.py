@@ -21,12 +21,16 @@ from ._options import (
     Headers,
     Json,
     Output,
+    ParamOptions,
+    Params,
     RecordFile,
     Target,
     Timeout,
     Token,
     headers_of,
+    json_line,
     open_app,
+    require_folder,
     spread_groups,
 )
 from ._output import (
@@ -43,7 +47,6 @@ from ._output import (
     print_warnings,
     with_parameter_advice,
 )
-from ._params import ParamOptions, Params, json_line, require_folder
 from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:

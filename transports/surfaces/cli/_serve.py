@@ -96,7 +96,7 @@ async def _hosting(
 
 def web_variables() -> set[str]:
     """Return the names of the variables that the web server reads."""
-    from ..web._options import Options
+    from ..web._access import Options
 
     return {f"ABP_SERVE_{name.upper()}" for name in Options.model_fields}
 
@@ -141,7 +141,7 @@ async def serve(
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
     from ..shared._apps import adapter_options
-    from ..web._options import Options
+    from ..web._access import Options
     from ..web._server import serve as serve_web
 
     connect_options = adapter_options(targets or (), adapter)
@@ -343,7 +343,7 @@ def _setting_lines(name: str, value: object) -> Iterator[str]:
 async def _serve_gallery(apps: _Host, users: Mapping[str, str]) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts._ref import Scope
-    from ..web._options import Options
+    from ..web._access import Options
     from ..web._server import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}

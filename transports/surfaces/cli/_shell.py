@@ -18,9 +18,19 @@ from ...errors import UsageError
 from ...protocol._capabilities import find_capability
 from ...protocol._strict_json import decode_given, parser_limits
 from ._calls import params_for, print_capabilities, print_capability
-from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
+from ._options import (
+    ConnectionOptions,
+    Output,
+    Params,
+    Target,
+    Timeout,
+    open_app,
+    read_file,
+    set_param,
+    set_value,
+    spread_groups,
+)
 from ._output import ProgressBar, at_terminal, print_note, print_result, print_text, report_error
-from ._params import Params, read_file, set_param, set_value
 from ._running import run_async
 from ._signals import on_interrupt
 

@@ -23,10 +23,18 @@ from ...protocol._times import iso_utc, parse_duration
 from ...routing.http._headers import disposition_parameter, filename_of
 from ..shared._activity import StoreWatcher
 from ..shared._listening import SLOW_BODY, in_time
-from ._access import Visitor
-from ._content import StoredArtifact, artifact_meta, serve_content
-from ._options import LIMITS, Limits, Options
-from ._responses import Metrics, RequestRefused, json_response, read_json, seconds_in, whole_number
+from ._access import LIMITS, Limits, Options, Visitor
+from ._responses import (
+    Metrics,
+    RequestRefused,
+    StoredArtifact,
+    artifact_meta,
+    json_response,
+    read_json,
+    seconds_in,
+    serve_content,
+    whole_number,
+)
 from ._runs import ServedRuns
 
 list_ = list  # in the class below, list is a method

@@ -1,15 +1,23 @@
-"""JSON requests and responses, errors as JSON with their HTTP status, and the server's metrics."""
+"""Requests and responses: JSON, errors with their HTTP status, metrics, and the content of artifacts (RFC 9110)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Literal, TypeAlias
+from urllib.parse import quote
 
-from aiohttp import web
+from aiohttp import ETag, web
 from prometheus_client import Counter, Gauge
 
 from ..._internal.telemetry._prometheus import Exposition
-from ...artifacts._ref import Scope
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef, Scope
 from ...artifacts._signing import MAX_SECONDS
 from ...errors import (
     ABPError,
@@ -23,7 +31,7 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol._media import normalise_mime
+from ...protocol._media import normalise_mime, safe_filename
 from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
 
@@ -172,3 +180,254 @@ class Metrics(Exposition):
         self.listeners = Gauge("abp_listeners", "Clients of /events now.", registry=registry)
         self.apps = Gauge("abp_apps", "Apps that are connected now.", registry=registry)
         self.calls = Gauge("abp_calls", "Calls that are remembered, by status.", ("status",), registry=registry)
+
+
+_IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
+_AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
+_VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
+#: MIME types that a browser shows without running scripts in them.
+_INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
+_TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
+_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
+#: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
+_POLICY_PDF = f"{_CLOSED}; object-src 'self'"
+_POLICY = f"sandbox; {_CLOSED}"
+
+
+def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
+    """Return the header for ``kind``, ``inline`` or ``attachment``.
+
+    The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
+    reads, and also as UTF-8 if it has other characters."""
+    name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
+    ascii_name = re.sub(r"[^\x20-\x7e]|[\"\\%]", "_", name)
+    header = f'{kind}; filename="{ascii_name}"'
+    if ascii_name != name:
+        # besides letters and digits, RFC 8187 requires only these not to be percent-encoded
+        header += f"; filename*=UTF-8''{quote(name, safe='!#$&+-.^_`|~')}"
+    return header
+
+
+Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
+
+
+def _preview_of(mime_type: str) -> Preview:
+    """Return the kind of preview for a MIME type. SVG may contain scripts, so that it is only safe as the source of an
+    image."""
+    if mime_type in _IMAGES or mime_type == "image/svg+xml":
+        return "image"
+    if mime_type == "application/pdf":
+        return "pdf"
+    if mime_type in _AUDIO:
+        return "audio"
+    if mime_type in _VIDEO:
+        return "video"
+    if mime_type == "text/csv":
+        return "csv"
+    if mime_type == "application/json" or mime_type.endswith("+json"):
+        return "json"
+    if mime_type.startswith("text/") or mime_type.endswith("+xml") or mime_type in _TEXT:
+        return "text"
+    return "hex"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArtifact:
+    """Artifact, and the store that holds it. ``run_id`` is the batch run to which it belongs."""
+
+    store: ArtifactStore
+    ref: ArtifactRef
+    run_id: str | None = None
+
+
+def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
+    """Return the metadata of an artifact for ``/artifacts`` and ``/events``. ``url`` is a path on this server."""
+    source = ref.source
+    return {
+        "id": ref.id,
+        "uri": ref.uri,
+        "filename": ref.filename,
+        "mime_type": ref.mime_type,
+        "size_bytes": ref.size_bytes,
+        "sha256": ref.sha256,
+        "created": source.get("created"),
+        "session": ref.scope.session,
+        "capability": source.get("capability"),
+        "app": source.get("app"),
+        "call": source.get("call"),
+        "evidence": source.get("evidence"),
+        "preview": _preview_of(ref.mime_type),
+        "url": f"/artifacts/{ref.id}",
+    }
+
+
+async def serve_content(
+    request: web.Request, artifact: StoredArtifact, metrics: Metrics, piece_timeout: float
+) -> web.StreamResponse:
+    """Send the artifact, or the requested range. ``piece_timeout`` is in seconds.
+
+    Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
+    otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
+    ref = artifact.ref
+    modified = _modified(ref)
+    headers = _content_headers(ref, modified, download="download" in request.query)
+    if _precondition_failed(request, ref.sha256, modified):
+        return web.Response(status=412, headers=headers)
+    if _not_modified(request, ref.sha256, modified):
+        return web.Response(status=304, headers=headers)
+
+    requested = _requested_range(request, ref, modified)
+    if requested is None:
+        status = 200
+        sent = range(ref.size_bytes)
+    elif requested.start >= ref.size_bytes:
+        headers["Content-Range"] = f"bytes */{ref.size_bytes}"
+        return web.Response(status=416, headers=headers)
+    else:
+        status = 206
+        sent = requested
+        headers["Content-Range"] = f"bytes {sent.start}-{sent.stop - 1}/{ref.size_bytes}"
+
+    response = web.StreamResponse(status=status, headers=headers)
+    response.content_type = ref.mime_type
+    if ref.mime_type.startswith("text/"):
+        response.charset = "utf-8"
+    response.content_length = len(sent)
+    if request.method == "HEAD" or not sent:
+        await response.prepare(request)
+    else:
+        # Two chunks of each request are in memory.
+        pieces = artifact.store.open(ref.id, offset=sent.start, length=len(sent), chunk_size=128 << 10)
+        await _send_pieces(request, response, pieces, metrics, piece_timeout)
+    return response
+
+
+def _content_headers(ref: ArtifactRef, modified: datetime | None, *, download: bool) -> dict[str, str]:
+    """Return the headers that all responses with an artifact share. With ``download``, a browser does not show it."""
+    disposition = "attachment"
+    if ref.mime_type in _INLINE_TYPES and not download:
+        disposition = "inline"
+    policy = _POLICY
+    if ref.mime_type == "application/pdf":
+        policy = _POLICY_PDF
+
+    headers = {
+        "ETag": f'"{ref.sha256}"',
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": _content_disposition(disposition, ref.filename, ref.mime_type),
+        "Content-Security-Policy": policy,
+    }
+    if modified:
+        headers["Last-Modified"] = format_datetime(modified, usegmt=True)
+    return headers
+
+
+async def _send_pieces(
+    request: web.Request,
+    response: web.StreamResponse,
+    pieces: AsyncGenerator[bytes, None],
+    metrics: Metrics,
+    piece_timeout: float,
+) -> None:
+    """Send the content of an artifact, always one piece behind the store, which compares the hash at the end.
+
+    After an error, or when the client takes a piece too slowly, the connection is aborted. Raises errors from before
+    the first piece is sent."""
+
+    async def write(piece: bytes) -> None:
+        async with asyncio.timeout(piece_timeout):
+            # The response starts as late as possible: from then on, an error cannot be the response.
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write(piece)
+        metrics.content_bytes.inc(len(piece))
+
+    unsent: bytes | None = None
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if unsent is not None:
+                    await write(unsent)
+                unsent = piece
+        # By now, the store has compared the hash.
+        if unsent is not None:
+            await write(unsent)
+    except (ABPError, TimeoutError) as error:
+        if not response.prepared:
+            raise
+        metrics.content_broken_off.labels(getattr(error, "code", "SLOW")).inc()
+        if request.transport is not None:
+            request.transport.abort()
+
+
+def _modified(ref: ArtifactRef) -> datetime | None:
+    """Return the time when the artifact was stored, in whole seconds like HTTP dates."""
+    try:
+        created = datetime.fromisoformat(str(ref.source.get("created")))
+    except ValueError:
+        return None
+    return created.astimezone(UTC).replace(microsecond=0)
+
+
+# RFC 9110 §13.2.2: if a request has conditions by ETag and by date, only the ETag counts.
+
+
+def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """Return whether ``If-Match`` (strong comparison) or ``If-Unmodified-Since`` fails."""
+    if request.if_match is not None:
+        return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
+    since = request.if_unmodified_since
+    return since is not None and modified is not None and modified > since
+
+
+def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """Return whether ``If-None-Match`` (weak comparison) or ``If-Modified-Since`` allows a 304."""
+    if request.if_none_match is not None:
+        return any(_matches(tag, sha256) for tag in request.if_none_match)
+    since = request.if_modified_since
+    return since is not None and modified is not None and modified <= since
+
+
+def _matches(tag: ETag, sha256: str) -> bool:
+    return tag.value in (sha256, "*")
+
+
+def _range_applies(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """Return whether ``If-Range`` (RFC 9110 §13.1.5) holds: strong comparison, or the exact date. aiohttp only parses
+    the date."""
+    condition = request.headers.get("If-Range")
+    if condition is None or condition.strip() == f'"{sha256}"':
+        return True
+    return modified is not None and request.if_range == modified
+
+
+def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime | None) -> range | None:
+    """Return the range of an artifact's bytes that a request asks for, as :func:`_parse_range` does."""
+    header = request.headers.get("Range")
+    # RFC 9110 §14.2: only GET has ranges.
+    if request.method != "GET" or not header or not _range_applies(request, ref.sha256, modified):
+        return None
+    return _parse_range(header, ref.size_bytes)
+
+
+def _parse_range(header: str, size: int) -> range | None:
+    """Return the requested range of ``size`` bytes. It cannot be satisfied if it starts at ``size`` or later.
+
+    Return ``None`` for headers that RFC 9110 §14.2 allows a server to ignore: other units, several ranges, invalid
+    syntax."""
+    match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
+    if match is None:
+        return None
+    first, last = match.groups()
+    if not first and not last:
+        return None
+    if not first:
+        # A suffix range asks for the last bytes.
+        return range(max(size - int(last), 0), size)
+    if not last:
+        return range(int(first), size)
+    if int(last) < int(first):
+        return None
+    return range(int(first), min(int(last) + 1, size))

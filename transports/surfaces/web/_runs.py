@@ -30,10 +30,8 @@ from ...errors import ABPError, ArtifactNotFound, UsageError
 from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import decode_json, encode_json
 from ...protocol._times import iso_utc
-from ._access import Visitor
-from ._content import StoredArtifact
-from ._options import LIMITS, Limits
-from ._responses import RequestRefused, json_response, whole_number
+from ._access import LIMITS, Limits, Visitor
+from ._responses import RequestRefused, StoredArtifact, json_response, whole_number
 
 logger = logging.getLogger("transports")
 

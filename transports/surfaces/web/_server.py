@@ -28,15 +28,12 @@ from ..shared._activity import Activity, StoreWatcher
 from ..shared._apps import Apps, Connect
 from ..shared._detached import CallLedger, DetachedCalls
 from ..shared._listening import Connections, cannot_listen
-from ._access import Access, Visitor
+from ._access import LIMITS, Access, Limits, Options, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes
-from ._calls import AppRoutes, CallRoutes
-from ._events import EventStream
-from ._options import LIMITS, Limits, Options
-from ._resources import ResourceRoutes
+from ._calls import AppRoutes, CallRoutes, EventStream
 from ._responses import Metrics, RequestRefused, error_response, json_response
 from ._runs import RunRoutes, ServedRuns, states_document
-from ._views import ViewRoutes, frames_of_views
+from ._views import ResourceRoutes, ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
 
