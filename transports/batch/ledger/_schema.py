@@ -85,6 +85,11 @@ class Counts:
         """Number of jobs without a final state."""
         return self[State.QUEUED] + self[State.LEASED]
 
+    @property
+    def failed(self) -> int:
+        """Number of jobs that have failed, or may have."""
+        return self[State.FAILED] + self[State.UNKNOWN]
+
     def as_dict(self) -> dict[str, int]:
         return {**{state.value: self[state] for state in State}, "total": self.total}
 

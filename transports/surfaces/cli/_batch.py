@@ -185,14 +185,12 @@ class BatchProgress:
     terminal. It begins with ``counts``."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
-        from ...batch._jobs import State
-
         self._as_json = as_json
         self._counts = counts
         self._total = counts.total
         self._ended = counts.total - counts.open
         self._ended_at_start = self._ended
-        self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
+        self._failed = counts.failed
         self._recent: deque[float] = deque(maxlen=_MAX_ENDS)
         self._bar: Progress | None = None
         if as_json:
@@ -226,8 +224,6 @@ class BatchProgress:
 
     def settled(self, settlement: Settlement) -> None:
         """Report the end of a job, or of an attempt that is repeated."""
-        from ...batch._jobs import State
-
         outcome = settlement.outcome
         retry_delay = settlement.again_after
         if self._as_json:
@@ -246,20 +242,18 @@ class BatchProgress:
 
         if retry_delay is None:
             failed = self._failed
-            if outcome.state is not State.SUCCEEDED:
+            if outcome.state.value != "succeeded":
                 failed += 1
             self._show_counts(self._ended + 1, failed)
 
     def counted(self, counts: Counts) -> None:
         """Show the number of jobs in each state, for an engine that does not report single jobs."""
-        from ...batch._jobs import State
-
         if counts == self._counts:
             return
         self._counts = counts
         if self._as_json:
             print_event({"event": "progress", **counts.as_dict()})
-        self._show_counts(counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN])
+        self._show_counts(counts.total - counts.open, counts.failed)
 
     async def keep_updating(self) -> None:
         """Show the progress also while no job ends, until the task is cancelled."""
@@ -382,9 +376,7 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
 
 
 def exit_status(counts: Counts) -> int:
-    from ...batch._jobs import State
-
-    all_succeeded = counts[State.SUCCEEDED] == counts.total
+    all_succeeded = counts.as_dict()["succeeded"] == counts.total
     return 0 if all_succeeded else _SOME_FAILED
 
 
@@ -470,6 +462,30 @@ class EngineName(StrEnum):
     RAY = "ray"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions:
+    """Options of ``abp batch run``, without the folder of the run."""
+
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
+    ] = None
+    ledger: Annotated[
+        str | None,
+        typer.Option("--ledger", metavar="URL", help="postgresql://HOST/DATABASE?run=NAME, for several workers."),
+    ] = None
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="This process, or actors on Ray with a browser each.")
+    ] = EngineName.LOCAL
+    ray_address: Annotated[
+        str | None,
+        typer.Option("--ray-address", metavar="ADDR", help="A Ray cluster (auto, ray://HOST:10001), else a local one."),
+    ] = None
+    extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False
+    working: WorkerOptions
+    as_json: Events = False
+
+
 @app.command("run")
 @spread_groups
 def run_(
@@ -481,24 +497,7 @@ def run_(
         Path,
         typer.Option("--out", metavar="RUN", parser=local_folder, help="The run's folder; an existing run is resumed."),
     ],
-    target: Annotated[
-        str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
-    ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option("--ledger", metavar="URL", help="postgresql://HOST/DATABASE?run=NAME, for several workers."),
-    ] = None,
-    engine: Annotated[
-        EngineName, typer.Option("--engine", help="This process, or actors on Ray with a browser each.")
-    ] = EngineName.LOCAL,
-    ray_address: Annotated[
-        str | None,
-        typer.Option("--ray-address", metavar="ADDR", help="A Ray cluster (auto, ray://HOST:10001), else a local one."),
-    ] = None,
-    extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False,
-    working: WorkerOptions,
-    as_json: Events = False,
+    options: BatchOptions,
 ) -> int:
     """Run all jobs of an input, or resume the run.
 
@@ -507,60 +506,74 @@ def run_(
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
     def read_and_run() -> Coroutine[object, object, int]:
-        if jobs == "-":
-            source = out / "input.jsonl"
-            _read_stdin(source)
-        else:
+        if jobs != "-":
             source = Path(jobs)
-        return run_beside_driver(source)
-
-    async def run_beside_driver(source: Path) -> int:
-        is_new = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
-        async with AsyncExitStack() as stack:
-            # Only for a new run: a resumed one may have no jobs left, and need no browser.
-            if is_new and engine is EngineName.LOCAL and target is not None:
-                await start_driver(target, stack)
-            return await run(source)
-
-    async def run(source: Path) -> int:
-        from ...batch._batch import add_input
-        from ...batch._files import input_notes, require_input
-        from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
-
-        # Checked before the folder is made.
-        await in_thread(require_input, source)
-        anywhere = working.for_any_process(out / "files")
-        consent = working.consent(target, Path() if jobs == "-" else source.parent)
-        if engine is EngineName.RAY:
-            shared = ledger is not None and "://" in ledger and working.store is not None
-            make_engine = on_ray(ledger or str(out.absolute()), anywhere, consent, address=ray_address, shared=shared)
-        else:
-            make_engine = in_this_process(anywhere, consent)
-
-        async with open_ledger(ledger or out) as opened:
-            added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
-            if not added.known:
-                for note in await in_thread(input_notes, added, source):
-                    print_note(note)
-            if retry_failed:
-                await _retry_failed(opened)
-            await _note_if_all_ended(opened)
-
-            # Commands on the run take its folder only if the ledger and the files are in it.
-            is_in_folder = ledger is None and working.store is None
-            report = partial(_write_report, opened, out, run=out if is_in_folder else None, as_json=as_json)
-            try:
-                status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
-            except asyncio.CancelledError:
-                # The report of a long run must not delay the end.
-                with suppress(ABPError, TimeoutError):
-                    async with asyncio.timeout(5):
-                        await report({})
-                raise
-            await report(browsers)
-        return status
+            return _run_beside_driver(source, source.parent, out, options)
+        source = out / "input.jsonl"
+        _read_stdin(source)
+        return _run_beside_driver(source, Path(), out, options)
 
     return run_async(read_and_run)
+
+
+async def _run_beside_driver(source: Path, inputs: Path, out: Path, options: BatchOptions) -> int:
+    """Run the jobs of the file ``source``, whose own files are in the folder ``inputs``. Return the exit status."""
+    is_new = source.is_file() and options.ledger is None and not (out / "ledger.sqlite").exists()
+    async with AsyncExitStack() as stack:
+        # Only for a new run: a resumed one may have no jobs left, and need no browser.
+        if is_new and options.engine is EngineName.LOCAL and options.target is not None:
+            await start_driver(options.target, stack)
+        return await _run(source, inputs, out, options)
+
+
+async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> int:
+    from ...batch._files import require_input  # late: it is imported while the driver starts
+    from ...batch.ledger._ledger import open_ledger
+
+    # Checked before the folder is made.
+    await in_thread(require_input, source)
+    consent = options.working.consent(options.target, inputs)
+    make_engine = _chosen_engine(out, consent, options)
+    async with open_ledger(options.ledger or out) as ledger:
+        await _add_jobs(ledger, source, out, consent, options)
+        # Commands on the run take its folder only if the ledger and the files are in it.
+        is_in_folder = options.ledger is None and options.working.store is None
+        report = partial(_write_report, ledger, out, run=out if is_in_folder else None, as_json=options.as_json)
+        try:
+            status, browsers = await work_off(
+                ledger, make_engine, as_json=options.as_json, metrics=options.working.metrics
+            )
+        except asyncio.CancelledError:
+            # The report of a long run must not delay the end.
+            with suppress(ABPError, TimeoutError):
+                async with asyncio.timeout(5):
+                    await report({})
+            raise
+        await report(browsers)
+    return status
+
+
+def _chosen_engine(out: Path, consent: Consent, options: BatchOptions) -> MakeEngine:
+    working = options.working.for_any_process(out / "files")
+    if options.engine is EngineName.LOCAL:
+        return in_this_process(working, consent)
+    shared = options.ledger is not None and "://" in options.ledger and options.working.store is not None
+    place = options.ledger or str(out.absolute())
+    return on_ray(place, working, consent, address=options.ray_address, shared=shared)
+
+
+async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, options: BatchOptions) -> None:
+    """Add the jobs of the input to the ledger, and print what is noteworthy about them."""
+    from ...batch._batch import add_input
+    from ...batch._files import input_notes
+
+    added = await add_input(ledger, source, out, target=options.target, extend=options.extend, consent=consent)
+    if not added.known:
+        for note in await in_thread(input_notes, added, source):
+            print_note(note)
+    if options.retry_failed:
+        await _retry_failed(ledger)
+    await _note_if_all_ended(ledger)
 
 
 async def _write_report(

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
     from ...protocol._declarations import AppInfo, Capability
     from ...routing._policy import RoutingConfig
+    from ...routing._result import Result
     from ...session._session import Session
 
 #: Words for the hints of tools (MCP, WebMCP).
@@ -202,55 +204,6 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
     return numbered
 
 
-async def call_each(
-    app: Session,
-    capability: str,
-    lines: Sequence[tuple[int, dict[str, object]]],
-    *,
-    timeout: float | None,
-    bar: ProgressBar,
-    as_json: bool,
-    inline_data: bool,
-) -> int:
-    """Make the calls one after the other, print their results, and return the exit status: 1 if any failed.
-
-    A failed call does not end the others, unless it ended the session. With ``as_json`` one document is printed, whose
-    ``results`` are those of ``abp call --json``, each with its ``line``. Without ``inline_data`` only places of files
-    are printed."""
-    results: list[dict[str, object]] = []
-    failed = 0
-
-    for count, (number, params) in enumerate(lines, 1):
-        bar.set_label(f"{capability} {count}/{len(lines)}")
-        try:
-            result = await app.call(capability, params, timeout=timeout, on_progress=bar.on_progress)
-        except ABPError as error:
-            failed += 1
-            with bar.pause():
-                print_error(with_parameter_advice(error), f"line {number}: ")
-            results.append({"line": number, **error_document(error)})
-            if error.session_survives:
-                continue
-            print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
-            break
-
-        if not inline_data:
-            result = result.by_reference()
-        results.append({"line": number, **result.as_dict()})
-        with bar.pause():
-            if as_json:
-                print_warnings(result)
-            else:
-                print_text(f"line {number}")
-                print_result(result)
-
-    if as_json:
-        print_json({"success": not failed, "results": results})
-    if failed:
-        print_note(f"{failed} of {len(lines)} calls failed", always=True)
-    return 1 if failed else 0
-
-
 def params_for(params: Params, app: Session, capability: str) -> dict[str, object]:
     """Return parameters as the schema of a capability takes them; unchanged for an unknown capability."""
     declared = app.capabilities.get(capability)
@@ -285,12 +238,11 @@ def routing_of_options(preset: str | None, options: Sequence[str] | None) -> Rou
     return configured.with_options(table, "--routing")
 
 
-@spread_groups
-def call(
-    target: Target,
-    capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
-    *,
-    params: ParamOptions,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """Options of ``abp call``."""
+
+    params: ParamOptions
     each: Annotated[
         Path | None,
         typer.Option(
@@ -298,16 +250,16 @@ def call(
             metavar="FILE.jsonl",
             help="Call once for each line, an object of parameters, one after the other.",
         ),
-    ] = None,
-    output: Output = None,
-    timeout: Timeout = None,
-    options: ConnectionOptions,
-    record: RecordFile = None,
-    evidence: EvidenceText = "",
+    ] = None
+    output: Output = None
+    timeout: Timeout = None
+    connection: ConnectionOptions
+    record: RecordFile = None
+    evidence: EvidenceText = ""
     preset: Annotated[
         str | None,
         typer.Option("--preset", metavar="NAME", help="Routing of answers: tableau, github, or an installed plug-in."),
-    ] = None,
+    ] = None
     routing: Annotated[
         list[str] | None,
         typer.Option(
@@ -315,83 +267,125 @@ def call(
             metavar="KEY=VALUE",
             help="A setting of the routing, such as max_inline_chars=2000 or agent.max_bytes=9000 (repeatable).",
         ),
-    ] = None,
-    inline_data: InlineData = None,
-    detach: Detach = False,
-    server: ServerUrl = None,
-    as_json: Json = False,
+    ] = None
+    inline_data: InlineData = None
+    detach: Detach = False
+    server: ServerUrl = None
+    as_json: Json = False
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
-    ] = False,
+    ] = False
+
+
+@spread_groups
+def call(
+    target: Target,
+    capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
+    *,
+    options: CallOptions,
 ) -> int:
     """Call one capability; every result becomes a file.
 
     With --detach a running `abp serve` makes the call (--server, --token); see `abp calls`."""
-    if detach or server:
-        from ._detached import start_detached  # late: it loads an HTTP client
+    if options.detach or options.server:
+        return _start_detached(target, capability, options)
+    caller = _Caller(target, capability, options)
+    with _allow_private_addresses() if options.insecure_private_addresses else nullcontext():
+        return run_async(caller.read_and_call)
 
-        refused = {
-            "--each": each,
-            "--out": output,
-            **options.of_this_command(),
-            "--record": record,
-            "--evidence": evidence,
-            "--preset": preset,
-            "--routing": routing,
-            "--inline-data": inline_data,
-            "--insecure-private-addresses": insecure_private_addresses,
-            "--server without --detach": not detach,
-        }
-        return start_detached(
-            target,
-            capability,
-            params=params,
-            transport=options.transport,
-            timeout=timeout,
-            server=server,
-            token=options.token,
-            as_json=as_json,
-            refused=refused,
+
+class _Caller:
+    """Maker of the calls of one ``abp call``, over one session."""
+
+    def __init__(self, target: str, capability: str, options: CallOptions) -> None:
+        self._target = target
+        self._capability = capability
+        self._options = options
+        self._connection = options.connection.connection(evidence=options.evidence)
+        self._routing = routing_of_options(options.preset, options.routing)
+        self._bar = ProgressBar(capability)
+
+    def read_and_call(self) -> Coroutine[object, object, int]:
+        """Read the parameters, for which stdin may be waited for, and return the work that is left."""
+        require_folder(self._options.record)
+        params = self._options.params.read()
+        if self._options.each is None:
+            return self._call_once(params)
+        return self._call_each(params, read_each(self._options.each))
+
+    def _open_app(self) -> AbstractAsyncContextManager[Session]:
+        return open_app(
+            self._target,
+            self._connection,
+            store=self._options.output,
+            record=self._options.record,
+            routing=self._routing,
+            pause=self._bar.pause,
         )
-    connection = options.connection(evidence=evidence)
-    shows_data = inline_data is not OnOff.OFF
-    policy = routing_of_options(preset, routing)
 
-    def work() -> Coroutine[object, object, int]:
-        require_folder(record)
-        values = params.read()
-        if each is not None:
-            return call_lines(values, read_each(each))
-        return call_once(values)
-
-    async def call_lines(params: Params, lines: list[tuple[int, dict[str, object]]]) -> int:
-        with ProgressBar(capability) as bar:
-            async with connected(bar) as app:
-                values = params_for(params, app, capability)
-                calls = [(number, values | line) for number, line in lines]
-                return await call_each(
-                    app, capability, calls, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
-                )
-
-    def connected(bar: ProgressBar) -> AbstractAsyncContextManager[Session]:
-        return open_app(target, connection, store=output, record=record, routing=policy, pause=bar.pause)
-
-    async def call_once(params: Params) -> int:
-        with ProgressBar(capability) as bar:
-            async with connected(bar) as app:
-                values = params_for(params, app, capability)
-                result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
-        if not shows_data:
-            result = result.by_reference()
-        if as_json:
+    async def _call_once(self, params: Params) -> int:
+        with self._bar:
+            async with self._open_app() as app:
+                result = await self._call(app, params_for(params, app, self._capability))
+        if self._options.as_json:
             print_warnings(result)
             print_json(result.as_dict())
         else:
             print_result(result)
         return 0
 
-    with _allow_private_addresses() if insecure_private_addresses else nullcontext():
-        return run_async(work)
+    async def _call_each(self, params: Params, lines: Sequence[tuple[int, dict[str, object]]]) -> int:
+        """Make the calls one after the other, print their results, and return the exit status: 1 if any failed.
+
+        A failed call does not end the others, unless it ended the session. With ``--json`` one document is printed,
+        whose ``results`` are those of ``abp call --json``, each with its ``line``."""
+        results: list[dict[str, object]] = []
+        failed = 0
+        with self._bar:
+            async with self._open_app() as app:
+                common_params = params_for(params, app, self._capability)
+                for count, (number, line) in enumerate(lines, 1):
+                    self._bar.set_label(f"{self._capability} {count}/{len(lines)}")
+                    try:
+                        result = await self._call(app, common_params | line)
+                    except ABPError as error:
+                        failed += 1
+                        results.append({"line": number, **self._print_failure(number, error)})
+                        if error.session_survives:
+                            continue
+                        print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
+                        break
+                    results.append({"line": number, **result.as_dict()})
+                    self._print_line(number, result)
+
+                if self._options.as_json:
+                    print_json({"success": not failed, "results": results})
+                if failed:
+                    print_note(f"{failed} of {len(lines)} calls failed", always=True)
+        return 1 if failed else 0
+
+    async def _call(self, app: Session, params: dict[str, object]) -> Result:
+        """Make a call. With ``--inline-data off`` its result has only the places of its data."""
+        result = await app.call(
+            self._capability, params, timeout=self._options.timeout, on_progress=self._bar.on_progress
+        )
+        if self._options.inline_data is OnOff.OFF:
+            return result.by_reference()
+        return result
+
+    def _print_line(self, number: int, result: Result) -> None:
+        with self._bar.pause():
+            if self._options.as_json:
+                print_warnings(result)
+            else:
+                print_text(f"line {number}")
+                print_result(result)
+
+    def _print_failure(self, number: int, error: ABPError) -> dict[str, object]:
+        """Print an error, and return its document."""
+        with self._bar.pause():
+            print_error(with_parameter_advice(error), f"line {number}: ")
+        return error_document(error)
 
 
 @contextmanager
@@ -407,6 +401,64 @@ def _allow_private_addresses() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = previous_value
+
+
+def _start_detached(target: str, capability: str, options: CallOptions) -> int:
+    """Run ``abp call --detach``.
+
+    The server connects to the app, not this command, so options of the connection raise
+    :class:`~transports.errors.UsageError`."""
+    from ._detached import open_server  # late: it loads an HTTP client
+
+    for name, value in _options_of_direct_calls(options).items():
+        if value:
+            raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
+
+    # The server reads no files of this machine, so they are uploaded apart from the other parameters.
+    params = replace(options.params, files=None).read()
+    files = _files_by_path(ParamOptions(files=options.params.files).read())
+    server = options.server
+
+    async def work() -> int:
+        async with open_server(server, options.connection.token or os.environ.get("ABP_SERVE_TOKEN")) as client:
+            transport = options.connection.transport
+            call = await client.start(target, capability, params, files, transport=transport, timeout=options.timeout)
+        if options.as_json:
+            print_json({"success": True, "call": call})
+        else:
+            print_text(str(call["id"]))
+            print_note(f"abp calls wait {call['id']} --server {server} prints its result")
+        return 0
+
+    return run_async(work)
+
+
+def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
+    """Return by name the options that the server does not get."""
+    names = [field.name for field in fields(options.connection) if field.name not in ("transport", "token")]
+    return {
+        "--each": options.each,
+        "--out": options.output,
+        **{f"--{name.replace('_', '-')}": getattr(options.connection, name) for name in names},
+        "--record": options.record,
+        "--evidence": options.evidence,
+        "--preset": options.preset,
+        "--routing": options.routing,
+        "--inline-data": options.inline_data,
+        "--insecure-private-addresses": options.insecure_private_addresses,
+        "--server without --detach": not options.detach,
+    }
+
+
+def _files_by_path(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the files in parameters by their paths, with dots between the keys."""
+    files: dict[str, Any] = {}
+    for key, value in params.items():
+        if isinstance(value, dict):
+            files |= _files_by_path(value, f"{prefix}{key}.")
+        else:
+            files[prefix + key] = value
+    return files
 
 
 @spread_groups

@@ -1,16 +1,14 @@
-"""``abp calls`` and ``abp call --detach``: detached calls, which a running `abp serve` makes without this command.
+"""``abp calls``: detached calls, which a running `abp serve` makes without this command.
 
 The commands come first, then the client of the server (:func:`open_server`)."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -22,12 +20,11 @@ from ...protocol._plain_text import is_page, origin_of
 from ...protocol._strict_json import decode_json
 from ...protocol.binary import BinaryData, LocalFile
 from ...protocol.messages import Effect
-from ._options import Json, ParamOptions, ServerUrl, read_token
+from ...routing._result import Result
+from ...session._call import CallStatus
+from ._options import Json, ServerUrl, read_token
 from ._output import print_json, print_note, print_result, print_rows, print_text
-from ._running import asynchronous, run_async
-
-if TYPE_CHECKING:
-    from ...routing._result import Result
+from ._running import asynchronous
 
 app = typer.Typer(
     help="List, wait for or cancel detached calls. `abp call --detach` makes one in a running `abp serve`.",
@@ -45,54 +42,6 @@ _Token = Annotated[
     ),
 ]
 _Call = Annotated[str, typer.Argument(metavar="CALL", help="Its id, as `abp call --detach` printed it.")]
-
-
-def start_detached(
-    target: str,
-    capability: str,
-    *,
-    params: ParamOptions,
-    transport: str,
-    timeout: float | None,
-    server: str | None,
-    token: str | None,
-    as_json: bool,
-    refused: Mapping[str, object],
-) -> int:
-    """Run ``abp call --detach``.
-
-    ``refused`` are connection options by name. The server connects to the app, not this command, so a value among them
-    raises :class:`~transports.errors.UsageError`."""
-    for name, value in refused.items():
-        if value:
-            raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
-
-    # The server reads no files of this machine, so they are uploaded apart from the other parameters.
-    values = replace(params, files=None).read()
-    files = _files_by_path(ParamOptions(files=params.files).read())
-
-    async def work() -> int:
-        async with open_server(server, token or os.environ.get("ABP_SERVE_TOKEN")) as client:
-            call = await client.start(target, capability, values, files, transport=transport, timeout=timeout)
-        if as_json:
-            print_json({"success": True, "call": call})
-        else:
-            print_text(str(call["id"]))
-            print_note(f"abp calls wait {call['id']} --server {server} prints its result")
-        return 0
-
-    return run_async(work)
-
-
-def _files_by_path(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the files in parameters by their paths, with dots between the keys."""
-    files: dict[str, Any] = {}
-    for key, value in params.items():
-        if isinstance(value, dict):
-            files |= _files_by_path(value, f"{prefix}{key}.")
-        else:
-            files[prefix + key] = value
-    return files
 
 
 @app.command("list")
@@ -120,8 +69,6 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
     """Wait for the end of a call and print its result.
 
     It is printed as `abp call` would."""
-    from ...session._call import CallStatus
-
     notified = False
     async with open_server(server, token) as client:
         while True:
@@ -171,8 +118,6 @@ def _error_of(call: Mapping[str, Any]) -> ABPError:
 
 def result_of(document: Mapping[str, Any]) -> Result:
     """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
-    from ...routing._result import Result
-
     data = document["data"]
     artifacts = {stored["field"]: _stored_reference(stored) for stored in document["artifacts"]}
     inline = frozenset(place for place, ref in artifacts.items() if _holds_reference(data, place, ref.id))

@@ -7,14 +7,16 @@ from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 import typer.core
 
 from ...errors import ABPError
 from ...protocol._capabilities import find_capability
+from ...protocol._payloads import Notification
 from ...protocol._plain_text import plain_line
+from ...session._events import ConnectionChanged
 from ._calls import params_for, print_names
 from ._options import (
     ConnectionOptions,
@@ -87,6 +89,43 @@ def _read_size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """Options for the host that the view sees."""
+
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="Host to imitate: spec, claude, chatgpt, goose, basic-host, or the file of a profile.",
+        ),
+    ] = None
+    theme: Annotated[Theme, typer.Option("--theme", help="Colours that the host has.")] = Theme.LIGHT
+    locale: Annotated[
+        str | None, typer.Option("--locale", metavar="TAG", help="Language of the host, such as de-DE.")
+    ] = None
+    size: Annotated[
+        Any,
+        typer.Option("--size", metavar="WxH", parser=_read_size, help="Size in pixels (default: 900x700)."),
+    ] = None
+    csp: Annotated[
+        Csp,
+        typer.Option("--csp", help="Policy of the view: its server's, that of the specification, or hardly any."),
+    ] = Csp.DECLARED
+
+    def view_options(self, timeout: float | None) -> ViewOptions:
+        """Return the options of :meth:`transports.Session.open_view`."""
+        options: dict[str, object] = {
+            "host": self.host,
+            "locale": self.locale,
+            "size": self.size,
+            "timeout": timeout,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        return cast("ViewOptions", {**options, "theme": self.theme.value, "csp": self.csp.value})
+
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -111,26 +150,7 @@ def view(
     screenshot: Annotated[
         Path | None, typer.Option("--screenshot", metavar="FILE", help="Also write a picture of the view, a PNG.")
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            "--host",
-            metavar="NAME",
-            help="Host to imitate: spec, claude, chatgpt, goose, basic-host, or the file of a profile.",
-        ),
-    ] = None,
-    theme: Annotated[Theme, typer.Option("--theme", help="Colours that the host has.")] = Theme.LIGHT,
-    locale: Annotated[
-        str | None, typer.Option("--locale", metavar="TAG", help="Language of the host, such as de-DE.")
-    ] = None,
-    size: Annotated[
-        Any,
-        typer.Option("--size", metavar="WxH", parser=_read_size, help="Size in pixels (default: 900x700)."),
-    ] = None,
-    csp: Annotated[
-        Csp,
-        typer.Option("--csp", help="Policy of the view: its server's, that of the specification, or hardly any."),
-    ] = Csp.DECLARED,
+    host: HostOptions,
     output: Output = None,
     timeout: Timeout = None,
     options: ConnectionOptions,
@@ -142,24 +162,16 @@ def view(
     Every result becomes a file.
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
     connection = options.connection()
-    view_options: ViewOptions = {"theme": theme.value, "csp": csp.value}
-    if host is not None:
-        view_options["host"] = host
-    if locale is not None:
-        view_options["locale"] = locale
-    if size is not None:
-        view_options["size"] = size
-    if timeout is not None:
-        view_options["timeout"] = timeout
+    view_options = host.view_options(timeout)
 
-    def work() -> Coroutine[object, object, int]:
+    def read_params() -> Coroutine[object, object, int]:
         require_folder(screenshot)
         require_folder(record)
         tool_options, *call_options = _params_in_order(ctx.meta[_ORDER], params)
         calls = [(name, options.read()) for name, options in zip(call or (), call_options, strict=True)]
-        return answer(tool_options.read(), calls)
+        return open_and_call(tool_options.read(), calls)
 
-    async def answer(tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
+    async def open_and_call(tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
         with ProgressBar(tool) as bar:
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
                 find_capability(app.info.name, tool, app.capabilities)
@@ -174,7 +186,7 @@ def view(
                         _print_outcome(opened, document, outcomes, as_json=as_json)
         return 0 if document["success"] else 1
 
-    return run_async(work)
+    return run_async(read_params)
 
 
 def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamOptions]:
@@ -358,8 +370,6 @@ async def resources(
 async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
     """Print the resources now and after each change, until the session ends. They are printed after a reconnection too,
     since a notification of a change may have been lost meanwhile."""
-    from ...protocol._payloads import Notification
-    from ...session._events import ConnectionChanged
 
     async def print_resource(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)

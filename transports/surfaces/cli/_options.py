@@ -15,7 +15,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -48,31 +48,38 @@ R = TypeVar("R")
 
 def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
     """Return a command for Typer in which each parameter that is a dataclass is replaced by the fields of this
-    dataclass. Every field must have a default."""
+    dataclass, and so on in a field that is a dataclass. Any other field must have a default."""
     signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        group = parameter.annotation
-        if not is_dataclass(group):
-            parameters.append(parameter)
-            continue
-        groups[name] = group
-        hints = get_type_hints(group, include_extras=True)
-        parameters += [
-            parameter.replace(name=field.name, default=field.default, annotation=hints[field.name])
-            for field in fields(group)
-        ]
+    parameters = [option for parameter in signature.parameters.values() for option in _spread(parameter)]
 
     @wraps(command)
     def run(**values: Any) -> R:
-        for name, group in groups.items():
-            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        return command(**values)
+        arguments = {
+            name: _gather(name, parameter.annotation, values) for name, parameter in signature.parameters.items()
+        }
+        return command(**arguments)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _spread(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    group = parameter.annotation
+    if not is_dataclass(group):
+        yield parameter
+        return
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        yield from _spread(parameter.replace(name=field.name, default=field.default, annotation=hints[field.name]))
+
+
+def _gather(name: str, annotation: Any, values: Mapping[str, Any]) -> Any:
+    """Return the value of a parameter from those of its options."""
+    if not is_dataclass(annotation):
+        return values[name]
+    hints = get_type_hints(annotation, include_extras=True)
+    return annotation(**{field: _gather(field, hint, values) for field, hint in hints.items()})  # type: ignore[operator]
 
 
 def attached_to(attach: bool, cdp_url: str | None) -> str | None:
@@ -356,11 +363,6 @@ class ConnectionOptions:
         if self.accept_compression:
             options["accept_compression"] = True
         return cast("ConnectOptions", options)
-
-    def of_this_command(self) -> dict[str, object]:
-        """Return the options by name, without those that ``--detach`` passes on to the server."""
-        names = [field.name for field in fields(self) if field.name not in ("transport", "token")]
-        return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:

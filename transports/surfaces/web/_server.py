@@ -318,16 +318,18 @@ async def serve(
         activity = Activity()
     if signer is None:
         signer = Signer(options.key or _read_signing_key())
-    scopes_by_token = dict(options.tenant_scopes)
-    if users is not None:
-        scopes_by_token.update(users)
 
-    watcher = StoreWatcher(store, activity.store_changed)
-    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     connections = Connections()
     access = Access(
-        token, signer, host=host, users=scopes_by_token, public_url=options.public_url, max_requests=connections.share
+        token,
+        signer,
+        host=host,
+        users={**options.tenant_scopes, **(users or {})},
+        public_url=options.public_url,
+        max_requests=connections.share,
     )
+    watcher = StoreWatcher(store, activity.store_changed)
+    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     calls = DetachedCalls(ledger, activity)
 
     def report_run(run_id: str, overview: Overview) -> None:
@@ -337,53 +339,47 @@ async def serve(
     site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named, limits)
     use_global_providers()
 
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(calls.aclose)
-        await calls.restore()
-        stack.enter_context(site.metrics.recording())
-        await watcher.start()
-        stack.push_async_callback(watcher.aclose)
-        stack.push_async_callback(served_runs.aclose)
-        activity.on_artifacts = watcher.check_now
-        stack.push_async_callback(apps.aclose)
-        protocol_factory = await stack.enter_async_context(_run_application(site.app(), connections, limits))
-        # Requests may wait for the end of a call, so that calls are cancelled before the application is shut down.
-        stack.push_async_callback(calls.cancel_all)
-        stack.callback(site.close_streams)
-
-        listener = await _listen(host, port, protocol_factory)
-        stack.callback(listener.close)
-
-        actual_port = listener.sockets[0].getsockname()[1]
-        url = f"http://{_url_host(host)}:{actual_port}/"
+    async with (
+        _working(calls, watcher, served_runs, apps, activity),
+        _run_application(site, calls, connections, limits) as protocol_factory,
+        _listening(host, port, protocol_factory) as url,
+    ):
         public_url = url
         if options.public_url:
             public_url = f"{options.public_url}/"
-        stack.enter_context(registered(public_url, store.url))
-        yield Served(url, token, apps, activity, signer, connections, calls, public_url)
+        with registered(public_url, store.url):
+            yield Served(url, token, apps, activity, signer, connections, calls, public_url)
 
 
-async def _listen(host: str, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> asyncio.Server:
-    """Listen on an address. Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``)."""
-    # "localhost" would also listen on ::1, and with port 0 on a different port there.
-    address = "127.0.0.1" if host == "localhost" else host
-    try:
-        return await asyncio.get_running_loop().create_server(protocol_factory, address, port)
-    except OSError as error:
-        raise cannot_listen(host, port, error, "--port") from error
+@asynccontextmanager
+async def _working(
+    calls: DetachedCalls, watcher: StoreWatcher, runs: ServedRuns, apps: Apps, activity: Activity
+) -> AsyncIterator[None]:
+    """Restore the calls of the ledger, and watch the store. At the end, disconnect the apps and close the rest."""
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(calls.aclose)
+        await calls.restore()
+        await watcher.start()
+        stack.push_async_callback(watcher.aclose)
+        stack.push_async_callback(runs.aclose)
+        activity.on_artifacts = watcher.check_now
+        stack.push_async_callback(apps.aclose)
+        yield
 
 
 @asynccontextmanager
 async def _run_application(
-    app: web.Application, connections: Connections, limits: Limits
+    site: Site, calls: DetachedCalls, connections: Connections, limits: Limits
 ) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
-    """Set up ``app``, and shut it down at the end. Yield the factory of protocols for its ``connections``."""
+    """Set up the application of ``site``, and shut it down at the end. Yield the factory of protocols for its
+    ``connections``."""
 
     @web.middleware
     async def mark_serving(request: web.Request, handler: _Handler) -> web.StreamResponse:
         with connections.serving():
             return await handler(request)
 
+    app = site.app()
     app.middlewares.insert(0, mark_serving)
     runner = web.AppRunner(
         app,
@@ -394,12 +390,32 @@ async def _run_application(
         handle_signals=False,
         handler_cancellation=True,  # stop work for clients that have disconnected
     )
-    await runner.setup()
-    assert runner.server is not None
-    try:
+    async with AsyncExitStack() as stack:
+        stack.enter_context(site.metrics.recording())
+        await runner.setup()
+        assert runner.server is not None
+        stack.push_async_callback(runner.cleanup)
+        # Requests may wait for the end of a call, or for events, which would delay the shutdown.
+        stack.push_async_callback(calls.cancel_all)
+        stack.callback(site.close_streams)
         yield connections.protocol_factory(runner.server)
+
+
+@asynccontextmanager
+async def _listening(host: str, port: int, protocol_factory: Callable[[], asyncio.Protocol]) -> AsyncIterator[str]:
+    """Listen on an address, and yield its URL. Raises :class:`~transports.errors.UsageError`
+    (``ADDRESS_UNAVAILABLE``)."""
+    # "localhost" would also listen on ::1, and with port 0 on a different port there.
+    address = "127.0.0.1" if host == "localhost" else host
+    try:
+        listener = await asyncio.get_running_loop().create_server(protocol_factory, address, port)
+    except OSError as error:
+        raise cannot_listen(host, port, error, "--port") from error
+    try:
+        actual_port = listener.sockets[0].getsockname()[1]
+        yield f"http://{_url_host(host)}:{actual_port}/"
     finally:
-        await runner.cleanup()
+        listener.close()
 
 
 def _url_host(host: str) -> str:
