@@ -29,7 +29,7 @@ from transports.protocol._strict_json import decode_given, decode_json, json_lin
 from transports.protocol.messages import Message
 from transports.session._evidence import read_evidence
 from transports.surfaces.cli._shell import parse_line
-from transports.surfaces.mcp._access import _KeySet, _usable_keys
+from transports.surfaces.mcp._http import _KeySet, _usable_keys
 from transports.surfaces.mcp._messages import refusal_of
 from transports.websocket.envelope import decode_envelope
 

@@ -16,9 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.support.mcp_clients import Apps
 from transports.artifacts import open_store
 from transports.session._app_tables import AppEntry
-from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._http import parse_tokens, serve_http
 from transports.surfaces.mcp._options import Options
 from transports.surfaces.mcp._users import NO_APPS
 

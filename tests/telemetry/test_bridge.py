@@ -25,9 +25,8 @@ from tests.support.mcp_clients import ERAS, URL, Apps
 from tests.support.spans import Collector, Tree
 from transports import connect
 from transports.artifacts import open_store
-from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._http import parse_tokens, serve_http
 from transports.surfaces.mcp._options import Options
 
 TOKEN = "ann-0123456789abcdef"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from transports.surfaces.mcp._access import JwtVerifier
+    from transports.surfaces.mcp._http import JwtVerifier
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ _HEAD = b'{"typ": "JWT", "alg": "EdDSA"}'
 def claims(data: bytes) -> None:
     """The claims of a token that is signed well, in the first line, its head in the second, a set of keys in the third.
     What is taken is a user of this issuer, for this audience, in its time."""
-    from transports.surfaces.mcp._access import _usable_keys
+    from transports.surfaces.mcp._http import _usable_keys
 
     said, _, rest = data.partition(b"\n")
     head, _, keys = rest.partition(b"\n")
@@ -49,7 +49,7 @@ def _verifier() -> tuple[JwtVerifier, Ed25519PrivateKey]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    from transports.surfaces.mcp._access import JwtVerifier
+    from transports.surfaces.mcp._http import JwtVerifier
     from transports.surfaces.mcp._options import Options
 
     key = Ed25519PrivateKey.generate()

@@ -84,7 +84,7 @@ def test_mcp_command_at_terminal_explains_it_awaits_client(abp: CommandLine, mon
     async def serve_nobody(bridge: object) -> None:
         """As where the client is gone at once."""
 
-    monkeypatch.setattr("transports.surfaces.mcp._stdio.serve_stdio", serve_nobody)
+    monkeypatch.setattr("transports.surfaces.mcp._bridge.serve_stdio", serve_nobody)
     ran = abp.at_terminal("mcp", script=lambda terminal: None)
     assert ran.status == 0 and "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
     assert "starts this command" not in abp("mcp").err

@@ -25,9 +25,8 @@ from tests.support.slow_client import drip, half_sent, is_closed
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
 from transports.surfaces.mcp import _http as user_limits, _users as users
-from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._http import parse_tokens, serve_http
 from transports.surfaces.mcp._options import Options
 from transports.surfaces.mcp._users import User
 from transports.surfaces.shared import _listening as connections

@@ -27,10 +27,9 @@ from tests.support.mcp_clients import URL, called, files_of
 from tests.support.mcp_http import ANN, client_of, served
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.surfaces.mcp import _access as tokens
-from transports.surfaces.mcp._access import JwtVerifier
+from transports.surfaces.mcp import _http as tokens
 from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._http import JwtVerifier, serve_http
 from transports.surfaces.mcp._options import Options
 
 ISSUER, AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"

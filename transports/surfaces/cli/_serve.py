@@ -250,7 +250,7 @@ async def _serve_bridge(given: McpOptions, hosting: HostOptions) -> int:
             options, apps.store, connect=apps.connect, activity=activity, link=link, calls=calls, named=apps.named
         )
         if address is None:
-            from ..mcp._stdio import serve_stdio
+            from ..mcp._bridge import serve_stdio
 
             note_mcp_client()
             await serve_stdio(bridge)
@@ -293,7 +293,7 @@ def _users_of(options: BridgeOptions) -> dict[str, str]:
 
 def _parse_tokens(tokens: str | None) -> dict[str, str]:
     """Return users by their tokens; without ``tokens``, a new one is made and printed."""
-    from ..mcp._access import parse_tokens
+    from ..mcp._http import parse_tokens
 
     if not tokens:
         tokens = secrets.token_urlsafe()

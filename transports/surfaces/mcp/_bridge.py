@@ -1,4 +1,5 @@
-"""MCP server of the bridge: handlers of requests, pages of tools, prompts and completions, traces and metrics.
+"""MCP server of the bridge: handlers of requests, pages of tools, prompts and completions, traces and metrics, and the
+server over stdin and stdout, for a client that starts the bridge.
 
 :class:`Bridge` connects all parts: each request is handled for the user of its token."""
 
@@ -8,11 +9,11 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import anyio
 import mcp_types as types
@@ -20,7 +21,9 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 
 from ..._internal.telemetry import (
     MCP_OPERATION_DURATION,
@@ -35,6 +38,7 @@ from ..._internal.telemetry import (
 )
 from ...artifacts._base import ArtifactStore
 from ...errors import ABPError, UsageError
+from ...mcp._stdio import LineReader, Stdin, exit_soon
 from ...protocol._plain_text import plain_line, similar_names
 from ...protocol.messages import package_version
 from ...protocol.schema import tool_arguments
@@ -47,10 +51,10 @@ from ..shared._capability_tools import free_name, tool_name
 from ..shared._detached import DetachedCalls
 from ._artifacts import TEMPLATE, ArtifactView, Link
 from ._calls import Context, ProgressReporter
-from ._detached import add_tasks
 from ._files import list_resources, read_app_resource, read_resource
+from ._messages import check_message
 from ._options import Options
-from ._results import error_result, for_version
+from ._results import add_tasks, error_result, for_version
 from ._tool_list import (
     OPEN_VIEW,
     CapabilityTool,
@@ -580,3 +584,45 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
     if result is None or not isinstance(name, str):
         return OTHER
     return name
+
+
+# --- over stdin and stdout --------------------------------------------------------------------------------------------
+
+_Refuse: TypeAlias = "asyncio.Future[Callable[[SessionMessage], Awaitable[None]]]"
+
+
+async def serve_stdio(bridge: Bridge) -> None:
+    """Serve until stdin ends or the parent process dies, then close all sessions.
+
+    Other output to stdout is redirected to stderr meanwhile. If closing takes longer than four seconds, the process
+    exits."""
+    chunks = Stdin()
+    #: Sends the error of a refused line, once stdout is open.
+    refuse: _Refuse = asyncio.get_running_loop().create_future()
+    bridge.begin()
+    try:
+        stdin = cast("anyio.AsyncFile[str]", _messages(chunks, refuse))
+        async with stdio_server(stdin=stdin) as (reading, writing):
+            refuse.set_result(writing.send)
+            await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # the client is gone: the normal end
+    finally:
+        exit_soon()
+        await bridge.aclose()
+
+
+async def _messages(chunks: Stdin, refuse: _Refuse) -> AsyncIterator[str]:
+    """Yield the lines that are messages. Any other line, and one of more than 50,000 values and names, is answered with
+    an error here and not passed on: every request gets an answer."""
+    reader = LineReader()
+    async for chunk in chunks:
+        for line in reader.feed(chunk):
+            assert isinstance(line, bytes)
+            refusal = await check_message(line)
+            if refusal is None:
+                yield line.decode()
+            else:
+                send = await refuse
+                await send(SessionMessage(refusal))
+    exit_soon()

@@ -27,10 +27,9 @@ from ..shared._model_schemas import app_arguments
 from ..shared._previews import ImageLimits
 from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
-from ._detached import TASK_AFTER, DetachedTools, new_task
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
-from ._results import OpenedView, call_result, text_result
+from ._results import TASK_AFTER, DetachedTools, OpenedView, call_result, new_task, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, require_app_scopes, require_scopes
 from ._users import User
 

@@ -29,8 +29,7 @@ from ....artifacts._ref import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer, Server, StdioServer
 from ....protocol._strict_json import encode_json
-from .._access import BearerVerifier
-from .._http import PATH, local_security, serve_app
+from .._http import PATH, BearerVerifier, local_security, serve_app
 from ._address import SESSION, VERSION
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed, Shared
