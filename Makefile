@@ -69,7 +69,7 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not slow and not exhaustive and not hosts" \
+	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not slow and not hosts" \
 		--hypothesis-profile unit --ignore tests/e2e
 
 # A lighter Chromium, and what makes videos, where Debian has them and may be asked: tests take them if they are there, and do without if not.

@@ -61,7 +61,7 @@ _COPIED = (
 )
 #: Plugins that a run of one test after another does not need.
 _ARGUMENTS = (
-    *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not exhaustive and not hosts"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not hosts"),
     # mutmut calls each function through another one, which tests of the number of calls count
     *("--ignore", "tests/session/test_small_calls.py"),
     *("-k", "not makes_no_per_row_call"),

@@ -377,14 +377,12 @@ def test_size_accepts_whole_numbers(size: int) -> None:
         *("12", "", True, False, [], {}),
     ],
 )
-@pytest.mark.parametrize(
-    "node",
-    [{"content": "YWJj", "mimeType": "image/png"}, reference(), {"image": b64(PNG), "mimeType": "image/png"}],
-    ids=["content", "reference", "flat"],
-)
-def test_invalid_size_raises_bad_descriptor(node: dict[str, object], size: object) -> None:
-    error = fault({**node, "size": size})
-    assert isinstance(error, BadDescriptor) and error.message.startswith("size must be") and len(error.message) < 120
+def test_invalid_size_raises_bad_descriptor(size: object) -> None:
+    flat = {"image": b64(PNG), "mimeType": "image/png"}
+    for node in ({"content": "YWJj", "mimeType": "image/png"}, reference(), flat):
+        error = fault({**node, "size": size})
+        assert isinstance(error, BadDescriptor) and error.message.startswith("size must be")
+        assert len(error.message) < 120
 
 
 # --- the flat form (docs/protocol.md 9.5) -----------------------------------------------------------------------------
@@ -479,7 +477,6 @@ JWT = f"{b64(json.dumps({'alg': 'RS256', 'kid': 'k' * 40}).encode())}.{b64(NOISE
 PATH = "exports/2024/quarterly/reports/of/the/northern/region/with-all-of-its/attachments-and-annexes/final.pdf"
 
 
-@pytest.mark.parametrize("key", ["image", "png", "data", "file", "body", "name", "hash"])
 @pytest.mark.parametrize(
     "value",
     [
@@ -513,9 +510,10 @@ PATH = "exports/2024/quarterly/reports/of/the/northern/region/with-all-of-its/at
         pytest.param(["a"], id="list"),
     ],
 )
-def test_flat_form_look_alikes_stay_data(key: str, value: object) -> None:
-    tree = {key: value, "mimeType": "image/png"}
-    assert find([tree, {**tree, "size": 48_213}]) == []
+def test_flat_form_look_alikes_stay_data(value: object) -> None:
+    for key in ("image", "png", "data", "file", "body", "name", "hash"):
+        tree = {key: value, "mimeType": "image/png"}
+        assert find([tree, {**tree, "size": 48_213}]) == [], key
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,6 @@ async def test_killed_part_yields_one_outcome_and_leaves_nothing(tmp_path: Path,
     check(part, await killed(tmp_path / "run", part, 5))
 
 
-@pytest.mark.exhaustive
-async def test_twenty_kills_have_one_outcome_and_leave_nothing(tmp_path: Path) -> None:
-    for number in range(20):
-        part = ("server", "proxy", "client")[number % 3]
-        check(part, await killed(tmp_path / f"{number}", part, 2 + number))
-
-
 @pytest.mark.load
 def test_proxy_reports_missing_command(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy that is started takes the stdin of its process and ends the process, which is that of the tests here.
