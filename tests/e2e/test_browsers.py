@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.async_api import Error as PlaywrightError, Page, Route
+from playwright.async_api import Error as PlaywrightError, Page, Route, async_playwright
 
 from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
@@ -284,3 +284,30 @@ async def test_started_browser_opens_no_port_and_keeps_folder_private(browser: B
     await page.close()
     assert len(family) > 2 and listening == []
     assert stat.S_IMODE(browser.folder.stat().st_mode) == 0o700
+
+
+async def test_features_of_chromium_include_those_of_playwright(browser: Browser) -> None:
+    """A switch of ours replaces Playwright's."""
+
+    def features(driver: psutil.Process, switch: str) -> set[str]:
+        (process,) = (child for child in driver.children() if "--disable-features" in " ".join(child.cmdline()))
+        return set([line for line in process.cmdline() if line.startswith(switch)][-1].partition("=")[2].split(","))
+
+    before = psutil.Process().children()
+    ours = psutil.Process(browser._process.pids[0])
+    async with (
+        async_playwright() as playwright,
+        await playwright.chromium.launch(executable_path=os.environ.get("ABP_BROWSER")),
+    ):
+        (theirs,) = set(psutil.Process().children()) - set(before)
+        for switch in ("--disable-features", "--enable-features"):
+            assert features(theirs, switch) < features(ours, switch)
+
+
+async def test_window_of_whole_chromium_starts_no_process_for_its_address_bar(whole_browser: Browser) -> None:
+    session = await whole_browser.playwright.new_browser_cdp_session()
+    page = await whole_browser.playwright.new_page()
+    targets = (await session.send("Target.getTargets", {"filter": [{}]}))["targetInfos"]
+    await page.close()
+    assert {target["type"] for target in targets} >= {"page", "tab"}
+    assert [target["url"] for target in targets if target["type"] == "browser_ui"] == []

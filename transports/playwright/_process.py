@@ -47,6 +47,30 @@ SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 _GRACE = 3.0
 #: Seconds until the driver's process runs: imports hold the interpreter's lock afterwards.
 _LEAD = 0.03
+#: Features of Chromium. Our switches replace Playwright's, so they repeat its features. WebMCP is an origin trial.
+_ENABLED_FEATURES = ("WebMCP", "CDPScreenshotNewSurface", "SkipListAccountsWithoutGaiaCookies")
+#: The three of the omnibox start a renderer for each window: half of the processor time of a session.
+_DISABLED_FEATURES = (
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable",
+    "LensOverlay",
+    "MediaRouter",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "TcpPortRandomizationWin",
+    "OptimizationHints",
+    "NetworkTimeServiceQuerying",
+    "AimEnabled",
+    "PreconnectToSearch",
+    "msForceBrowserSignIn",
+    "msEdgeUpdateLaunchServicesPreferredVersion",
+)
 #: The process that was started ahead and is not used yet. A list, so that every task that shares the context sees it
 #: taken.
 _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
@@ -478,9 +502,8 @@ def _launch_options(choice: BrowserChoice, engine: str, switches: Sequence[str])
         "timeout": 0,
     }
     if engine == "chromium":
-        # WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
-        features = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
-        options["args"] = [features, *switches]
+        enabled, disabled = ",".join(_ENABLED_FEATURES), ",".join(_DISABLED_FEATURES)
+        options["args"] = [f"--enable-features={enabled}", f"--disable-features={disabled}", *switches]
         # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
         is_root = sys.platform == "linux" and os.geteuid() == 0
         options["chromium_sandbox"] = not is_root
