@@ -24,7 +24,7 @@ import webapp_fixture
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 from transports.base import Transport
 from transports.errors import ABPError
-from transports.postmessage._frame import HARNESS_ORIGIN
+from transports.postmessage._transport import HARNESS_ORIGIN
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -21,7 +21,7 @@ from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, S
 from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from transports.playwright import _process as browser_process, _run_folder as runfolder
-from transports.playwright._run_folder import RunFolder, sweep
+from transports.playwright._process import RunFolder, sweep
 from webapp_fixture import Fixture
 
 Started: TypeAlias = Callable[[str], list[psutil.Process]]

@@ -18,7 +18,7 @@ from playwright.async_api import Page
 from tests.support.pdf import pages_of, text_of
 from transports import Browser, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.errors import ConnectFailed, NotAbpApp
-from transports.postmessage._frame import HARNESS_ORIGIN, _origin_beside
+from transports.postmessage._transport import HARNESS_ORIGIN, _origin_beside
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

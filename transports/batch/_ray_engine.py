@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 
 from .._internal.tasks import backoff_delay
 from ..errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line
-from ..playwright._run_folder import short_folder
+from ..playwright._process import short_folder
 from ..protocol._plain_text import redact_url
 from ._batch import LocalEngine, WorkReport, open_run
 from ._pool import Pool

@@ -37,7 +37,7 @@ from ..errors import (
     first_line,
     no_answer,
 )
-from ._listeners import listener
+from ._process import listener
 from ._received import checked, parse_event
 from ._scripts import load_script
 

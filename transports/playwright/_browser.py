@@ -27,8 +27,7 @@ from .._internal.telemetry import BROWSER_RESTARTS, record, span
 from ..errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds, spelled
 from ..protocol._times import checked_timeout
 from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
-from ._process import BrowserProcess, Remote, next_process
-from ._run_folder import RunFolder, sweep
+from ._process import BrowserProcess, Remote, RunFolder, next_process, sweep
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession

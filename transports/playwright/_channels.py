@@ -33,7 +33,7 @@ from ._agent import (
     start_error,
 )
 from ._frames import FrameContexts
-from ._listeners import listen, listener
+from ._process import listen, listener
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, JSHandle, Page

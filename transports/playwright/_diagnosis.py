@@ -19,7 +19,7 @@ from .._internal.masking import NO_SECRETS
 from .._internal.redaction import Redactor
 from ..errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, spelled, status_phrase
 from ..protocol._plain_text import redact_url
-from ._listeners import listen
+from ._process import listen
 from ._received import AppState
 
 if TYPE_CHECKING:

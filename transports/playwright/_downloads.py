@@ -31,7 +31,7 @@ from ..artifacts._content import too_large
 from ..artifacts._files import OPEN_FILES_MOVE
 from ..errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
 from ._agent import Agent, PageAgent
-from ._listeners import listener
+from ._process import listener
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Download

@@ -31,7 +31,7 @@ from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, ByteLimits, CdpDownloads
 from ._effect_tracker import CallEffects, Detail, EffectTracker, ExpectedEffect, Window
-from ._listeners import listen, listener
+from ._process import listen, listener
 from ._received import Clipboard, Download, Effect, FileChooser, Held, Notice, Print, Unsent, checked, parse_json
 from ._scripts import load_script
 from ._source import Tab, close_quietly

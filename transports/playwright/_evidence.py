@@ -26,8 +26,7 @@ from ..protocol._strict_json import parser_limits
 from ._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
 from ._evidence_secrets import clean_har, clean_trace, learn_body, learn_har, learn_trace
 from ._find import no_ffmpeg
-from ._listeners import listener
-from ._run_folder import RunFolder
+from ._process import RunFolder, listener
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Request

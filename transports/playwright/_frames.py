@@ -40,7 +40,7 @@ from ._agent import (
     evaluate,
     is_closed,
 )
-from ._listeners import listen
+from ._process import listen
 from ._received import Clipboard, Effect, FileChooser, Flood, Tools, parse_reply
 
 logger = logging.getLogger("transports.playwright")

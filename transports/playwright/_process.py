@@ -1,27 +1,34 @@
 """One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
 
-Beside it: the start of the driver with its environment and compile cache, also ahead of its browser
-(:func:`driver_ahead`), the address of a remote browser (:class:`Remote`), and the processes of a browser
-(:func:`process_tree`, :func:`kill`).
+Beside it: listeners of Playwright's events, the start of the driver with its environment and compile cache, also ahead
+of its browser (:func:`driver_ahead`), the address of a remote browser (:class:`Remote`), the processes of a browser
+(:func:`process_tree`, :func:`kill`), and the temporary folder of this process (:class:`RunFolder`). This module loads
+without Playwright.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
+import logging
 import math
 import os
+import re
+import shutil
 import signal
 import stat
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakSet
 
@@ -31,12 +38,15 @@ from .._internal.telemetry import OPEN_BROWSERS
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol._strict_json import decode_json
-from ._extension import load_unpacked
 from ._find import BrowserChoice
-from ._run_folder import RunFolder
+from ._scripts import load_unpacked
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
+
+logger = logging.getLogger("transports.playwright")
+
+P = ParamSpec("P")
 
 #: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
 _COMPILE_CACHE = "NODE_COMPILE_CACHE"
@@ -81,6 +91,29 @@ def playwright_timeout(seconds: float) -> float:
     if math.isinf(seconds):
         return 0
     return seconds * 1000
+
+
+def listener(handle: Callable[P, object]) -> Callable[P, None]:
+    """Return ``handle`` as a listener that logs its exceptions.
+
+    Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call. A
+    bug here in one event must cost that event only.
+    """
+
+    @functools.wraps(handle)
+    def listening(*args: P.args, **options: P.kwargs) -> None:
+        try:
+            handle(*args, **options)
+        except Exception:
+            logger.exception("an event of the page could not be handled; it is ignored")
+
+    return listening
+
+
+def listen(source: Any, event: str, handle: Callable[[Any], object]) -> None:
+    """Register ``handle``, as a :func:`listener`, for an event of Playwright's ``source``, as long as ``source``
+    lives."""
+    source.on(event, listener(handle))
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
@@ -585,3 +618,125 @@ def is_running(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+# --- one temporary folder per process ---------------------------------------------------------------------------------
+#
+# It holds all files of a browser: profiles, scratch files of the driver, uploads. The driver does not always clean up
+# after itself (a killed one never does), so its TMPDIR is this folder, which is removed as a whole. Folders of
+# processes that died are removed when any process starts a browser or makes its folder.
+
+#: Name of a run folder: process id and start time.
+_FOLDER_NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
+#: Base folder with a short path.
+_SHORT_BASE = Path("/tmp")
+_folder_lock = threading.Lock()
+_folder_users = 0
+_folder_path: Path | None = None
+_run_folders: set[Path] = set()
+
+
+def _remove_all_folders() -> None:
+    """Remove the folders of sessions and browsers that were never closed, since the program ends."""
+    for folder in tuple(_run_folders):
+        _remove_folder(folder)
+
+
+def _forget_folders() -> None:
+    global _folder_lock, _folder_users, _folder_path
+    _folder_lock, _folder_users, _folder_path = threading.Lock(), 0, None
+    _run_folders.clear()
+
+
+atexit.register(_remove_all_folders)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_folders)
+
+
+class RunFolder:
+    """The folder of this process: ``with RunFolder() as path``. The first user creates it, the last one removes it.
+
+    Thread-safe. Removing the folder also kills every process with the folder in its command line.
+    """
+
+    def __enter__(self) -> Path:
+        global _folder_users, _folder_path
+        with _folder_lock:
+            if _folder_path is None:
+                # Chromium creates a Unix socket below its TMPDIR, whose path is limited to 104 bytes (macOS) or 108
+                # (Linux).
+                _folder_path = _make_folder(28)
+            _folder_users += 1
+            return _folder_path
+
+    def __exit__(self, *_: object) -> None:
+        global _folder_users, _folder_path
+        with _folder_lock:
+            _folder_users -= 1
+            if _folder_users == 0 and _folder_path is not None:
+                _remove_folder(_folder_path)
+                _folder_path = None
+
+
+@contextlib.contextmanager
+def short_folder(longest: int) -> Iterator[Path]:
+    """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
+    removed in the same way as a :class:`RunFolder`."""
+    # The longest name of a run folder, and the slash before it.
+    longest_name = 36
+    folder = _make_folder(longest - longest_name)
+    try:
+        yield folder
+    finally:
+        _remove_folder(folder)
+
+
+def _make_folder(longest_base: int) -> Path:
+    sweep()
+    prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folder(longest_base)))
+    _run_folders.add(folder)
+    return folder
+
+
+def _remove_folder(folder: Path) -> None:
+    # First kill browsers that were starting when their driver was killed: they would write the profile again.
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(folder) in word for word in process.cmdline()):
+                process.kill()
+                killed.append(process)
+    psutil.wait_procs(killed, timeout=2)
+    shutil.rmtree(folder, ignore_errors=True)
+    _run_folders.discard(folder)
+
+
+def _start_time(pid: int) -> int:
+    """Return the start time of a process in whole seconds, which identifies a reused pid; 0 without such a process."""
+    try:
+        return int(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return 0
+
+
+def sweep() -> None:
+    """Remove the run folders of processes that have ended."""
+    for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
+        for folder in base.glob("abp-run-*"):
+            name = _FOLDER_NAME.match(folder.name)
+            if name is None:
+                continue
+            pid, start_time = int(name[1]), int(name[2])
+            # The start time of a process, as the system computes it, may vary a little.
+            is_running = abs(_start_time(pid) - start_time) <= 2
+            if not is_running:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _base_folder(longest: int) -> Path:
+    """Return the parent of a run folder: the temp folder, or ``/tmp`` if its path is longer than ``longest`` bytes."""
+    base = Path(tempfile.gettempdir())
+    if len(os.fsencode(base)) > longest and os.access(_SHORT_BASE, os.W_OK):
+        return _SHORT_BASE
+    return base

@@ -23,8 +23,7 @@ from ._agent import PageAgent, is_closed
 from ._browser import Browser, BrowserLender
 from ._downloads import CdpDownloads, PlaywrightDownloads
 from ._find import require_listener
-from ._process import SESSION_CONTEXTS, headers_without_address
-from ._run_folder import RunFolder
+from ._process import SESSION_CONTEXTS, RunFolder, headers_without_address
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page

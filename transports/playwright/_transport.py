@@ -46,12 +46,11 @@ from ._diagnosis import (
     same_document,
 )
 from ._effects import Dialogs
-from ._extension import extension_folder, extension_page_in
 from ._frames import MARK, FrameTools, ToolFrame, own_tools
 from ._page_transport import PageTransport, Reach, ServerAddress, addresses_around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import AppState, Effect, parse_json
-from ._scripts import Adapter, failure_of, not_installed, read_adapter
+from ._scripts import Adapter, extension_folder, extension_page_in, failure_of, not_installed, read_adapter
 from ._source import PageOptions, PageSource
 
 if TYPE_CHECKING:

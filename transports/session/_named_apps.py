@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ..errors import UsageError
-from ..playwright._extension import extension_folder
+from ..playwright._scripts import extension_folder
 from ..protocol._plain_text import redact_url
 from ._secrets import Secrets
 from ._settings import ConfigFile, read_config, untrusted_file_advice

@@ -15,7 +15,7 @@ from .._internal.lazy import needing
 from .._internal.plugins import blame_plugin, installed_plugins, load_plugin
 from ..base import Transport
 from ..errors import UsageError, spelled
-from ..playwright._extension import extension_folder
+from ..playwright._scripts import extension_folder
 from ..protocol._plain_text import is_page, redact_url
 from ._call import timeout_seconds
 from ._settings import Settings

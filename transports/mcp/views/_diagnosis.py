@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from playwright.async_api import Error as PlaywrightError
 
 from ..._internal.tasks import spawn
-from ...playwright._listeners import listener
+from ...playwright._process import listener
 from ...protocol._plain_text import redact_url
 from ._document import CspMode, policy_remedy
 from ._host import Host

@@ -18,7 +18,7 @@ from ... import playwright as browsers
 from ...artifacts._base import ArtifactStore
 from ...base import ScreenshotOptions
 from ...errors import UsageError
-from ...playwright._extension import extension_folder, extension_id
+from ...playwright._scripts import extension_folder, extension_id
 from ...protocol._plain_text import redact_url
 from ...routing._result import Result
 from ...routing._router import Router

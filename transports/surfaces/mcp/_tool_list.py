@@ -15,7 +15,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp_types import Tool, ToolAnnotations
 
 from ...errors import UsageError
-from ...playwright._extension import EXTENSION_PAGE
+from ...playwright._scripts import EXTENSION_PAGE
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import plain_line
 from ...protocol.schema import MAX_INTEGER

@@ -36,7 +36,7 @@ from ..._internal.tasks import cancel_and_wait, spawn
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import Scope
 from ...errors import ABPError, UsageError
-from ...playwright._extension import EXTENSION_PAGE
+from ...playwright._scripts import EXTENSION_PAGE
 from ...protocol._capabilities import CapabilitiesChanged
 from ...protocol._payloads import Notification
 from ...protocol._plain_text import is_address, origin_of, plain_tree, redact_url

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree
 
 from ...errors import ABPError, UsageError
-from ...playwright._extension import extension_folder
+from ...playwright._scripts import extension_folder
 from ...protocol._capabilities import Discovery
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import is_page, plain_line

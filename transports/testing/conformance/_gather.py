@@ -24,10 +24,9 @@ from ..._internal.lazy import needing
 from ...base import Transport
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
 from ...playwright._browser import Browser
-from ...playwright._extension import extension_folder
 from ...playwright._find import require_listener
 from ...playwright._page_transport import PageTransport
-from ...playwright._scripts import read_adapter
+from ...playwright._scripts import extension_folder, read_adapter
 from ...playwright._source import StorageState
 from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
