@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the reference app: one server, one browser and one initialised page for each module."""
+"""Fixtures of the tests of the reference app: one browser, and one server and one initialised page for each module."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from playwright.async_api import Browser, async_playwright
 from tests.webapp_fixture.page import App, open_app
 from webapp_fixture import Fixture, serve
 
-module_fixture = pytest_asyncio.fixture(loop_scope="module", scope="module")
+module_fixture = pytest_asyncio.fixture(loop_scope="session", scope="module")
 
 
 @module_fixture
@@ -20,7 +20,7 @@ async def fixture() -> AsyncIterator[Fixture]:
         yield running
 
 
-@module_fixture
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def browser() -> AsyncIterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
     path = os.environ.get("ABP_BROWSER") or next(filter(None, map(shutil.which, names)), None)

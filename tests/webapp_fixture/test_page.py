@@ -19,7 +19,7 @@ from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, conte
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, capabilities, digest, generate
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
 
 async def test_session(browser: Browser, fixture: Fixture) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.webapp_fixture.page import App
 from webapp_fixture import Fixture, generate, serve
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
 
 async def fetch(http: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any, bytes]:

@@ -8,7 +8,7 @@ from playwright.async_api import Browser
 from tests.webapp_fixture.page import INITIALIZE, SLEEP, App, open_app
 from webapp_fixture import Fixture
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
 
 @pytest.mark.requirement("R6-7d", "R6-7e")

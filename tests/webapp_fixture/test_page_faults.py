@@ -10,7 +10,7 @@ from playwright.async_api import Browser
 from tests.webapp_fixture.page import CSV, INITIALIZE, SLEEP, App, content, open_app, picture, png_size
 from webapp_fixture import Fixture, digest
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
 
 
 @pytest.mark.parametrize("strict", [False, True])
