@@ -20,7 +20,7 @@ from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
 from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
-from transports.playwright import _process as browser_process, _run_folder as runfolder
+from transports.playwright import _process as browser_process
 from transports.playwright._process import RunFolder, sweep
 from webapp_fixture import Fixture
 
@@ -257,8 +257,8 @@ async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, mon
     dead = scratch / "abp-run-999999999-5-abc"
     dead.mkdir()
     (dead / "profile").write_text("x")
-    monkeypatch.setattr(runfolder, "_path", None)  # the shared browser of these tests has one already
-    monkeypatch.setattr(runfolder, "_users", 0)
+    monkeypatch.setattr(browser_process, "_folder_path", None)  # the shared browser of these tests has one already
+    monkeypatch.setattr(browser_process, "_folder_users", 0)
     with RunFolder() as ours:
         assert not dead.exists()
         sweep()
