@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -102,7 +103,10 @@ async def _run(arguments: argparse.Namespace) -> Report:
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
         for name in arguments.only or _MEASUREMENTS:
             begun = time.monotonic()
-            # A browser and a folder for each, so that none meets what another left behind.
+            # A browser and a folder for each, so that none meets what another left behind; nor does a collection of
+            # garbage in one search the objects of those before it.
+            gc.collect()
+            gc.freeze()
             async with AsyncExitStack() as own:
                 folder = Path(own.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
                 fresh = None if name in WITHOUT_BROWSER else await own.enter_async_context(Browser())
