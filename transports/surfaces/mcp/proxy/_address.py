@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from ._messages import (
     error_message,
     key_or_none,
     over_limit,
+    read_batch,
     read_message,
     require_limits,
 )
@@ -56,7 +58,9 @@ def http_client(server: HttpServer) -> httpx2.AsyncClient:
 
 
 async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
-    """Return the body of a response as one line. Raises :class:`~transports.errors.TooLarge`."""
+    """Return the body of a response as one line, without a byte order mark.
+
+    Raises :class:`~transports.errors.TooLarge`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.aiter_bytes():
@@ -64,7 +68,7 @@ async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
         size += len(chunk)
         if size > limit:
             raise over_limit(limit, "bytes")
-    return b"".join(chunks).replace(b"\n", b" ").replace(b"\r", b" ")
+    return b"".join(chunks).removeprefix(BOM_UTF8).replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def is_event_stream(response: httpx2.Response) -> bool:
@@ -91,7 +95,10 @@ async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: byte
     reason = first_line(server.redact(body.decode("utf-8", "replace")))[:_MAX_TEXT]
     if response.has_redirect_location:
         reason = f"the server has moved to {server.redact(response.headers['location'])[:_MAX_TEXT]}; use that address"
-    return error_message(raw_id, UNAVAILABLE, f"{server} answered with status {response.status_code}: {reason}")
+    text = f"{server} answered with status {response.status_code}"
+    if reason:
+        text += f": {reason}"
+    return error_message(raw_id, UNAVAILABLE, text)
 
 
 def _error_in(body: bytes) -> bytes:
@@ -358,8 +365,15 @@ class AddressServer:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def _take_message(self, raw: bytes, waiting: _Waiting | None) -> None:
-        """Deliver a message of the server, which may be the answer to the request ``waiting``."""
+        """Deliver a message of the server, which may be the answer to the request ``waiting``.
+
+        A server of protocol 2025-03-26 may answer one request with a list of messages."""
+        is_list = raw.lstrip()[:1] == b"["
         try:
+            if is_list and waiting is not None and waiting.key is not None:
+                for item in await read_batch(raw):
+                    await self._take_message(item, waiting)
+                return
             message = await read_message(raw)
         except TooLarge as error:
             if waiting is None or waiting.key is None:
