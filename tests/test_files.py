@@ -48,7 +48,7 @@ def test_config_and_storage_state_must_be_small_regular_files(tmp_path: Path, ma
 
 def read_profile(path: Path) -> object:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from transports.mcp.views import _profiles
+    from transports.mcp.views import _host as _profiles
 
     return _profiles.read_profile(path)
 

@@ -14,7 +14,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.eventually import eventually
 from transports import Browser, Session, UsageError, View, connect
-from transports.mcp.views._profiles import read_profile
+from transports.mcp.views._host import read_profile
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 FILE = {"contents": [{"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}]}

@@ -20,7 +20,7 @@ from transports.artifacts._ref import Metadata
 from transports.errors import ABPError, Corrupt, UsageError
 from transports.mcp._servers import parse_server
 from transports.mcp._wire import parse_json_text
-from transports.mcp.views._profiles import read_profile
+from transports.mcp.views._host import read_profile
 from transports.playwright._evidence_secrets import clean_body, learn_body, read_lines
 from transports.playwright._received import parse_event, parse_reply
 from transports.playwright._scripts import read_adapter

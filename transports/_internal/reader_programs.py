@@ -89,10 +89,6 @@ def pdf_text(max_chars: int, number: int | None = None) -> int:
     return 0
 
 
-#: Maximum width in pixels of a thumbnail.
-_WIDTH = 800
-#: Maximum width in pixels of an image that is only converted.
-_CONVERTED_WIDTH = 1200
 #: Types that clients can show.
 _SHOWN = ("PNG", "JPEG", "GIF", "WEBP")
 #: Types that are converted, because clients cannot show them.
@@ -137,10 +133,10 @@ def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool)
     """Yield the sizes of a smaller picture of an image, the largest first."""
     max_pixels = 4_000_000
     largest = min(1.0, (max_pixels / (width * height)) ** 0.5, max_side / max(width, height))
-    thumbnail_scale = min(largest, _WIDTH / width)
+    thumbnail_scale = min(largest, 800 / width)
     scales = [thumbnail_scale * part for part in (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)]
     if converted:
-        scales.insert(0, min(largest, _CONVERTED_WIDTH / width))
+        scales.insert(0, min(largest, 1200 / width))
     for scale in scales:
         # The summand makes up for the error of floating-point numbers.
         yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))

@@ -58,8 +58,6 @@ _SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "auth", "code")
 #: Headers that hold credentials.
 _HEADER_NAME = r"(?:(?:proxy-)?(?:authorization|cookie|set-cookie)|x-[\w-]*(?:key|token|secret))"
 _HEADER = re.compile(_HEADER_NAME, re.IGNORECASE)
-#: Fields with the name of the value in the field ``value`` beside them.
-_NAMING = ("name", "key", "header")
 #: Secrets in text. An app chooses the text, so matching must take linear time: no pattern may backtrack far.
 _PATTERNS = (
     r"://(?P<secret>[^/\s@\"'<>]+)@",  # user info
@@ -89,8 +87,6 @@ _PAIR = re.compile(r"(?<![\w.%\[\]-])([\w.%\[\]-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}
 _NameKind: TypeAlias = Literal["harmless", "secret", "secret word", "never secret"]
 #: Scheme and credentials of a header (RFC 9110 11.4).
 _SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
-#: Fields of a cookie that are replaced together with its value but are not secrets.
-_ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
 #: Characters that the rules search at a time: a search holds the GIL, 0.2 s for a megabyte.
 _PIECE = 1 << 16
 
@@ -188,7 +184,7 @@ class Redactor:
 
                 # The field beside a value may name it, as in {"name": "password", "value": …}.
                 if "value" in node:
-                    names = (node.get(key) for key in _NAMING)
+                    names = (node.get(key) for key in ("name", "key", "header"))
                     if any(self.is_secret(name) for name in names if isinstance(name, str)):
                         redacted["value"] = _blank_values(node["value"])
                 return redacted
@@ -534,8 +530,9 @@ def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
     match before, after:
         case dict(), dict():
             keys = before.keys() & after.keys()
+            # Fields of a cookie are replaced together with its value but are not secrets.
             if "domain" in before:
-                keys -= _ABOUT_COOKIES
+                keys -= {"name", "domain", "path", "expires", "sameSite"}
             for key in keys:
                 yield from _differences(before[key], after[key])
         case ((list() | tuple()), (list() | tuple())):

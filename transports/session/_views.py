@@ -15,8 +15,7 @@ from ..artifacts._ref import ArtifactRef, files_table
 from ..base import Transport, WrappedTransport
 from ..errors import NotRecorded, UsageError, spelled
 from ..mcp.views._document import CspMode, ViewDocument, read_document
-from ..mcp.views._host import Decision, HostContext, ViewHandlers, ViewRequest
-from ..mcp.views._profiles import DisplayMode, read_profile
+from ..mcp.views._host import Decision, DisplayMode, HostContext, ViewHandlers, ViewRequest, read_profile
 from ..mcp.views._transport import OpenedTool, ViewTransport
 from ..playwright._source import PageSource
 from ..protocol.binary import BinaryData

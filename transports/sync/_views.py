@@ -20,8 +20,7 @@ if TYPE_CHECKING:
         PageAssertions,
     )
 
-    from ..mcp.views._host import ViewRequest
-    from ..mcp.views._profiles import DisplayMode
+    from ..mcp.views._host import DisplayMode, ViewRequest
     from ..routing._result import Result
 
 

@@ -22,11 +22,6 @@ from ..protocol.schema import check_output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Maximum bytes of texts compared by lines, lines of a difference that are shown, and characters of such a line.
-_MAX_TEXT = 200_000
-_MAX_LINES = 40
-_MAX_WIDTH = 300
-
 
 def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
     """Assert that the size of an artifact in bytes is ``exactly`` this, or between ``at_least`` and ``at_most``."""
@@ -184,7 +179,10 @@ def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
 
 def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
     """Return the differing lines of two texts, or an empty text if they are binary or too long to compare."""
-    if max(len(data), len(expected)) > _MAX_TEXT:
+    max_bytes = 200_000
+    max_lines = 40
+    max_width = 300
+    if max(len(data), len(expected)) > max_bytes:
         return ""
     try:
         new = data.decode().splitlines()
@@ -197,12 +195,12 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
         return ""
 
     shown = [f"the result differs from {golden}:"]
-    for line in lines[:_MAX_LINES]:
-        if len(line) > _MAX_WIDTH:
-            line = f"{line[:_MAX_WIDTH]}…"
+    for line in lines[:max_lines]:
+        if len(line) > max_width:
+            line = f"{line[:max_width]}…"
         shown.append(line)
-    if len(lines) > _MAX_LINES:
-        shown.append(f"… and {len(lines) - _MAX_LINES} more lines")
+    if len(lines) > max_lines:
+        shown.append(f"… and {len(lines) - max_lines} more lines")
     return "\n".join(shown)
 
 

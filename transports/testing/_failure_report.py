@@ -75,8 +75,10 @@ class FailureReport:
         written += self._write_views()
 
         lines: list[str] = []
+        redactor = Redactor(secrets=KNOWN_SECRETS)
         for watched in self._views:
-            lines += [f"view: {problem}" for problem in _problems_of_view(watched.view)]
+            notes = (*watched.view.violations, *watched.view.warnings)[:5]
+            lines += [f"view: {plain_line(str(redactor.tree(note)))}" for note in notes]
         self._views.clear()
         written += self._write_traces()
         if self._copy_artifacts():
@@ -246,15 +248,9 @@ def _numbered(name: str, number: int) -> str:
     return f"{stem}-{number}.{ending}"
 
 
-def _problems_of_view(view: View) -> list[str]:
-    """Return what the browser refused to a view, and what else was wrong with it, without secrets."""
-    redactor = Redactor((), (), secrets=KNOWN_SECRETS)
-    return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:5]]
-
-
 def _view_as_json(view: View) -> object:
     """Return what a view asked of its host, and its files, as JSON values without secrets."""
-    return Redactor((), (), secrets=KNOWN_SECRETS).tree(
+    return Redactor(secrets=KNOWN_SECRETS).tree(
         {
             "capabilities": sorted(view.capabilities),
             "requests": [dataclasses.asdict(request) for request in view.requests],

@@ -34,9 +34,6 @@ _KEY = re.compile(rb'"content"\s*:\s*"\Z')
 _LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
 #: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
-#: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
-#: recurses.
-_MAX_LEVELS = 2 * MAX_DEPTH
 
 
 def decode_with_runs(
@@ -172,7 +169,9 @@ def decode_envelope(data: bytes) -> Message:
     if len(data) > at_most and (_LISTING.search(data[:256]) or _LISTING.search(data[-256:])):
         at_most = MAX_LISTED
 
-    envelope = decode_with_runs(data, _KEY, _content_of_run, at_most=at_most, levels=_MAX_LEVELS)
+    # Those of an answer, and as many for the rest. Most code that walks a message recurses.
+    max_levels = 2 * MAX_DEPTH
+    envelope = decode_with_runs(data, _KEY, _content_of_run, at_most=at_most, levels=max_levels)
     kind = envelope.get("type") if isinstance(envelope, dict) else None
     if not isinstance(envelope, dict) or not isinstance(kind, str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")

@@ -25,8 +25,6 @@ _REQUEST_OF_REPLY = {
     "capabilities/call-result": "capabilities/call",
     "capabilities/cancel-result": "capabilities/cancel",
 }
-#: Maximum ended requests that are remembered, to distinguish late replies from unknown ones.
-_MAX_REMEMBERED = 4096
 
 
 class PendingReplies:
@@ -126,5 +124,7 @@ class PendingReplies:
 
     def _end(self, message_id: str, outcome: Literal["late", "duplicate"]) -> None:
         self._ended[message_id] = outcome
-        if len(self._ended) > _MAX_REMEMBERED:
+        # They are remembered to distinguish late replies from unknown ones.
+        max_remembered = 4096
+        if len(self._ended) > max_remembered:
             self._ended.popitem(last=False)

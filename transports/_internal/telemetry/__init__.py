@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 Kind: TypeAlias = Literal["internal", "server", "client"]
 
-#: Form of an error code: apps choose the codes of their errors, and other text must not become a metric's label.
-_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _OFF = nullcontext()
 #: Label for values that are not known, as in OpenTelemetry's conventions.
 OTHER = "_OTHER"
@@ -86,7 +84,8 @@ def error_type(error: BaseException) -> str:
     # Some exceptions carry an ABPError, such as RetryRequest.
     error = getattr(error, "error", error)
     if isinstance(error, ABPError):
-        return error.code if _CODE.fullmatch(error.code) else OTHER
+        # Apps choose the codes of their errors, and other text must not become a metric's label.
+        return error.code if re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", error.code) else OTHER
     return type(error).__qualname__
 
 

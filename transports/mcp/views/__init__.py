@@ -2,8 +2,7 @@
 
 * :mod:`._document` — the document of a view: HTML, content security policy, permissions.
 * :mod:`._diagnosis` — why a view shows nothing.
-* :mod:`._host` — messages of a view, and the answers to them.
-* :mod:`._profiles` — hosts to imitate, as data.
+* :mod:`._host` — hosts to imitate, as data; messages of a view, and the answers to them.
 * :mod:`._transport` — the transport: the view as an app whose capabilities are the tools that it registers.
 """
 
@@ -14,6 +13,6 @@ from ..._internal.lazy import needing
 with needing("the MCP SDK", "mcp"):
     from .. import _wire as _wire
 
-from ._profiles import read_profile
+from ._host import read_profile
 
 __all__ = ["read_profile"]

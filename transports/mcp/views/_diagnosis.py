@@ -28,18 +28,10 @@ _EXCEPTIONS = {
     "kEvalViolation": "Evaluating a string as JavaScript",
     "kWasmEvalViolation": "Compiling or instantiating WebAssembly",
 }
-#: Reasons of failed requests other than the network: the policy, and a document that is being left.
-_NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
-#: Types of Playwright's requests that a script may wait for before it begins.
-_INPUTS_OF_SCRIPTS = ("script", "fetch", "xhr")
-#: Types of requests of the document itself. A script can handle an error that its own ``fetch`` is answered with.
-_LOADED_BY_DOCUMENTS = ("script", "stylesheet", "image", "font", "media")
 _VIOLATION = re.compile(
     r"(?:'(?P<address>[^'\s]+)' )?violates the following Content Security Policy directive: "
     r'"?(?P<directive>[\w-]+)[^"]*"?'
 )
-#: Directives without whose resources a script may never begin.
-_STOPS_SCRIPTS = ("script-src", "connect-src", "default-src")
 #: Addresses that hold a whole file would hide the directive.
 _LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
 
@@ -79,11 +71,13 @@ class Diagnosis:
 
     def _on_load_failure(self, request: Request) -> None:
         reason = request.failure or "it failed"
-        if reason in _NOT_OF_THE_NETWORK:
+        # Not the network, but the policy, or a document that is being left.
+        if reason in ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP"):
             return
         failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
         _add_report(self.load_failures, failure)
-        if request.resource_type in _INPUTS_OF_SCRIPTS:
+        may_stop_scripts = request.resource_type in ("script", "fetch", "xhr")
+        if may_stop_scripts:
             _add_report(self.missing_inputs, failure)
 
     def _on_response(self, response: Response) -> None:
@@ -93,7 +87,9 @@ class Diagnosis:
         is_error = response.status >= 400
         is_page_for_script = is_script and response.headers.get("content-type", "").startswith("text/html")
         has_failed = is_error or is_page_for_script
-        if request.resource_type not in _LOADED_BY_DOCUMENTS or not has_failed:
+        # A script can handle an error that its own ``fetch`` is answered with.
+        is_of_document = request.resource_type in ("script", "stylesheet", "image", "font", "media")
+        if not is_of_document or not has_failed:
             return
 
         address = redact_url(request.url) or request.url
@@ -169,7 +165,8 @@ class Diagnosis:
         """The likely reason why the view shows nothing, and what its author does about it."""
         for violation in self.violations:
             directive, _ = _blocked_by(violation)
-            if directive.startswith(_STOPS_SCRIPTS):
+            # Without their resources a script may never begin.
+            if directive.startswith(("script-src", "connect-src", "default-src")):
                 return self._forbidden(violation)
 
         if self.refused_scripts:

@@ -43,8 +43,7 @@ from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
 from .._wire import error_answer, result_warnings, to_answer, to_arguments
 from ._diagnosis import Diagnosis
 from ._document import CspMode, ViewDocument
-from ._host import Host, HostContext, Relay, ViewHandlers
-from ._profiles import HostProfile, with_openai
+from ._host import Host, HostContext, HostProfile, Relay, ViewHandlers, with_openai
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Route
@@ -53,12 +52,6 @@ logger = logging.getLogger("transports.views")
 
 _HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view</title>
 <style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body>"""
-_SANDBOX = "allow-scripts allow-same-origin allow-forms"
-#: Tools of a view.
-_MAX_TOOLS = 500
-#: Files that a view hands out in one call, and outside of calls.
-_MAX_FILES_OF_CALL = 64
-_MAX_FILES = 1000
 #: Seconds that a view has to answer before it is taken down.
 _TEARDOWN = 2.0
 
@@ -205,7 +198,8 @@ class ViewTransport(PageTransport):
         diagnosis.listen(page, self._page_stack)
         await page.goto(f"{host_origin}/")
         allow = "; ".join(opened.document.permissions)
-        await agent.invoke("show", self._address, view_origin, _SANDBOX, allow, timeout=self._timeout)
+        sandbox = "allow-scripts allow-same-origin allow-forms"
+        await agent.invoke("show", self._address, view_origin, sandbox, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
 
         # This ends before the time for opening does, whose error would not say why the view stays blank.
@@ -315,7 +309,7 @@ class ViewTransport(PageTransport):
         if call not in self._file_counts:
             self._file_counts = Counter({None: self._file_counts[None]})
         self._file_counts[call] += 1
-        max_files = _MAX_FILES if call is None else _MAX_FILES_OF_CALL
+        max_files = 1000 if call is None else 64
         if self._file_counts[call] > max_files:
             raise ProtocolError("the view hands out too many files (docs/security.md)")
         if call is None and self.on_file is not None:
@@ -428,9 +422,10 @@ class ViewTransport(PageTransport):
         usable: list[Mapping[str, object]] = []
         if isinstance(tools, list):
             usable = [tool for tool in tools if isinstance(tool, dict)]
-        if len(usable) > _MAX_TOOLS:
-            logger.warning("the view has more than %s tools; the rest is left out", _MAX_TOOLS)
-            del usable[_MAX_TOOLS:]
+        max_tools = 500
+        if len(usable) > max_tools:
+            logger.warning("the view has more than %s tools; the rest is left out", max_tools)
+            del usable[max_tools:]
         self._tools = {str(tool.get("name")): tool for tool in usable}
         return usable
 

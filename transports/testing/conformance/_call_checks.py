@@ -19,7 +19,6 @@ SCHEMAS = Rules()
 ERRORS = Rules()
 #: Keywords that describe a place indirectly. They are not followed here.
 _INDIRECT = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
-_REFUSALS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 
 def _require_capability(app: Evidence) -> None:
@@ -98,7 +97,7 @@ def _judge_alternatives(app: Evidence) -> Iterator[str]:
 )
 def _judge_params(app: Evidence) -> Iterator[str]:
     for trial, call in app.require_calls():
-        if call.code in _REFUSALS:
+        if call.code in ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE"):
             error: Any = call.fields["error"]
             yield f"{trial.name}: {trial.params!r:.120} was refused: {error.get('message')} [{call.code}]"
 
@@ -174,16 +173,6 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
     return _describes_content(inner, path[1:], keys)
 
 
-_CODE = re.compile(r"[A-Z][A-Z0-9_]*")
-#: Codes that say that there is no such function.
-_GONE = {"UNKNOWN_CAPABILITY", "CAPABILITY_UNAVAILABLE", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "DEPRECATED"}
-_PERMISSION = {"PERMISSION_DENIED", "PERMISSION_REQUIRED"}
-#: Codes that give no reason for the failure.
-_VAGUE = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
-#: Seconds after a cancel within which a call may have ended by itself.
-_ENDING = 0.3
-
-
 def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
     """Yield all calls, each with the name of its capability."""
     yield "an unknown capability", app.unknown_call
@@ -215,7 +204,7 @@ def _judge_shape(app: Evidence) -> Iterator[str]:
         if not isinstance(error, Mapping):
             yield f"{name}: error is {str(error)[:60]!r}, not an object"
             continue
-        if not isinstance(error.get("code"), str) or not _CODE.fullmatch(error["code"]):
+        if not isinstance(error.get("code"), str) or not re.fullmatch(r"[A-Z][A-Z0-9_]*", error["code"]):
             yield f"{name}: code is {error.get('code')!r}, not UPPER_CASE text"
         if not isinstance(error.get("message"), str) or not error["message"]:
             yield f"{name}: it has no message"
@@ -295,11 +284,13 @@ def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str
     fix="catch exceptions of the handler; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
 )
 def _judge_clear(app: Evidence) -> Iterator[str]:
+    codes_without_reason = ("OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR")
+    codes_of_permissions = ("PERMISSION_DENIED", "PERMISSION_REQUIRED")
     for trial, call in app.require_calls():
         error = call.fields.get("error")
-        if isinstance(error, Mapping) and error.get("code") in _VAGUE:
+        if isinstance(error, Mapping) and error.get("code") in codes_without_reason:
             yield f"{trial.name}: {error.get('message')} [{error.get('code')}]"
-        if call.code in _PERMISSION and not trial.capability.requirements:
+        if call.code in codes_of_permissions and not trial.capability.requirements:
             yield f"{trial.name} needs a permission [{call.code}] and declares no requirements"
 
 
@@ -314,8 +305,15 @@ def _judge_deprecated(app: Evidence) -> Iterator[str]:
     deprecated = [(trial, call) for trial, call in app.called if trial.capability.deprecated]
     if not deprecated:
         raise NotApplicable("no capability that was called is deprecated")
+    codes_of_missing_functions = (
+        "UNKNOWN_CAPABILITY",
+        "CAPABILITY_UNAVAILABLE",
+        "NOT_SUPPORTED",
+        "NOT_IMPLEMENTED",
+        "DEPRECATED",
+    )
     for trial, call in deprecated:
-        if call.code in _GONE:
+        if call.code in codes_of_missing_functions:
             yield f"{trial.name} was refused with {call.code}"
 
 
@@ -380,8 +378,8 @@ def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
     # An embedding page settles the call by itself, regardless of the app.
     settled = call.fields.get("cancelled") is True
 
-    # A call that ended soon after the cancel may have ended by itself.
-    was_running = settled or cancellation.ran_on > _ENDING
+    # A call that ended within 0.3 seconds after the cancel may have ended by itself.
+    was_running = settled or cancellation.ran_on > 0.3
     if not accepted and was_running:
         answer = str(first.answer)[:80]
         if first.error is not None:
@@ -452,10 +450,7 @@ def _judge_cancel_early(app: Evidence) -> Iterator[str]:
 
 
 WEBMCP = Rules()
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SOURCE = "docs/webmcp.md, What makes a good tool"
-#: Minimum characters of a meaningful description.
-_MIN_DESCRIPTION = 10
 
 
 def _require_facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
@@ -493,7 +488,7 @@ def _judge_reached(app: Evidence) -> Iterator[str]:
 )
 def _judge_name(app: Evidence) -> Iterator[str]:
     for trial in app.trials:
-        if not _NAME.fullmatch(trial.name.partition("@")[0]):
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", trial.name.partition("@")[0]):
             yield f"{trial.name!r}"
 
 
@@ -505,9 +500,10 @@ def _judge_name(app: Evidence) -> Iterator[str]:
     fix="describe the purpose of the tool in a sentence: a model reads nothing else",
 )
 def _judge_tool_described(app: Evidence) -> Iterator[str]:
+    min_chars = 10
     for tool in _require_facts(app, "tools"):
         description = tool.get("description")
-        if not isinstance(description, str) or len(description.strip()) < _MIN_DESCRIPTION:
+        if not isinstance(description, str) or len(description.strip()) < min_chars:
             yield f"{tool['name']}: described as {description!r}"
 
 

@@ -49,9 +49,8 @@ if TYPE_CHECKING:
 
 #: Name of a capability, and id of a call, that do not exist in any app.
 UNKNOWN_NAME = "abp-conformance.nothing"
-#: Timeout in seconds of each step of the probe, and of all steps together, of which nearly all end at once.
+#: Timeout in seconds of each step of the probe.
 _STEP_TIMEOUT = 2.0
-_ALL_STEPS_TIMEOUT = 20 * _STEP_TIMEOUT
 #: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
 _CLOSED_BY_US = {
     1002: "it sent frames that break RFC 6455",
@@ -85,7 +84,8 @@ async def probe_page(
     page = await context.new_page()
     steps: dict[str, ProbeStep] = {}
     try:
-        async with asyncio.timeout(timeout + _ALL_STEPS_TIMEOUT):
+        # Nearly all steps end at once.
+        async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
             if adapter is not None:
                 await page.add_init_script(adapter.source())
             await _load_and_probe(page, url, steps, timeout=timeout, long_call=long_call)

@@ -20,8 +20,7 @@ from ...errors import ABPError, NotAbpApp, ProtocolError
 from ...mcp._transport import MCPTransport
 from ...mcp.views._diagnosis import is_blank
 from ...mcp.views._document import read_document
-from ...mcp.views._host import HostContext, ViewHandlers
-from ...mcp.views._profiles import read_profile
+from ...mcp.views._host import HostContext, ViewHandlers, read_profile
 from ...mcp.views._transport import OpenedTool, ViewTransport
 from ...playwright._browser import Browser
 from ...playwright._received import ViewMessage

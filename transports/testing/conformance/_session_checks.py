@@ -269,10 +269,6 @@ def _judge_reload(app: Evidence) -> Iterator[str]:
         yield f"initialize after a reload: {step.threw or f'answered {step.value!r}'}"
 
 
-#: Namespaces of capabilities that wrap ways of the browser to deliver content.
-_DELIVERY = {"clipboard", "share"}
-
-
 def _capability_names(capabilities: object) -> list[str]:
     """Return the names in a list of capabilities, whose entries are objects or names."""
     names: list[str] = []
@@ -388,7 +384,7 @@ def _judge_delivery(app: Evidence) -> Iterator[str]:
         parts = name.lower().split(".")
         # In a name such as "app.clipboard.copy", the namespace is the last part but one.
         namespaces = {parts[0], *parts[-2:-1]}
-        if namespaces & _DELIVERY:
+        if namespaces & {"clipboard", "share"}:
             yield f"{name} is declared"
 
 

@@ -31,15 +31,8 @@ RULES = Rules()
 VIEW_TYPE = "text/html;profile=mcp-app"
 _FORMAT = "MCP Apps, UI Resource Format"
 _DISCOVERY = "MCP Apps, Resource Discovery"
-_ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+")
-_HTML = re.compile(r"<html[\s>]", re.IGNORECASE)
 _DOMAINS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
 _PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
-_KEYS_OF_VIEWS = ("resourceUri", *LEGACY_VIEW_KEYS)
-#: Minimum similarity of a misspelt key, 0 to 1, without regard to case and punctuation.
-_LIKENESS = 0.85
-#: Characters of a document in which its beginning must be.
-_HEAD = 1024
 _METHODS = {
     "ui/initialize",
     "ui/notifications/initialized",
@@ -183,10 +176,10 @@ def _judge_document(app: Evidence) -> Iterator[str]:
         html = _html_of(content)
         if html is None:
             continue
-        head = html.strip()[:_HEAD]
+        head = html.strip()[:1024]
         if not head:
             yield f"{uri} is empty, or is not base64"
-        elif not head.lower().startswith("<!doctype html") and not _HTML.search(head):
+        elif not head.lower().startswith("<!doctype html") and not re.search(r"<html[\s>]", head, re.IGNORECASE):
             yield f"{uri} begins with {head[:40]!r}"
 
 
@@ -257,9 +250,10 @@ def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
 
 def _misplaced_address(place: str, metadata: object) -> str | None:
     """Return the place of a text in a tool's metadata that is likely meant as the address of its view."""
+    keys_of_views = ("resourceUri", *LEGACY_VIEW_KEYS)
     for key, value in members_of(metadata).items():
         inner = f"{place}.{key}" if key.isidentifier() else f'{place}["{key}"]'
-        if isinstance(value, str) and (value.startswith("ui://") or _similar_key(key, _KEYS_OF_VIEWS) is not None):
+        if isinstance(value, str) and (value.startswith("ui://") or _similar_key(key, keys_of_views) is not None):
             return inner
         deeper = _misplaced_address(inner, value)
         if deeper is not None:
@@ -276,7 +270,7 @@ def _misspelt_keys(place: str, declared: Mapping[str, Any], keys: Sequence[str])
 
 def _similar_key(key: str, keys: Iterable[str]) -> str | None:
     by_letters = {_letters(name): name for name in keys}
-    close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=_LIKENESS)
+    close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=0.85)
     if not close:
         return None
     return by_letters[close[0]]
@@ -344,7 +338,7 @@ def _judge_origins(app: Evidence) -> Iterator[str]:
     for uri, ui in _metadata(app):
         for key, domains in members_of(members_of(ui).get("csp")).items():
             for domain in as_list(domains):
-                if isinstance(domain, str) and not _ORIGIN.fullmatch(domain):
+                if isinstance(domain, str) and not re.fullmatch(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+", domain):
                     yield f"{uri}: csp.{key} has {domain[:80]!r}"
 
 

@@ -27,18 +27,17 @@ with needing("pytest", "test"):
     import pytest
 
 from ...errors import ABPError, CallTimeout, UsageError
-from ...protocol.messages import Message
-from ._behaviour import Behaviour, Subject
+from ._behaviour import REGISTERED, Behaviour, Subject
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]
 
-_MODULES = [f"{__name__}.{module}" for module in ("_session", "_content")]
-pytest.register_assert_rewrite(*_MODULES)  # before they are imported, so that a failed assert shows its values
+for _module in ("_session", "_content"):
+    # Before it is imported, so that a failed assert shows its values.
+    pytest.register_assert_rewrite(f"{__name__}.{_module}")
+    import_module(f"{__name__}.{_module}")
 
 #: All behaviours, by theme. A good order for implementing them in a new transport.
-BEHAVIOURS: tuple[Behaviour, ...] = tuple(
-    behaviour for module in _MODULES for behaviour in import_module(module).BEHAVIOURS
-)
+BEHAVIOURS: tuple[Behaviour, ...] = tuple(REGISTERED)
 
 
 async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str, str] | None = None) -> None:
@@ -76,12 +75,9 @@ def _describe_failure(error: BaseException, subject: Subject) -> str:
         case TimeoutError():
             return f"it did not end within {subject.timeout:g} s"
         case CallTimeout() if subject.unanswered:
-            return f"no answer to {_describe_request(subject.unanswered[-1])}: {error}"
+            request = subject.unanswered[-1]
+            payload = request.payload if isinstance(request.payload, Mapping) else {}
+            capability = f" of {payload['capability']}" if "capability" in payload else ""
+            return f"no answer to {request.type}{capability} (id {request.id!r}): {error}"
         case _:
             return f"{type(error).__name__}: {error}"
-
-
-def _describe_request(request: Message) -> str:
-    payload = request.payload if isinstance(request.payload, Mapping) else {}
-    capability = f" of {payload['capability']}" if "capability" in payload else ""
-    return f"{request.type}{capability} (id {request.id!r})"

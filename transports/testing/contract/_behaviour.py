@@ -103,16 +103,19 @@ class Behaviour:
         return f"{self.theme}: {self.name}"
 
 
-class Theme:
-    """Decorators that add a check to ``behaviours``: one that opens transports itself, or one that gets a session."""
+#: All behaviours, in the order in which they are defined.
+REGISTERED: list[Behaviour] = []
 
-    def __init__(self, theme: str, behaviours: list[Behaviour]) -> None:
+
+class Theme:
+    """Decorators that register a check: one that opens transports itself, or one that gets a session."""
+
+    def __init__(self, theme: str) -> None:
         self._theme = theme
-        self._behaviours = behaviours
 
     def __call__(self, name: str, source: str) -> Callable[[SubjectCheck], SubjectCheck]:
         def add(check: SubjectCheck) -> SubjectCheck:
-            self._behaviours.append(Behaviour(name, source, check, self._theme))
+            REGISTERED.append(Behaviour(name, source, check, self._theme))
             return check
 
         return add

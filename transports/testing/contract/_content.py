@@ -29,11 +29,10 @@ from ...errors import (
 )
 from ...protocol.binary import BinaryData
 from ...session._session import Session
-from ._behaviour import Behaviour, Subject, Theme, value
+from ._behaviour import Subject, Theme, value
 
-BEHAVIOURS: list[Behaviour] = []
-BINARIES = Theme("binaries", BEHAVIOURS)
-FAULTS = Theme("faults", BEHAVIOURS)
+BINARIES = Theme("binaries")
+FAULTS = Theme("faults")
 
 
 #: The content of the app's capability `shape`, up to 1 MiB, and content of parameters.

@@ -25,11 +25,10 @@ from ...protocol._payloads import ElicitationRequest, Notification, Progress
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import Message
 from ...session._session import Session
-from ._behaviour import Behaviour, Subject, Theme, call, initialize_request, initialized, running, until, value
+from ._behaviour import Subject, Theme, call, initialize_request, initialized, running, until, value
 
-BEHAVIOURS: list[Behaviour] = []
-LIFECYCLE = Theme("lifecycle", BEHAVIOURS)
-MESSAGES = Theme("messages", BEHAVIOURS)
+LIFECYCLE = Theme("lifecycle")
+MESSAGES = Theme("messages")
 
 
 @LIFECYCLE("it has a name, features and an address", "transports.base.Transport")
@@ -312,9 +311,9 @@ async def _check_too_deep(session: Session) -> None:
     assert str(result.data).count("nested") == 49
 
 
-CALLS = Theme("calls", BEHAVIOURS)
-EVENTS = Theme("events", BEHAVIOURS)
-CANCELLATION = Theme("cancellation", BEHAVIOURS)
+CALLS = Theme("calls")
+EVENTS = Theme("events")
+CANCELLATION = Theme("cancellation")
 
 _CHANGED = "notifications/capabilities/list_changed"
 _STARTED = "notifications/operation/started"
