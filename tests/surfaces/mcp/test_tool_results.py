@@ -41,13 +41,13 @@ from transports.artifacts import MemoryStore
 from transports.errors import AddressBlocked, SizeMismatch
 from transports.memory import Handler
 from transports.protocol._strict_json import encode_json
+from transports.surfaces.mcp import Options
 from transports.surfaces.mcp._artifacts import ArtifactView
 from transports.surfaces.mcp._results import call_result, error_result
-from transports.surfaces.shared._previews import ImageLimits
 from transports.testing import Call
 
 LIMIT = 50_000
-IMAGES = ImageLimits(each=500_000, total=2_000_000)
+OPTIONS = Options(max_answer_bytes=LIMIT)
 
 
 @cache
@@ -202,7 +202,7 @@ async def test_none_store_result_has_no_link_or_image() -> None:
         return f"https://files.test/{ref.id}"
 
     view = ArtifactView(link=link)
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
+    answer = await call_result(routed, session="s", store=store, options=OPTIONS, view=view)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -223,7 +223,7 @@ async def test_file_removed_meanwhile_does_not_break_result() -> None:
     for ref in routed.artifacts.values():
         await store.delete(ref.id)
     view = ArtifactView()
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, image_limits=IMAGES, view=view)
+    answer = await call_result(routed, session="s", store=store, options=OPTIONS, view=view)
     assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
     assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
 

@@ -51,6 +51,7 @@ from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
 from ._artifacts import ArtifactView
 from ._calls import TASKS, Context, ProgressReporter, ToolCall, is_modern
+from ._options import Options
 from ._users import User
 
 #: Most characters of a summary.
@@ -71,18 +72,21 @@ async def call_result(
     *,
     session: str | None,
     store: ArtifactStore,
-    max_bytes: int,
-    image_limits: ImageLimits,
+    options: Options,
     view: ArtifactView,
     opened: OpenedView | None = None,
 ) -> CallToolResult:
-    """Return the result of a call as an MCP result: a text with the beginnings of text files, images, and links.
+    """Return the result of a call as an MCP result: a text with the beginnings of text files, images, and links, within
+    the limits of ``options``.
 
-    The message has at most ``max_bytes``, apart from its images, which have ``image_limits``. Omitted data is in an
-    artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
-    neither images nor beginnings of files. ``opened`` describes the view that the call has opened.
+    Omitted data is in an artifact, or marked as omitted. A file that was not stored has no link. A result by reference
+    has neither images nor beginnings of files. ``session`` is ``None`` for a call without an app; ``opened`` describes
+    the view that the call has opened.
 
     The JSON document says nothing twice: a file whose reference is in ``data`` is not among the ``artifacts``."""
+    max_bytes = options.max_answer_bytes
+    if not options.inline_data:
+        result = await in_thread(result.by_reference)
     result = with_tool_names(result).without_keys(_LISTED_KEYS)
     document = await _call_document(result, session, opened, max_bytes)
     refs = [ref for ref in result.artifacts.values() if ref.stored]
@@ -91,6 +95,7 @@ async def call_result(
     if result.inline_data:
         # Files that the router made of long data need no preview, since the text shows the data.
         previewed = [ref for ref in answered_files(result).values() if ref.stored]
+    image_limits = ImageLimits(options.max_image_bytes, options.max_total_image_bytes)
     pictures = await read_pictures(previewed, store, image_limits)
     images, label_bytes = _image_blocks(pictures.shown)
 
@@ -303,20 +308,12 @@ def _halve_largest_value(document: dict[str, object]) -> dict[str, object]:
 
 
 class DetachedTools:
-    """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`.
+    """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
 
-    ``call_result`` makes the MCP result of a call of an app."""
-
-    def __init__(
-        self,
-        user: User,
-        view: ArtifactView,
-        call_result: Callable[[Result, App], Awaitable[CallToolResult]],
-    ) -> None:
+    def __init__(self, user: User, view: ArtifactView) -> None:
         self._user = user
         self._max_answer_bytes = user.options.max_answer_bytes
         self._view = view
-        self._call_result = call_result
         self._scope = user.store.scope
 
     async def start(
@@ -354,7 +351,10 @@ class DetachedTools:
         async def make_content(event: CallFinished) -> bytes:
             self._user.subscribers.resources_changed()
             if event.result is not None:
-                result = await self._call_result(event.result, app)
+                options = self._user.options
+                result = await call_result(
+                    event.result, session=app.key, store=app.session.store, options=options, view=self._view
+                )
             else:
                 error = event.error or ABPError("the call ended without a result")
                 result = error_result(error, self._max_answer_bytes, self._view)

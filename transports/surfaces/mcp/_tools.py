@@ -24,7 +24,6 @@ from ...routing._result import Result
 from ..shared._apps import App, Apps, listed_in
 from ..shared._capability_tools import parameters_line, tool_name
 from ..shared._model_schemas import app_arguments
-from ..shared._previews import ImageLimits
 from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._files import ArtifactTools, with_files
@@ -70,7 +69,7 @@ class Tools:
 
     @cached_property
     def _detached(self) -> DetachedTools:
-        return DetachedTools(self._user, self._view, self._call_result)
+        return DetachedTools(self._user, self._view)
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
@@ -189,11 +188,7 @@ class Tools:
         """Answer `abp_render_to_pdf`: print HTML with the browser of an app."""
         app = await self._select(arguments.get("session"))
         options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
-
-        async def render(_: ToolCall) -> Result:
-            return await app.session.render_to_pdf(arguments["html"], **options)
-
-        return await self._run_call(app, render)
+        return await self._run_call(app, lambda _: app.session.render_to_pdf(arguments["html"], **options))
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
         """Answer `abp_screenshot`: a picture of ``url``, or else of an app."""
@@ -206,21 +201,13 @@ class Tools:
         url = arguments.get("url")
         if url is None:
             app = await self._select(arguments.get("session"))
-            return await self._screenshot_of_app(app, options, timeout)
+            return await self._run_call(app, lambda _: app.session.screenshot(timeout=timeout, **options))
         if "session" in arguments:
             raise UsageError("url and session are mutually exclusive: a picture of any page, or of an app")
-        return await self._screenshot_of_url(str(url), options, timeout)
 
-    async def _screenshot_of_app(self, app: App, options: dict[str, Any], timeout: float | None) -> Answer:
-        async def picture_app(_: ToolCall) -> Result:
-            return await app.session.screenshot(timeout=timeout, **options)
-
-        return await self._run_call(app, picture_app)
-
-    async def _screenshot_of_url(self, url: str, options: dict[str, Any], timeout: float | None) -> Answer:
         async def picture_url(_: ToolCall) -> Result:
             return await screenshot_url(
-                url,
+                str(url),
                 options,
                 options=self._options,
                 store=self._user.store,
@@ -253,7 +240,17 @@ class Tools:
         if call.task.done():
             # Also after an error, since a part of the answer may be stored.
             self._user.subscribers.resources_changed()
-            return await self._call_result(call.task.result(), app, call.opened)
+            session, store = None, self._user.store
+            if app is not None:
+                session, store = app.key, app.session.store
+            return await call_result(
+                call.task.result(),
+                session=session,
+                store=store,
+                options=self._options,
+                view=self._view,
+                opened=_describe_opened_view(call.opened) if call.opened else None,
+            )
         if question is not None:
             return InputRequiredResult(
                 input_requests={question.key: question.client_request.request()},
@@ -261,31 +258,6 @@ class Tools:
             )
         assert app is not None
         return new_task(await self._detached.adopt(call, app, capability))
-
-    async def _call_result(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
-        """Convert the result of a call to an MCP result. ``app`` is ``None`` for a call without an app, and ``opened``
-        is the view that the call has opened."""
-        shown_result = result
-        if not self._options.inline_data:
-            shown_result = await in_thread(result.by_reference)
-
-        session = None
-        store = self._user.store
-        if app is not None:
-            session = app.key
-            store = app.session.store
-        opened_view = None
-        if opened is not None:
-            opened_view = _describe_opened_view(opened)
-        return await call_result(
-            shown_result,
-            session=session,
-            store=store,
-            max_bytes=self._options.max_answer_bytes,
-            image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
-            view=self._view,
-            opened=opened_view,
-        )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 

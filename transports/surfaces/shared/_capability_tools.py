@@ -32,22 +32,16 @@ def tool_name(capability: str) -> str:
 
 def free_tool_name(capability: str, taken: Container[str]) -> str:
     """Return the name of a capability's tool, with a number if it is among ``taken``."""
-    base = tool_name(capability)
+    return free_name(tool_name(capability), taken, max_base=_MAX_NAME - 5)
+
+
+def free_name(base: str, taken: Container[str], *, max_base: int | None = None) -> str:
+    """Return ``base``, or if it is among ``taken``, its first ``max_base`` characters with a number."""
     name = base
     count = 1
     while name in taken:
         count += 1
-        name = f"{base[: _MAX_NAME - 5]}_{count}"
-    return name
-
-
-def free_name(base: str, taken: Container[str]) -> str:
-    """Return ``base``, with a number after it if it is among ``taken``."""
-    name = base
-    count = 1
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
+        name = f"{base[:max_base]}_{count}"
     return name
 
 
