@@ -14,7 +14,7 @@ from tests.conftest import Connect
 from tests.support.model_rules import check_rules
 from transports import Capability
 from transports.agents import AppTool, AppTools
-from transports.surfaces.shared._model_schemas import app_arguments
+from transports.surfaces.shared._capability_tools import app_arguments
 
 _JUNK: st.SearchStrategy[Any] = st.sampled_from([None, 5, "x", True, [], {}, ["a"], [["a"]], [5], [{}], {"a": 5}])
 _KEYS = st.sampled_from(

@@ -20,8 +20,16 @@ from ...protocol._declarations import Capability
 from ...protocol._plain_text import plain_line
 from ...protocol.schema import MAX_INTEGER
 from ..shared._apps import App, Apps
-from ..shared._capability_tools import MAX_TOOLS, free_tool_name, tool_description, tool_hints, tool_name, tool_schema
-from ..shared._model_schemas import ModelSchema, model_schema
+from ..shared._capability_tools import (
+    MAX_TOOLS,
+    ModelSchema,
+    free_tool_name,
+    model_schema,
+    tool_description,
+    tool_hints,
+    tool_name,
+    tool_schema,
+)
 from ._options import Options
 
 if TYPE_CHECKING:

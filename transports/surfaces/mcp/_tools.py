@@ -22,8 +22,7 @@ from ...protocol.messages import Message
 from ...protocol.schema import tool_arguments
 from ...routing._result import Result
 from ..shared._apps import App, Apps, listed_in
-from ..shared._capability_tools import parameters_line, tool_name
-from ..shared._model_schemas import app_arguments
+from ..shared._capability_tools import app_arguments, parameters_line, tool_name
 from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._files import ArtifactTools, with_files

@@ -1,19 +1,25 @@
-"""Capabilities as tools of a model: names, descriptions, schemas, hints, and errors as text. No I/O."""
+"""Capabilities as tools of a model: names, descriptions, hints, errors as text, and schemas that the APIs of models
+accept. No I/O.
+
+An API refuses the whole request if it does not accept one of the schemas (docs/agents.md). :func:`tool_schema` is the
+app's schema without what no model must see, :func:`model_schema` repairs it, folds it at its root, and gives parameters
+names that models may use; :func:`app_arguments` has the app's own names for the arguments of a call. A call is checked
+against the app's own schema, so that the error of a call names what is lost here."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeGuard, cast
 
 from ...errors import ABPError, ArtifactNotFound, UsageError, may_have_run, repeat_advice
 from ...protocol._declarations import Capability
 from ...protocol._find_content import Place, replace
 from ...protocol._plain_text import plain_line, plain_schema
 from ...protocol._strict_json import JSONValue, encode_json
-from ...protocol.schema import is_file
+from ...protocol.schema import NotChecked, is_file, target_of
 from ...routing._result import Result
 from ...session._resources import READ_HINT
 
@@ -207,3 +213,499 @@ def _next_step(error: ABPError, advice: Advice) -> str:
     if error.retryable or may_have_run(error):
         return again
     return "do not repeat it unchanged; tell the user if there is no other way"
+
+
+# --- schemas for models -----------------------------------------------------------------------------------------------
+
+#: JSON Schema.
+Schema: TypeAlias = dict[str, object]
+
+#: Maximum levels of a schema.
+_MAX_DEPTH = 64
+#: Maximum characters of a rule in words.
+_MAX_RULE = 300
+_TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+#: Types of other languages, as generators of schemas write them.
+_SPELLINGS = {
+    "int": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "str": "string",
+    "text": "string",
+    "bool": "boolean",
+    "dict": "object",
+    "map": "object",
+    "list": "array",
+}
+_SUBSCHEMAS = frozenset(
+    {
+        *("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"),
+        *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
+    }
+)
+_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_COUNTS = frozenset(
+    {
+        *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+        *("minContains", "maxContains"),
+    }
+)
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_TEXTS = frozenset(
+    {"title", "description", "format", "pattern", "contentEncoding", "contentMediaType", "$comment", "$ref"}
+)
+_FLAGS = frozenset({"uniqueItems", "deprecated", "readOnly", "writeOnly"})
+#: Keywords about a document of its own or of older drafts. What they require is checked with the call.
+_LEFT_OUT = frozenset(
+    {
+        *("$schema", "$id", "$anchor", "$vocabulary", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"),
+        *("$recursiveAnchor", "additionalItems", "dependencies", "divisibleBy", "disallow", "extends"),
+    }
+)
+#: Keywords that the APIs refuse at the root.
+_AT_ROOT = (
+    *("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const", "$ref"),
+    *("dependentSchemas", "dependentRequired", "patternProperties", "propertyNames", "unevaluatedProperties"),
+)
+#: Name of a parameter that all APIs take (Anthropic's is the narrowest).
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSchema:
+    """The schema of a tool for models. ``rules`` is what it cannot say, in words for the description, ``names`` the
+    app's name of each renamed parameter, and ``is_complete`` is false if the app may take parameters that are not in
+    it."""
+
+    schema: Schema
+    rules: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    is_complete: bool = True
+
+
+def model_schema(schema: Mapping[str, object]) -> ModelSchema:
+    """Return the schema of an object with properties, valid in JSON Schema 2020-12, from whatever an app declares."""
+    import jsonschema_rs  # slow to import
+
+    schema = _without_root_reference(schema)
+    repaired = _Repair({}).schema(schema)
+    app_names = _names_for_models(repaired)
+    if app_names:
+        repaired = _Repair({app_name: model_name for model_name, app_name in app_names.items()}).schema(schema)
+    is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
+    folded, rules = _fold_root(repaired)
+    _remove_dangling_references(folded)
+
+    if not jsonschema_rs.meta.is_valid(folded):
+        is_complete = False
+        properties = folded["properties"]
+        assert isinstance(properties, dict)
+        for name, property_schema in properties.items():
+            if not jsonschema_rs.meta.is_valid(property_schema):
+                properties[name] = {}
+        folded = {"type": "object", "properties": properties}
+
+    return ModelSchema(folded, plain_line(" ".join(rules), 600), app_names, is_complete)
+
+
+def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object]:
+    """Replace a reference at the root by its target. Keywords next to the reference override those of the target."""
+    for _ in range(_MAX_DEPTH):
+        target = resolve_reference(schema.get("$ref"), schema)
+        if not isinstance(target, Mapping) or target is schema:
+            break
+        other_keywords = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**target, **other_keywords}
+    return schema
+
+
+def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
+    """Return the part of ``root`` that a local reference points to, such as ``#/$defs/color``; ``None`` if there is no
+    such part, and for any other reference."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    try:
+        return target_of(root, reference)
+    except NotChecked:
+        return None
+
+
+# --- repair -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """Converter to JSON Schema 2020-12. Keywords of older drafts are converted, those with invalid values are
+    left out, and parameters with one of the app's ``names`` get the new name."""
+
+    names: Mapping[str, str]
+
+    def schema(self, schema: object, depth: int = 0) -> Schema:
+        if schema is False:
+            return {"not": {}}
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+            return {}
+
+        repaired: Schema = {}
+        for keyword, value in schema.items():
+            is_schema_id = keyword == "id" and isinstance(value, str)
+            if keyword not in _LEFT_OUT and not is_schema_id:
+                self._copy_keyword(keyword, value, repaired, depth)
+        _repair_bounds(schema, repaired)
+        self._repair_items(schema, repaired, depth)
+
+        required = _required_names(schema)
+        if required:
+            repaired["required"] = self._renamed(required)
+        return repaired
+
+    def _renamed(self, names: Iterable[str]) -> list[str]:
+        return [self.names.get(name, name) for name in names]
+
+    def _copy_keyword(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
+        """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
+        if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
+            self._copy_subschemas(keyword, value, repaired, depth + 1)
+        elif keyword == "type":
+            kinds = _types_in(value)
+            if len(kinds) == 1:
+                repaired["type"] = kinds[0]
+            elif kinds:
+                repaired["type"] = kinds
+        elif keyword == "enum":
+            if isinstance(value, list) and value:
+                # JSON Schema requires the values to be unique.
+                repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
+        elif keyword == "dependentRequired":
+            if isinstance(value, Mapping):
+                needed_names = [self._renamed(_names_in(needed)) for needed in value.values()]
+                repaired[keyword] = dict(zip(self._renamed(map(str, value)), needed_names, strict=True))
+        elif keyword in _COUNTS:
+            if _is_number(value) and value >= 0 and value == int(value):
+                repaired[keyword] = int(value)
+        elif keyword != "required" and _has_valid_form(keyword, value):
+            repaired[keyword] = value
+
+    def _copy_subschemas(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
+        """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
+        if keyword in _SUBSCHEMAS:
+            if isinstance(value, Mapping):
+                repaired[keyword] = self.schema(value, depth)
+            elif isinstance(value, bool):
+                repaired[keyword] = value
+        elif keyword in _LISTS:
+            if isinstance(value, list) and value:
+                repaired[keyword] = [self.schema(part, depth) for part in value]
+        elif isinstance(value, Mapping):
+            schemas = {str(name): self.schema(part, depth) for name, part in value.items()}
+            if keyword == "properties":
+                schemas = {name: self._property(name, part) for name, part in schemas.items()}
+            if keyword in ("properties", "dependentSchemas"):
+                schemas = dict(zip(self._renamed(schemas), schemas.values(), strict=True))
+            repaired[keyword] = schemas
+
+    def _property(self, app_name: str, schema: Schema) -> Schema:
+        """Return the schema of a parameter. The description of a renamed one has the app's name, since the app's errors
+        use that name."""
+        if app_name not in self.names:
+            return schema
+        text = f"The app calls it {plain_line(app_name, _MAX_RULE)!r}."
+        if schema.get("description"):
+            text = f"{schema['description']} {text}"
+        return {**schema, "description": text}
+
+    def _repair_items(self, schema: Mapping[str, object], repaired: Schema, depth: int) -> None:
+        """Convert tuples of older drafts to ``prefixItems``, and give each array ``items``, which some APIs require."""
+        items = schema.get("items")
+        if isinstance(items, list):
+            self._repair_tuple(items, schema.get("additionalItems"), repaired, depth)
+        elif isinstance(items, bool) and "prefixItems" in repaired:
+            if items is False:
+                prefix = repaired["prefixItems"]
+                assert isinstance(prefix, list)
+                repaired.setdefault("maxItems", len(prefix))
+            repaired["items"] = {}
+        elif "array" in _types_in(schema.get("type")) and not isinstance(items, Mapping):
+            repaired["items"] = {}
+
+    def _repair_tuple(self, items: list[object], additional_items: object, repaired: Schema, depth: int) -> None:
+        """Convert a list of schemas, one for each item, as drafts before 2020-12 wrote it."""
+        parts = [self.schema(part, depth + 1) for part in items]
+        if parts:
+            repaired["prefixItems"] = parts
+        repaired["items"] = {}
+        if isinstance(additional_items, Mapping):
+            repaired["items"] = self.schema(additional_items, depth + 1)
+        elif additional_items is False:
+            repaired.setdefault("maxItems", len(parts))
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _has_valid_form(keyword: str, value: object) -> bool:
+    """Return whether the value of a keyword without subschemas has the right form."""
+    if keyword in _BOUNDS:
+        return _is_number(value)
+    if keyword in _TEXTS:
+        return isinstance(value, str)
+    if keyword in _FLAGS:
+        return isinstance(value, bool)
+    if keyword == "examples":
+        return isinstance(value, list)
+    return value is not None or keyword in ("default", "const")
+
+
+def _types_in(value: object) -> list[str]:
+    """Return the types in the value of ``type``, each once, with the spelling of JSON Schema."""
+    kinds: list[str] = []
+    for kind in _as_list(value):
+        if not isinstance(kind, str):
+            continue
+        name = _SPELLINGS.get(kind.lower(), kind.lower())
+        if name in _TYPES and name not in kinds:
+            kinds.append(name)
+    return kinds
+
+
+def _is_among(item: object, items: Sequence[object]) -> bool:
+    """Return whether ``items`` contains a JSON value. Unlike in Python, ``1`` and ``True`` differ."""
+    return any(item == other and isinstance(item, bool) is isinstance(other, bool) for other in items)
+
+
+def _names_in(value: object) -> list[str]:
+    if not isinstance(value, list):
+        return []
+    return [*dict.fromkeys(name for name in value if isinstance(name, str))]
+
+
+def _required_names(schema: Mapping[str, object]) -> list[str]:
+    """Return the required members: the names in ``required``, and members with ``required: true`` (draft 3)."""
+    names = _names_in(schema.get("required"))
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        for name, part in properties.items():
+            if isinstance(part, Mapping) and part.get("required") is True:
+                names.append(str(name))
+    return [*dict.fromkeys(names)]
+
+
+def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
+    """Convert draft 4's ``exclusiveMinimum: true`` into a number, and remove an invalid ``multipleOf``."""
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if schema.get(exclusive) is True and bound in repaired:
+            repaired[exclusive] = repaired.pop(bound)
+    multiple = repaired.get("multipleOf")
+    if isinstance(multiple, int | float) and multiple <= 0:
+        del repaired["multipleOf"]
+
+
+def _remove_dangling_references(root: Schema) -> None:
+    """Remove the references that do not point to a part of the schema."""
+    waiting: list[object] = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            reference = node.get("$ref")
+            if isinstance(reference, str) and not isinstance(resolve_reference(reference, root), dict):
+                del node["$ref"]
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+
+
+# --- the root ---------------------------------------------------------------------------------------------------------
+
+
+def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
+    """Remove the keywords that the APIs refuse at the root, such as ``anyOf``.
+
+    Return the schema of an object with the properties of all branches, and the rules that it no longer contains, in
+    words."""
+    parts = _RootParts()
+    parts.add(schema)
+
+    allowed = {key: value for key, value in schema.items() if key not in (*_AT_ROOT, "required")}
+    folded: Schema = {**allowed, "type": "object", "properties": parts.properties}
+    required = [name for name in dict.fromkeys(parts.required) if name in parts.properties]
+    if required:
+        folded["required"] = required
+    return folded, parts.rules
+
+
+@dataclass
+class _RootParts:
+    """The properties of a schema and of its branches, the names that are always required, and all other conditions in
+    words."""
+
+    properties: Schema = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+
+    def add(self, schema: Schema, depth: int = 0) -> None:
+        """Add a schema with its branches."""
+        declared, required = schema.get("properties"), schema.get("required")
+        if isinstance(declared, dict):
+            _merge_properties(declared, self.properties)
+        if isinstance(required, list):
+            self.required += required
+
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(keyword)
+            if not isinstance(branches, list) or depth > _MAX_DEPTH:
+                continue
+            if keyword == "allOf":
+                for branch in branches:
+                    self.add(branch, depth + 1)
+            else:
+                self._add_choice(keyword, branches, depth + 1)
+
+        for keyword in ("then", "else"):
+            branch = schema.get(keyword)
+            if isinstance(branch, dict):
+                # What a branch of a condition requires is not always required.
+                self._add_properties(branch, depth + 1)
+
+        condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
+        if "if" in schema:
+            condition_keywords += ["if", "then", "else"]
+        conditions = {key: schema[key] for key in condition_keywords if key in schema}
+        if conditions:
+            self.rules.append(f"The app checks this rule: {_shortened_json(conditions)}.")
+
+    def _add_choice(self, keyword: str, branches: list[Schema], depth: int) -> None:
+        """Add the branches of ``anyOf`` or ``oneOf``. Only a name that all of them require is always required."""
+        required_by_branch = [self._add_properties(branch, depth) for branch in branches]
+        first = required_by_branch[0]
+        self.required += [name for name in first if all(name in names for names in required_by_branch)]
+        self.rules.append(_choice_rule(keyword, branches, required_by_branch))
+
+    def _add_properties(self, branch: Schema, depth: int) -> list[str]:
+        """Add only the properties of a branch. Return the names that the branch requires."""
+        parts = _RootParts(self.properties)
+        parts.add(branch, depth)
+        return parts.required
+
+
+def _merge_properties(added: Schema, properties: Schema) -> None:
+    """Add properties. If there is another schema of the same property already, either of the two is allowed."""
+    for name, added_schema in added.items():
+        existing = properties.get(name)
+        if existing is None or existing == {}:
+            properties[name] = added_schema
+        elif added_schema not in (existing, {}):
+            choices: list[object] = [existing]
+            if isinstance(existing, dict) and existing.keys() == {"anyOf"}:
+                choices = existing["anyOf"]
+            if added_schema not in choices:
+                properties[name] = {"anyOf": [*choices, added_schema]}
+
+
+def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[list[str]]) -> str:
+    """Describe in words the choice between the branches of ``oneOf`` or ``anyOf``."""
+    count = "at least one"
+    if keyword == "oneOf":
+        count = "exactly one"
+    if all(required_by_branch):
+        listed = "; ".join(", ".join(names) for names in required_by_branch)
+        return f"Give {count} of these sets of parameters: {listed[:_MAX_RULE]}."
+    return f"The parameters fit {count} of {_shortened_json(branches)}."
+
+
+def _shortened_json(part: object) -> str:
+    text = encode_json(part).decode()
+    if len(text) <= _MAX_RULE:
+        return text
+    return f"{text[: _MAX_RULE - 1]}…"
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _names_for_models(schema: Schema) -> dict[str, str]:
+    """Choose a new name for each parameter whose name the APIs refuse. Return the app's names by the new ones."""
+    app_names = {*_property_names(schema)}
+    renamed: dict[str, str] = {}
+    for app_name in sorted(app_names):
+        if _NAME.fullmatch(app_name):
+            continue
+        # of the 64 characters, four are left for a number
+        base = _UNSAFE.sub("_", app_name).strip("_")[:60] or "parameter"
+        model_name = free_name(base, app_names | renamed.keys())
+        renamed[model_name] = app_name
+    return renamed
+
+
+def _property_names(schema: object) -> Iterator[str]:
+    """Yield the names of all properties in a schema, at any depth."""
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        for keyword, value in node.items():
+            if keyword == "properties":
+                yield from value
+            if keyword in _MAPS:
+                waiting += value.values()
+            elif keyword in _SUBSCHEMAS or keyword in _LISTS:
+                waiting += _as_list(value)
+
+
+def _as_list(part: object) -> list[object]:
+    return part if isinstance(part, list) else [part]
+
+
+def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a call with the app's names instead of the names for models."""
+    if not model.names:
+        return dict(arguments)
+    renamed = _with_app_names(model.schema, arguments, model)
+    assert isinstance(renamed, dict)
+    return renamed
+
+
+def _with_app_names(schema: object, value: object, model: ModelSchema) -> object:
+    """Return ``value`` with the app's names of the members that ``schema``, a part of ``model``, declares."""
+    alternatives = [*_alternatives(schema, model.schema)]
+
+    if isinstance(value, Mapping):
+        declared_properties = [part.get("properties") for part in alternatives]
+        additional = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
+        renamed: dict[str, object] = {}
+        for name, inner in value.items():
+            declared = [part[name] for part in declared_properties if isinstance(part, dict) and name in part]
+            if declared:
+                renamed[model.names.get(name, name)] = _with_app_names({"anyOf": declared}, inner, model)
+            else:
+                renamed[name] = _with_app_names({"anyOf": additional}, inner, model)
+        return renamed
+
+    if isinstance(value, list):
+        items: list[object] = []
+        for part in alternatives:
+            items += _as_list(part.get("items"))
+            items += _as_list(part.get("prefixItems"))
+        return [_with_app_names({"anyOf": items}, inner, model) for inner in value]
+
+    return value
+
+
+def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
+    """Yield a schema, the target of its reference, and its branches, and theirs in turn; each once."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        waiting.append(resolve_reference(part.get("$ref"), root))
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            waiting += _as_list(part.get(keyword))
+        waiting += [part.get("then"), part.get("else")]

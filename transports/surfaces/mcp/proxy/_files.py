@@ -25,7 +25,7 @@ from ....errors import TooLarge, UsageError
 from ....protocol._find_content import Place, field_of, replace
 from ....protocol._media import OCTET_STREAM
 from ....protocol._strict_json import encode_json
-from ...shared._model_schemas import resolve_reference
+from ...shared._capability_tools import resolve_reference
 from ._messages import FIELDS_DECODER, Key, Message, fields_of, to_raw
 
 #: Most parts of one schema that are looked at, and their depth.
