@@ -247,7 +247,7 @@ async def test_foreign_or_invalid_ledger_folder_is_rejected(tmp_path: Path) -> N
     async with CallLedger(tmp_path / "newer"):
         pass
     with closing(sqlite3.connect(tmp_path / "newer" / "calls.sqlite")) as newer:
-        newer.execute("PRAGMA user_version = 2")
+        newer.execute("PRAGMA user_version = 3")
     with pytest.raises(LedgerError, match="version 2"):
         await CallLedger(tmp_path / "newer").calls(Scope(), 1)
     open_to_all = tmp_path / "open"

@@ -15,11 +15,13 @@ import stat
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
-from ..._internal.database import Cursor, Transactions, Value, without_nul
+from pydantic import TypeAdapter
+
+from ..._internal.database import Cursor, Transactions, Value
 from ..._internal.tasks import begin, finished
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope
@@ -34,11 +36,7 @@ from ._apps import PendingCall
 
 logger = logging.getLogger("transports")
 
-#: Columns of a :class:`KeptCall`.
-COLUMNS = (
-    "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
-    "content"
-)
+_RECORD = TypeAdapter(CallRecord)
 
 
 def make_private(folder: Path) -> None:
@@ -73,27 +71,19 @@ class KeptCall:
         return status.final and status is not CallStatus.UNKNOWN and self.answer is None
 
     @classmethod
-    def of_row(cls, *cells: Value) -> Self:
-        """Return the call for the cells of :data:`COLUMNS`."""
-        call, tenant, user, session, app, capability, transport, started, status, duration, code, error = cells[:12]
-        files, answer, content = cells[12:]
-        file_ids = cast("dict[str, Any]", decoded_object(files))
-        record = CallRecord(
-            id=str(call),
-            session=str(session),
-            app=str(app),
-            capability=str(capability),
-            transport=str(transport),
-            scope=Scope(tenant=cast("str | None", tenant), user=cast("str | None", user), session=str(session)),
-            started=cast(float, started),
-            status=CallStatus(str(status)),
-            duration_ms=cast("float | None", duration),
-            artifacts=tuple(file_ids.get("artifacts", ())),
-            evidence=file_ids.get("evidence", {}),
-            error=(str(code), str(error)) if code is not None else None,
-            detached=True,
-        )
-        return cls(record, _as_bytes(answer), _as_bytes(content))
+    def of_row(cls, record: Value, status: Value, answer: Value, content: Value) -> Self:
+        """Return the call for a row. Only its ``status`` says that a call was lost with its server."""
+        kept_record = _RECORD.validate_json(str(record))
+        is_lost = status == CallStatus.UNKNOWN.value and kept_record.duration_ms is None
+        if is_lost:
+            message = (
+                "the server ended while the call ran, which may have done its work; look at the app before you call "
+                "again"
+            )
+            kept_record = replace(
+                kept_record, status=CallStatus.UNKNOWN, duration_ms=0.0, error=("OUTCOME_UNKNOWN", message)
+            )
+        return cls(kept_record, _as_bytes(answer), _as_bytes(content))
 
 
 def _as_bytes(text: Value) -> bytes | None:
@@ -122,13 +112,11 @@ class OwnerLimits:
     calls: int = 1000
 
 
-_LOST = "the server ended while the call ran, which may have done its work; look at the app before you call again"
 #: Version of the schema. Ledgers of other versions are refused.
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, owner TEXT NOT NULL, tenant TEXT, user TEXT,
-    session TEXT NOT NULL, app TEXT NOT NULL, capability TEXT NOT NULL, transport TEXT NOT NULL, started REAL NOT NULL,
-    finished REAL, status TEXT NOT NULL, duration REAL, code TEXT, error TEXT, files TEXT NOT NULL DEFAULT '{}',
+    session TEXT NOT NULL, started REAL NOT NULL, finished REAL, status TEXT NOT NULL, record TEXT NOT NULL,
     worker TEXT NOT NULL, answer TEXT, content TEXT)""",
     "CREATE INDEX IF NOT EXISTS calls_owner ON calls (owner, started)",
     "CREATE INDEX IF NOT EXISTS calls_answers ON calls (finished) WHERE answer IS NOT NULL",
@@ -193,34 +181,26 @@ class CallLedger:
                 message = f"{maximum} detached calls are under way, which is the limit; wait for one or cancel it"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
 
-            values = (
-                record.id, owner, scope.tenant, scope.user, record.session, without_nul(record.app),
-                without_nul(record.capability), record.transport, record.started, record.status.value, self._worker,
-            )  # fmt: skip
+            values = (record.id, owner, scope.tenant, scope.user, record.session, record.started, record.status.value)
             cursor.execute(
-                "INSERT INTO calls (id, owner, tenant, user, session, app, capability, transport, started, status, "
-                "worker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
+                "INSERT INTO calls (id, owner, tenant, user, session, started, status, record, worker) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*values, _RECORD.dump_json(record).decode(), self._worker),
             )
 
         await self._in_transaction(insert_call)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
         """Save the outcome of a call, and expire older answers."""
-        owner = _owner(record.scope)
-        code, message = record.error or (None, None)
-        files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
 
         def update_call(cursor: Cursor) -> None:
+            outcome = (record.status.value, _RECORD.dump_json(record).decode(), _text(answer), _text(content))
             cursor.execute(
-                f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = ?, code = ?, error = ?, "
-                "files = ?, answer = ?, content = ? WHERE id = ?",
-                (
-                    record.status.value, record.duration_ms, without_nul(code), without_nul(message), encoded(files),
-                    _text(answer), _text(content), record.id,
-                ),
-            )  # fmt: skip
-            self._expire_answers(cursor, owner)
+                f"UPDATE calls SET finished = {self._database.now}, status = ?, record = ?, answer = ?, content = ? "
+                "WHERE id = ?",
+                (*outcome, record.id),
+            )
+            self._expire_answers(cursor, _owner(record.scope))
 
         await self._in_transaction(update_call)
 
@@ -261,7 +241,7 @@ class CallLedger:
             for (owner,) in cursor.fetchall():
                 self._expire_answers(cursor, str(owner))
 
-            cursor.execute(f"SELECT {COLUMNS} FROM calls WHERE id = ?", (call,))
+            cursor.execute("SELECT record, status, answer, content FROM calls WHERE id = ?", (call,))
             for cells in cursor.fetchall():
                 kept_call = KeptCall.of_row(*cells)
                 if scope.covers(kept_call.record.scope):
@@ -276,8 +256,9 @@ class CallLedger:
         def read_calls(cursor: Cursor) -> list[CallRecord]:
             self._mark_lost_calls(cursor)
             cursor.execute(
-                f"SELECT {COLUMNS} FROM calls WHERE (? IS NULL OR tenant = ?) AND (? IS NULL OR user = ?) "
-                "AND (? IS NULL OR session = ?) ORDER BY started DESC, rowid DESC LIMIT ?",
+                "SELECT record, status, answer, content FROM calls WHERE (? IS NULL OR tenant = ?) "
+                "AND (? IS NULL OR user = ?) AND (? IS NULL OR session = ?) "
+                "ORDER BY started DESC, rowid DESC LIMIT ?",
                 (scope.tenant, scope.tenant, scope.user, scope.user, scope.session, scope.session, limit),
             )
             newest_first = [KeptCall.of_row(*cells).record for cells in cursor.fetchall()]
@@ -291,9 +272,8 @@ class CallLedger:
         other_workers = [str(worker) for (worker,) in cursor.fetchall()]
         for worker in self._database.lost_workers(other_workers):
             cursor.execute(
-                f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = 0, code = ?, error = ? "
-                f"WHERE worker = ? AND NOT {_ENDED}",
-                (CallStatus.UNKNOWN.value, "OUTCOME_UNKNOWN", _LOST, worker),
+                f"UPDATE calls SET status = ?, finished = {self._database.now} WHERE worker = ? AND NOT {_ENDED}",
+                (CallStatus.UNKNOWN.value, worker),
             )
 
     # --- connections --------------------------------------------------------------------------------------------------
