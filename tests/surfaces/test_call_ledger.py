@@ -248,7 +248,7 @@ async def test_foreign_or_invalid_ledger_folder_is_rejected(tmp_path: Path) -> N
         pass
     with closing(sqlite3.connect(tmp_path / "newer" / "calls.sqlite")) as newer:
         newer.execute("PRAGMA user_version = 3")
-    with pytest.raises(LedgerError, match="version 2"):
+    with pytest.raises(LedgerError, match="version 3"):
         await CallLedger(tmp_path / "newer").calls(Scope(), 1)
     open_to_all = tmp_path / "open"
     open_to_all.mkdir(mode=0o755)
