@@ -71,13 +71,14 @@ async def test_invalid_page_number_returns_error_answer(app: Session, page: obje
     assert ("Sales" in answer.text) is (page == 1.0), answer.text
 
 
+@pytest.mark.load
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_any_arguments_produce_an_answer(app_of: Connect, data: Any) -> None:
     async with app_of(echoing()) as app:
         ref = await app.store.put_bytes(b"hello", filename="a.txt", mime_type="text/plain")
         tools = AppTools(app, {"attach": ("image/*", "text/*")})
-        for _ in range(5):  # a session for each costs more
+        for _ in range(10):  # a session for each costs more
             name = data.draw(st.sampled_from([READ_TOOL, "abp_make", "x"]))
             drawn = data.draw(json_values(("id", "offset", "page", "n", "pages")))
             for arguments in (drawn, {"id": ref.id, "offset": drawn}, {"n": drawn, "pages": [drawn]}):

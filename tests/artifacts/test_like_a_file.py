@@ -70,6 +70,7 @@ def openers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield opened, lambda: (folder / "plain").open("rb")
 
 
+@pytest.mark.load
 @settings(max_examples=300)
 @given(steps=st.lists(_STEPS, max_size=12))
 def test_artifact_file_behaves_like_plain_file(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:

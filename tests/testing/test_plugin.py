@@ -141,6 +141,7 @@ def test_failure_without_evidence_creates_no_folder(pytester: pytest.Pytester) -
     assert not (pytester.path / "abp-results").exists()
 
 
+@pytest.mark.load
 def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")

@@ -17,6 +17,7 @@ from transports.surfaces.mcp._tool_list import FIXED_TOOLS
 UNEXPECTED = "should not have happened"
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("tool", FIXED_TOOLS)
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 from mcp_types.version import LATEST_MODERN_VERSION as NEW
 
+from tests.support.eventually import eventually
 from tests.support.mcp_http import ANN, BOB
 from tests.support.relayed import HELLO, relayed_to
 from tests.surfaces.proxy.test_http import served
@@ -208,6 +209,7 @@ async def test_least_recently_used_session_over_limit_is_ended(tmp_path: Path) -
         async with asyncio.timeout(20):
             for _ in range(21):
                 assert (await client.post("initialize", **HELLO)).status_code == 200
+        await eventually(lambda: ended)
         assert ended == ["1"]  # "0" began with an empty session id, and does not count
 
 
