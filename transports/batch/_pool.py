@@ -74,13 +74,6 @@ Reuse: TypeAlias = Literal["session", "context", "never"]
 GRACE = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerEnd:
-    """End of a worker of :func:`run_all`, with its error if it failed."""
-
-    error: BaseException | None = None
-
-
 async def run_all(
     jobs: Iterable[Job] | AsyncIterable[Job], run: Callable[[Job], Awaitable[Outcome]], count: int
 ) -> AsyncGenerator[Outcome, None]:
@@ -89,7 +82,8 @@ async def run_all(
     Errors of ``jobs`` and ``run`` are raised after the outcomes of earlier jobs."""
     remaining_jobs = _iterate_jobs(jobs)
     reading = asyncio.Lock()
-    events: asyncio.Queue[Outcome | _WorkerEnd] = asyncio.Queue(count)
+    # Outcomes, and the end of each worker: its error, or ``None``.
+    events: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
 
     async def work() -> None:
         try:
@@ -100,12 +94,12 @@ async def run_all(
                     break
                 await events.put(await run(job))
         except Exception as error:  # noqa: BLE001 - any error of the jobs' source is raised below
-            await events.put(_WorkerEnd(error))
+            await events.put(error)
         else:
-            await events.put(_WorkerEnd())
+            await events.put(None)
 
     def fail(error: BaseException) -> None:
-        spawn(events.put(_WorkerEnd(error)), workers)
+        spawn(events.put(error), workers)
 
     workers: set[asyncio.Task[None]] = set()
     for _ in range(count):
@@ -121,7 +115,7 @@ async def run_all(
                 continue
             running_workers -= 1
             if failure is None:
-                failure = event.error
+                failure = event
         if failure is not None:
             raise failure
     finally:

@@ -130,19 +130,14 @@ class MessageReader:
                 return SessionMessage(parse_message(line))
             return SessionMessage(await asyncio.to_thread(parse_message, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
-            self._note_unreadable_line(error)
+            if not self._has_warned:
+                self._has_warned = True
+                reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
+                logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
             failure = unreadable_answer(line, error)
             if failure is None:
                 return None
             return SessionMessage(failure)
-
-    def _note_unreadable_line(self, error: Exception) -> None:
-        """Log the first line that is left out."""
-        if self._has_warned:
-            return
-        self._has_warned = True
-        reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
-        logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
 
 
 def first_fault(error: ValidationError) -> str:
@@ -270,15 +265,11 @@ def with_content(tree: object) -> Any:
     while level:
         for node in level:
             if isinstance(node, dict):
-                _replace_runs(node)
+                for key, item in node.items():
+                    if isinstance(item, Base64Run):
+                        node[key] = _text_or_content(node, key, item)
         level = inner_values(level)
     return tree
-
-
-def _replace_runs(node: dict[str, object]) -> None:
-    for key, item in node.items():
-        if isinstance(item, Base64Run):
-            node[key] = _text_or_content(node, key, item)
 
 
 def parse_json_text(text: str) -> object:

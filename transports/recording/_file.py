@@ -282,7 +282,7 @@ class Writer:
                 self._file.close()
                 raise
         self._began = time.monotonic()
-        self._write_line(header)
+        self.write(header)
 
     def _open_file(self) -> FileIO:
         """Open the file for appending, without following a symlink."""
@@ -323,15 +323,13 @@ class Writer:
         """Seconds since the recording began."""
         return round(time.monotonic() - self._began, 4)
 
-    def write(self, line: Entry) -> None:
+    def write(self, line: Header | Entry) -> None:
         """Append one line. Does nothing after :meth:`close`.
 
         Raises :class:`TypeError` and :class:`ValueError` for values that JSON cannot hold.
         """
-        if not self._file.closed:
-            self._write_line(line)
-
-    def _write_line(self, line: Header | Entry) -> None:
+        if self._file.closed:
+            return
         fields = line.model_dump(exclude_defaults=True)
         # Written even though it is a default.
         if not isinstance(line, Header):

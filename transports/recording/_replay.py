@@ -81,7 +81,8 @@ class Action:
         """Recorded ``callId`` of a call; ``None`` for other operations."""
         if self.operation.type != "capabilities/call":
             return None
-        return _call_id(self.operation.payload)
+        call_id = members_of(members_of(self.operation.payload).get("options")).get("callId")
+        return call_id if isinstance(call_id, str) else None
 
 
 class Script:
@@ -98,7 +99,9 @@ class Script:
             except KeyError as error:
                 raise self._bad_line(action.start, str(error.args[0])) from None
             self._unplayed.setdefault(key, deque()).append(action)
-        self._by_line = {action.start: action for action in self.actions}
+        self.responses = [action for action in self.actions if _is_response(action.operation)]
+        #: Ids of the app's questions, by the lines at which they were answered.
+        self.questions_answered_at = {action.start: action.operation.id for action in self.responses}
         starts = [action.start for action in self.actions]
         ends = [action.end for action in self.actions if action.end is not None]
         self._lines = sorted(starts + ends)
@@ -159,20 +162,6 @@ class Script:
         _, entry = self._reader.entries[line - 2]
         _, previous_entry = self._reader.entries[line - 3]
         return max(entry.at - previous_entry.at, 0.0)
-
-    def question_answered_at(self, line: int) -> str | None:
-        """Return the id of the app's question that was answered at a line, if any."""
-        action = self._by_line.get(line)
-        if action is None or not _is_response(action.operation):
-            return None
-        return action.operation.id
-
-    def response_to(self, question: str | None) -> Action | None:
-        """Return the recorded answer to a question of the app, if there is one."""
-        for action in self.actions:
-            if _is_response(action.operation) and action.operation.id == question:
-                return action
-        return None
 
     def take(self, operation: Operation) -> Action:
         """Return the next recorded action that equals ``operation``, and remove it.
@@ -328,11 +317,6 @@ def _diff(recorded: Operation, operation: Operation, line: int) -> str:
     return "\n".join(diff)
 
 
-def _call_id(payload: object) -> str | None:
-    call = members_of(members_of(payload).get("options")).get("callId")
-    return call if isinstance(call, str) else None
-
-
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
     """Return whether the app answered ``TIMEOUT`` at the deadline of the call, which counts as a timeout of the call
     (docs/protocol.md 3.4)."""
@@ -357,9 +341,10 @@ class ReplayProgress:
         self._script = script
         self._done: set[int] = set()
         self._changed = asyncio.Event()
-        #: Questions that the app has asked again, and the errors of those with a different answer.
-        self._asked: set[str | None] = set()
-        self._mismatches: dict[str | None, NotRecorded] = {}
+        #: Questions that the app has asked again.
+        self.asked: set[str | None] = set()
+        #: Errors of questions with a different answer, which everything recorded after the answer raises.
+        self.mismatches: dict[str | None, NotRecorded] = {}
         self.closed = asyncio.Event()
 
     def mark_done(self, *lines: int | None) -> None:
@@ -372,13 +357,6 @@ class ReplayProgress:
         self.closed.set()
         self.mark_done()
 
-    def mark_asked(self, question: str | None) -> None:
-        self._asked.add(question)
-
-    def reject(self, question: str | None, error: NotRecorded) -> None:
-        """Mark a question as answered differently: everything recorded after the answer raises ``error``."""
-        self._mismatches[question] = error
-
     async def wait_until(self, line: int, before: deque[int]) -> None:
         """Wait until the lines ``before`` a line are done, and remove them from the queue.
 
@@ -387,11 +365,11 @@ class ReplayProgress:
         """
         while before and before[0] < line:
             awaited = before.popleft()
-            question = self._script.question_answered_at(awaited)
-            is_question = question in self._asked
+            question = self._script.questions_answered_at.get(awaited)
+            is_question = question in self.asked
             await self._wait_for_line(awaited, None if is_question else _STALL_TIMEOUT)
-            if is_question and question in self._mismatches:
-                raise self._mismatches[question]
+            if is_question and question in self.mismatches:
+                raise self.mismatches[question]
 
     async def _wait_for_line(self, line: int, timeout: float | None) -> None:
         """Wait until a line is done. After ``timeout`` seconds without progress it counts as done, for later waits
@@ -513,10 +491,11 @@ class ReplayTransport(Transport):
             await self._play(operation)
             return
 
-        recorded = self._script.response_to(message.id)
+        responses = (action for action in self._script.responses if action.operation.id == message.id)
+        recorded = next(responses, None)
         if recorded is not None:
             if match_key(recorded.operation) != match_key(operation):
-                self._progress.reject(message.id, self._script.mismatch(recorded, operation))
+                self._progress.mismatches[message.id] = self._script.mismatch(recorded, operation)
             self._progress.mark_done(recorded.start, recorded.end)
 
     async def events(self) -> AsyncIterator[Message]:
@@ -642,7 +621,7 @@ class ReplayTransport(Transport):
         if event.effect is not None:
             payload = self._restore_effect(event.effect)
         if event.type == "elicitation/request":
-            self._progress.mark_asked(event.id)
+            self._progress.asked.add(event.id)
         self._events.put_nowait(Message(event.type, payload, id=event.id))
 
     async def _wait_for_listener(self) -> None:

@@ -56,7 +56,6 @@ def recording(data: bytes) -> None:
             script.take(action.operation)
         script.lines_between(action.start, action.end or script.end)
         script.pause_before(action.start)
-        script.question_answered_at(action.start)
         if isinstance(action.outcome, Failed):
             assert isinstance(restore_error(action.outcome.error), ABPError)
         elif isinstance(action.outcome, Answer):
