@@ -10,7 +10,7 @@ from math import log
 from pathlib import Path
 from statistics import linear_regression
 
-from tests.benchmarks.filled import fill
+from tests.benchmarks.filled import filled_store
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 from transports import LocalStore, MemoryTransport, connect
@@ -47,23 +47,14 @@ async def _row(work: str, sizes: Sequence[int], measure: Work) -> Row:
     for size in sizes:
         rounds = 1 if size == sizes[-1] else 3
         best.append(min([await measure(size) for _ in range(rounds)]))
-    shown = ", ".join(f"{1000 * seconds:.3g} ms for {size:,}" for size, seconds in zip(sizes, best, strict=True))
+    shown = ", ".join(f"{1000 * seconds:,.1f} ms for {size:,}" for size, seconds in zip(sizes, best, strict=True))
     # Least squares of the logarithms.
     exponent = linear_regression([log(size) for size in sizes], [log(seconds) for seconds in best]).slope
     return Row(f"growth: {work}", "their number", exponent, "n^", shown)
 
 
-async def _filled_store(bench: Bench, size: int) -> Path:
-    root = bench.folder / f"{size}-artifacts"
-    if not root.exists():
-        async with LocalStore(root) as store:
-            await store.delete((await store.put_bytes(b"x")).id)  # makes the folders
-        fill(str(root), 0, size, size)
-    return root
-
-
 async def _list_artifacts(bench: Bench, size: int, *, indexed: bool) -> float:
-    root = await _filled_store(bench, size)
+    root = await filled_store(bench, size)
     store = LocalStore(root)
     if indexed:
         await store.list()
@@ -76,7 +67,7 @@ async def _list_artifacts(bench: Bench, size: int, *, indexed: bool) -> float:
 
 
 async def _store_beside(bench: Bench, size: int) -> float:
-    store = LocalStore(await _filled_store(bench, size))
+    store = LocalStore(await filled_store(bench, size))
     started = time.process_time()
     ref = await store.put_bytes(b"one more", durability="process")
     seconds = time.process_time() - started
