@@ -323,3 +323,16 @@ async def test_worker_cost_does_not_grow_with_other_workers_leases(tmp_path: Pat
                 await do()
         await other.aclose()
     assert all(steps[1000][name] <= 1.5 * steps[40][name] + 5 for name in steps[40]), steps
+
+
+async def test_open_jobs_are_found_without_reading_ended_ones(tmp_path: Path) -> None:
+    statements: list[str] = []
+    async with await filled(str(tmp_path), jobs(4)) as ledger:
+        ledger._database._db.set_trace_callback(statements.append)  # type: ignore[attr-defined]
+        await ledger.counts()
+        await ledger.is_done()
+        await ledger.cancel()
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db:
+        looks = [row[3] for sql in statements if "abp_jobs" in sql for row in db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    assert [look for look in looks if "abp_jobs_queued" in look]
+    assert [look for look in looks if "abp_jobs_position" in look or "SCAN abp_jobs" in look] == []

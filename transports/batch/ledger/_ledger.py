@@ -25,6 +25,8 @@ from ._schema import (
     COPY_COLUMNS,
     INPUT,
     LEASED,
+    QUEUED,
+    QUEUED_ANYWHERE,
     VERSION,
     Added,
     Counts,
@@ -259,9 +261,9 @@ class Ledger:
         to the lock, either it sees the mark or :meth:`cancel` sees its jobs."""
         self._database.lock(cursor, self._run)
         cursor.execute(
-            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ? "
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND {QUEUED_ANYWHERE} "
             "AND EXISTS (SELECT 1 FROM abp_runs WHERE run = ? AND name = ?)",
-            (State.CANCELLED.value, self._run, State.QUEUED.value, self._run, "cancelled"),
+            (State.CANCELLED.value, self._run, self._run, "cancelled"),
         )
         return cursor.rowcount
 
@@ -275,7 +277,7 @@ class Ledger:
             cursor.execute(
                 "UPDATE abp_jobs SET state = ?, attempts = 0, worker = NULL, not_before = 0, finished = NULL, "
                 "milliseconds = 0, error_code = NULL, error = NULL, artifacts = '[]' "
-                "WHERE run = ? AND state IN (?, ?)",
+                "WHERE run = ? AND state IN (?, ?) AND finished IS NOT NULL",
                 (State.QUEUED.value, self._run, State.FAILED.value, State.CANCELLED.value),
             )
             return cursor.rowcount
@@ -284,13 +286,22 @@ class Ledger:
 
     async def counts(self) -> Counts:
         """Return the number of jobs in each state."""
-        rows = await self._query("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
+        # Each part reads only an index.
+        rows = await self._query(
+            f"SELECT 'queued', count(*) FROM abp_jobs WHERE run = ? AND {QUEUED_ANYWHERE} "
+            f"UNION ALL SELECT 'leased', count(*) FROM abp_jobs WHERE run = ? AND {LEASED} "
+            "UNION ALL SELECT state, count(*) FROM abp_jobs WHERE run = ? AND finished IS NOT NULL GROUP BY state",
+            *(self._run, self._run, self._run),
+        )
         return Counts({State(str(state)): cast(int, count) for state, count in rows})
 
     async def is_done(self) -> bool:
         """Return whether every job has a final state."""
-        is_open = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
-        return not await self._query(is_open, self._run)
+        is_open = (
+            f"SELECT 1 FROM abp_jobs WHERE run = ? AND {QUEUED_ANYWHERE} "
+            f"UNION ALL SELECT 1 FROM abp_jobs WHERE run = ? AND {LEASED} LIMIT 1"
+        )
+        return not await self._query(is_open, self._run, self._run)
 
     async def _query(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
         def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:
@@ -401,7 +412,7 @@ _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
 #: Ids and keys of failed lines that new lines correct.
 _FIND_WRONG = """INSERT INTO abp_wrong (id, key)
 WITH changed AS (
-    SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND +position <= ?
+    SELECT id, key FROM abp_jobs WHERE run = ? AND state = ? AND finished IS NOT NULL AND +position <= ?
     UNION SELECT c.id, c.key FROM abp_copies c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key
     WHERE c.run = ? AND j.state = ? AND c.position <= ?
     EXCEPT SELECT id, key FROM abp_input
@@ -472,8 +483,8 @@ def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> lis
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:
         cursor.execute(
-            "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
-            (request.run, State.LEASED.value, request.lease),
+            f"SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND {LEASED} AND lease = ?",
+            (request.run, request.lease),
         )
         jobs = [_leased_from(*cells) for cells in cursor.fetchall()]
         if jobs:
@@ -538,8 +549,8 @@ def _room_by_host(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], c
             continue
         free = count
         if request.per_host is not None:
-            held = "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ? AND host = ?"
-            free = request.per_host - int(number_from(cursor, held, request.run, State.LEASED.value, host))
+            held = f"SELECT count(*) FROM abp_jobs WHERE run = ? AND {LEASED} AND host = ?"
+            free = request.per_host - int(number_from(cursor, held, request.run, host))
         if free > 0:
             room[host] = free
         if len(room) == count:
@@ -575,13 +586,13 @@ def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, 
     """Lease up to ``count`` jobs of a host, and return them in the order of the input."""
     # Without MATERIALIZED, PostgreSQL may run the subquery again for each row, and lock more rows.
     cursor.execute(
-        "WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? "
+        f"WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND {QUEUED} AND host = ? "
         f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}) "
         "UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
         f"lease_until = {database.now} + ?, started = {database.now} "
         "WHERE run = ? AND key IN (SELECT key FROM chosen) RETURNING position, key, job, attempts",
         (
-            *(request.run, State.QUEUED.value, host, count),
+            *(request.run, host, count),
             *(State.LEASED.value, request.worker, request.lease, request.seconds, request.run),
         ),
     )

@@ -14,7 +14,7 @@ from ..._internal.database import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, LedgerError, UsageError, first_line
 from ...protocol._strict_json import decode_json
 from .._jobs import State
-from ._schema import COLUMNS, INPUT, VERSION, Database, Row, encoded, number_from, row_from, values_of
+from ._schema import COLUMNS, INPUT, LEASED, VERSION, Database, Row, encoded, number_from, row_from, values_of
 
 #: Sort key of a job in a list: the time of its end, or its host; then its place in the input.
 _SortKey: TypeAlias = "tuple[float | str, int]"
@@ -115,8 +115,8 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     for state in query.states:
         cursor.execute(
             f"SELECT {order.column}, {_SHORT_COLUMNS} FROM abp_jobs "
-            f"WHERE run = ? AND state = ? {range_condition} {filter_condition} {order.clause} LIMIT ?",
-            (run, state.value, *range_values, *filter_values, query.limit + 1),
+            f"WHERE run = ? AND {_in_state(state)} {range_condition} {filter_condition} {order.clause} LIMIT ?",
+            (run, *range_values, *filter_values, query.limit + 1),
         )
         rows += cursor.fetchall()
     rows.sort(key=_sort_key, reverse=order.descending)
@@ -140,9 +140,9 @@ def _end_of_window(
     ends: list[_SortKey] = []
     for state in states:
         cursor.execute(
-            f"SELECT {order.column}, position FROM abp_jobs WHERE run = ? AND state = ? {condition} {order.clause} "
-            f"LIMIT 1 OFFSET {LIMITS.window - 1}",
-            (run, state.value, *values),
+            f"SELECT {order.column}, position FROM abp_jobs WHERE run = ? AND {_in_state(state)} {condition} "
+            f"{order.clause} LIMIT 1 OFFSET {LIMITS.window - 1}",
+            (run, *values),
         )
         ends += cast("list[_SortKey]", cursor.fetchall())
     if not ends:
@@ -163,6 +163,11 @@ def _range_condition(order: _Order, after: tuple[Value, ...], until: _SortKey | 
         condition += f" AND ({order.column}, position) {order.until} (?, ?)"
         values += until
     return condition, values
+
+
+def _in_state(state: State) -> str:
+    """Return the SQL condition for a state, with a literal that the partial indexes match."""
+    return f"state = '{state.value}'"
 
 
 def _sort_key(cells: tuple[Value, ...]) -> _SortKey:
@@ -349,8 +354,7 @@ class Tally:
             self._total = int(number_from(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
 
         ended, recent = self._count_ended(cursor, now)
-        in_state = "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ?"
-        leased = int(number_from(cursor, in_state, self._run, State.LEASED.value))
+        leased = int(number_from(cursor, f"SELECT count(*) FROM abp_jobs WHERE run = ? AND {LEASED}", self._run))
         queued = self._total - leased - ended.states.total()
         were_queued_again = queued < 0
         if recounting:

@@ -23,7 +23,10 @@ COLUMNS = "position, key, job, state, attempts, worker, started, finished, milli
 COPY_COLUMNS = ", ".join(f"{'c' if name in ('position', 'key', 'job') else 'j'}.{name}" for name in COLUMNS.split(", "))
 #: Version of the schema. Ledgers of other versions are refused.
 VERSION = "4"
-#: Condition with a literal instead of a parameter, so that both databases can match it with the partial indexes.
+#: Conditions with a literal instead of a parameter, so that both databases can match them with the partial indexes.
+QUEUED = "state = 'queued'"
+#: The same for jobs of all hosts: without a condition on the second column, SQLite would read all jobs of the run.
+QUEUED_ANYWHERE = f"{QUEUED} AND host >= ''"
 LEASED = "state = 'leased'"
 #: Prefix of the names of a run's inputs.
 INPUT = "input "
@@ -307,7 +310,9 @@ _SCHEMA = (
     artifacts TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (run, key)
 )""",
-    "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
+    # partial indexes: an ended job is in neither, so that ending it changes one less
+    f"CREATE INDEX IF NOT EXISTS abp_jobs_queued ON abp_jobs (run, host, position) WHERE {QUEUED}",
+    f"CREATE INDEX IF NOT EXISTS abp_jobs_held ON abp_jobs (run, host, position) WHERE {LEASED}",
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
     # lines of the input with the job of an earlier line, and failed lines that were replaced by lines of the same id
     "CREATE TABLE IF NOT EXISTS abp_copies (run TEXT NOT NULL, position BIGINT NOT NULL, key TEXT NOT NULL, id TEXT, "
