@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from playwright.async_api import Error
 
-from .._internal.tasks import cancel_and_wait, in_thread, spawn
+from .._internal.tasks import cancel_and_wait, drop, in_thread, spawn
 from ..artifacts._content import too_large
 from ..artifacts._files import OPEN_FILES_MOVE
 from ..errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
@@ -163,6 +163,29 @@ def remaining(deadline: float) -> float:
     return seconds
 
 
+class _Saving:
+    """The download of :meth:`CdpDownloads.save` that is under way: its ``name``, and the ``limit`` in bytes.
+
+    ``begun`` gets its id, ``state`` the state in which it ends."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.name = name
+        self.limit = limit
+        self.begun: asyncio.Future[str] = loop.create_future()
+        self.state: asyncio.Future[str] = loop.create_future()
+
+    @property
+    def guid(self) -> str:
+        has_begun = self.begun.done() and not self.begun.cancelled() and not self.begun.exception()
+        return self.begun.result() if has_begun else ""
+
+    @property
+    def has_ended(self) -> bool:
+        """False for a download over its limit, which still runs."""
+        return self.state.done() and not self.state.cancelled() and not self.state.exception()
+
+
 class CdpDownloads:
     """Downloads from one page over CDP, one at a time.
 
@@ -197,15 +220,12 @@ class CdpDownloads:
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
         self._recent_starts: deque[float] = deque(maxlen=limits.per_second)
         self._has_worked = False
-        self._beginning: dict[str, asyncio.Future[str]] = {}
-        self._running: dict[str, asyncio.Future[str]] = {}
-        # The id of the download of save(), to which the limit applies.
-        self._saving = ""
-        self._limit = 0
+        self._saving: _Saving | None = None
+        # name → folder
         self._given_up: dict[str, Path] = {}
+        # Cancelled downloads that may still write: id → folder, and a future for their end.
+        self._cancelled: dict[str, tuple[Path, asyncio.Future[None]]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
-        # Cancelled downloads that may still write: id → folder.
-        self._unended: dict[str, Path] = {}
         self._closed = False
         browser.on("Browser.downloadWillBegin", self._on_started)
         browser.on("Browser.downloadProgress", self._on_progress)
@@ -214,12 +234,12 @@ class CdpDownloads:
         """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
         self.browser.remove_listener("Browser.downloadWillBegin", self._on_started)
         self._closed = True
-        for guid, folder in self._unended.items():
+        for guid, (folder, _) in self._cancelled.items():
             _remove_written(guid, folder)
         self._stop_when_ended()
 
     def _stop_when_ended(self) -> None:
-        if self._closed and not self._unended:
+        if self._closed and not self._cancelled:
             self.browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
@@ -245,7 +265,6 @@ class CdpDownloads:
     ) -> None:
         """Let the agent's ``method`` click a download link with a name of ours, and move the file to ``path``."""
         async with self._lock, self._slots:
-            self._limit = limit
             await self._pace(size)
             folder = self._shared_folder or path.parent
             await self.set_folder(folder)
@@ -256,36 +275,38 @@ class CdpDownloads:
             if is_only_download and size >= self.limits.link_from:
                 growing.begin()
 
-            name = _new_name()
-            began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._beginning[name] = began
+            self._saving = saving = _Saving(_new_name(), limit)
             self._on_save()
-            guid = ""
             try:
-                await agent.invoke(method, *args, name, timeout=remaining(deadline))
-                guid = await self._wait_for_start(began, deadline, slowly=agent is self._agent)
-                running = asyncio.shield(self._running[guid])
-                state = await agent.with_deadline(running, "a download", timeout=remaining(deadline))
+                await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
+                guid = await self._wait_for_start(saving.begun, deadline, slowly=agent is self._agent)
+                ending = asyncio.shield(saving.state)
+                state = await agent.with_deadline(ending, "a download", timeout=remaining(deadline))
                 if state != "completed":
                     raise RungUnusable(f"the browser {state} the download")
                 await growing.take(folder / guid)
             except BaseException:
-                has_begun = began.done() and not began.cancelled()
-                if not has_begun:
-                    # It may still begin, and is cancelled then.
-                    self._given_up[name] = folder
-                # Before the download is cancelled, which takes seconds and may itself be cancelled.
-                await growing.drop()
-                if has_begun and not began.exception():
-                    guid = began.result()
-                    await self.cancel(guid, folder)
+                await self._give_up(saving, growing, folder)
                 raise
             finally:
-                self._beginning.pop(name, None)
-                self._saving = ""
-                unfinished = self._running.pop(guid, None)
-                if unfinished is not None:
-                    unfinished.cancel()
+                self._saving = None
+                drop(saving.state)
+
+    async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
+        """Cancel a download, also one that has not begun yet, and remove its file."""
+        saving.begun.cancel()
+        if saving.begun.cancelled():
+            self._given_up[saving.name] = folder
+        # Before the download is cancelled, which takes seconds and may itself be cancelled.
+        await growing.drop()
+
+        if saving.begun.cancelled() or saving.begun.exception():
+            return
+        guid = saving.begun.result()
+        if saving.has_ended:
+            _remove_written(guid, folder)
+        else:
+            await self.cancel(guid, folder)
 
     async def _pace(self, size: int) -> None:
         """Wait until the browser accepts another download from this page.
@@ -336,17 +357,15 @@ class CdpDownloads:
     def _on_started(self, event: dict[str, Any]) -> None:
         """Match a download that begins with one of ours by its name. The app's own downloads arrive here too."""
         name, guid = event["suggestedFilename"][:_NAME_LENGTH], event["guid"]
-        began = self._beginning.get(name)
-        if began is not None and not began.done():
+        saving = self._saving
+        if saving is not None and saving.name == name and not saving.begun.done():
             try:
                 check_blob_url(event["url"])
             except ProtocolError as error:
-                began.set_exception(error)
+                saving.begun.set_exception(error)
                 self.cancel_in_background(guid, self._folder)
-                return
-            self._running[guid] = asyncio.get_running_loop().create_future()
-            self._saving = guid
-            began.set_result(guid)
+            else:
+                saving.begun.set_result(guid)
         elif name in self._given_up:
             # It was too slow to begin, or its call was cancelled.
             self.cancel_in_background(guid, self._given_up.pop(name))
@@ -358,20 +377,19 @@ class CdpDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
-        """Note the end of one of our downloads, or that it exceeds its limit. Remove the files of a cancelled one."""
+        """Note the end of our download, or that it exceeds its limit. Remove the files of a cancelled one."""
         guid = event["guid"]
         has_ended = event["state"] != "inProgress"
-        if has_ended and guid in self._unended:
-            _remove_written(guid, self._unended.pop(guid))
-            self._stop_when_ended()
+        if has_ended:
+            self._forget_cancelled(guid)
 
-        running = self._running.get(guid)
-        if running is None or running.done():
+        saving = self._saving
+        if saving is None or saving.guid != guid or saving.state.done():
             return
         if has_ended:
-            running.set_result(event["state"])
-        elif guid == self._saving and is_over(event, self._limit):
-            running.set_exception(too_large(self._limit))
+            saving.state.set_result(event["state"])
+        elif is_over(event, saving.limit):
+            saving.state.set_exception(too_large(saving.limit))
 
     async def cancel(self, guid: str, folder: Path) -> None:
         """Cancel a download and remove its files. This takes four seconds at most.
@@ -379,33 +397,32 @@ class CdpDownloads:
         If the browser has not reported the end by then, it may still write. Its files are then removed when it reports
         the end or disconnects, even after the end of the session.
         """
-        # The browser holds the file open until it reports the end, and then renames it. A future with an exception is
-        # that of a download over its limit, which still runs.
-        ended = self._running.get(guid)
-        is_over_limit = ended is not None and ended.done() and not ended.cancelled() and ended.exception()
-        if ended is None or is_over_limit:
-            ended = self._running[guid] = asyncio.get_running_loop().create_future()
-
+        # The browser holds the file open until it reports the end, and then renames it.
+        new_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        _, ended = self._cancelled.setdefault(guid, (folder, new_future))
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self.context_id}
             await self._send_command("Browser.cancelDownload", download, timeout=self.limits.cancel)
         await asyncio.wait((ended,), timeout=self.limits.cancel)
 
-        self._running.pop(guid, None)
-        if not ended.done():
-            self._await_end(guid, folder)
         _remove_written(guid, folder)
-
-    def _await_end(self, guid: str, folder: Path) -> None:
-        """Have the files of a download removed once the browser reports its end or disconnects."""
+        if ended.done():
+            return
         browser = self._agent.page.context.browser
-        if browser is not None and browser.is_connected():
-            self._unended[guid] = folder
-            browser.once("disconnected", listener(lambda _: self._remove_unended(guid)))
+        if browser is None or not browser.is_connected():
+            self._forget_cancelled(guid)
+        else:
+            browser.once("disconnected", listener(lambda _: self._forget_cancelled(guid)))
 
-    def _remove_unended(self, guid: str) -> None:
-        if guid in self._unended:
-            _remove_written(guid, self._unended.pop(guid))
+    def _forget_cancelled(self, guid: str) -> None:
+        """Remove the files of a cancelled download that writes no more."""
+        if guid not in self._cancelled:
+            return
+        folder, ended = self._cancelled.pop(guid)
+        _remove_written(guid, folder)
+        if not ended.done():
+            ended.set_result(None)
+        self._stop_when_ended()
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self.browser.send(method, params), method, timeout=timeout)
