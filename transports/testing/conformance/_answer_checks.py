@@ -47,9 +47,8 @@ _DELIVERY = re.compile(
 _PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.alive",
-    "MUST",
     "A call leaves the app where it is: no navigation, no crash, no lost connection",
     source="docs/protocol.md 11.1",
     fix="do not navigate, reload or close in a call; catch what can fail",
@@ -61,9 +60,8 @@ def _judge_alive(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: {lost.message}"
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.timeout",
-    "MUST",
     "A call that cannot end in time answers TIMEOUT",
     source="docs/protocol.md 3.4",
     fix="stop at options.timeout and answer {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
@@ -77,9 +75,8 @@ def _judge_timeout(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: given {app.timeout:g} s, it answered after {call.seconds:.2f} s as if in time"
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.shape",
-    "MUST",
     "A call answers {success, data?, error?, …}",
     source="docs/protocol.md 3.3",
     fix="answer an object with success: true and data, or success: false and error",
@@ -94,9 +91,8 @@ def _judge_shape(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} answered without success: true or false"
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.readable",
-    "MUST",
     "An answer can be read: JSON values and content, at most 64 levels deep",
     source="docs/protocol.md 3.3, 1.3",
     fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
@@ -107,9 +103,8 @@ def _judge_readable(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: {call.error.message}"
 
 
-@ANSWERS(
+@ANSWERS.should(
     "answers.data",
-    "SHOULD",
     "A call that succeeds answers data",
     source="docs/protocol.md 12.5",
     fix="answer the data that was created or found, or the current state",
@@ -120,9 +115,8 @@ def _judge_data(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} succeeded without data"
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.real",
-    "MUST",
     "An answer is the result itself, not a message that there is one",
     source="docs/protocol.md 12.5",
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
@@ -175,9 +169,8 @@ def _split_words(text: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]+", " ", text)
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.native",
-    "MUST",
     "A call shows nothing: no dialog, window, file chooser, share sheet, notification or download",
     source="docs/protocol.md 11.1",
     fix="ask the client with elicitation, take files as parameters, answer content (printing is the signal for a PDF)",
@@ -194,9 +187,8 @@ def _judge_native(app: Evidence) -> Iterator[str]:
             yield f"outside any call: {effect.kind} {dict(effect.detail)}"
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.clipboard",
-    "MUST",
     "A call leaves the clipboard alone",
     source="docs/protocol.md 11.1, 12.5",
     fix="answer the content; the caller decides where it goes",
@@ -210,9 +202,8 @@ def _judge_clipboard(app: Evidence) -> Iterator[str]:
                 yield f"{trial.name}: {dict(effect.detail)}"
 
 
-@ANSWERS(
+@ANSWERS.should(
     "answers.size",
-    "SHOULD",
     "Content larger than 10 MB is a download",
     source="docs/protocol.md 9.12, 12.5",
     fix="answer {downloadUrl, mimeType, size} instead",
@@ -238,9 +229,8 @@ def _json_bytes(value: object) -> int:
         return 0
 
 
-@ANSWERS(
+@ANSWERS.must(
     "answers.progress",
-    "MUST",
     "Progress names its call, and holds numbers",
     source="docs/protocol.md 4.4",
     fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
@@ -285,9 +275,8 @@ def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError,
             yield item.error, f"{name}: {item.error.message}"
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.taken",
-    "MUST",
     "Content can be read",
     source="docs/protocol.md 9.2, 9.4",
     fix="answer an ArrayBuffer, typed array, Blob or base64 text that is whole",
@@ -297,9 +286,8 @@ def _judge_taken(app: Evidence) -> Iterator[str]:
     yield from (text for error, text in _errors(app.require_contents()) if not isinstance(error, other_checks))
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.size",
-    "MUST",
     "A declared size is the size of the content, in bytes",
     source="docs/protocol.md 9.9",
     fix="declare the length of the bytes, not of their base64, as a whole number",
@@ -310,9 +298,8 @@ def _judge_size(app: Evidence) -> Iterator[str]:
     )
 
 
-@BINARIES(
+@BINARIES.should(
     "binary.size_given",
-    "SHOULD",
     "Content declares its size",
     source="docs/protocol.md 9.2",
     fix="add size, in bytes",
@@ -323,9 +310,8 @@ def _judge_size_given(app: Evidence) -> Iterator[str]:
             yield f"{name} has no size"
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.reference_size",
-    "MUST",
     "A downloadUrl comes with the size of its file",
     source="docs/protocol.md 10.1",
     fix="add size, in bytes: without it a truncated file cannot be distinguished from a whole one",
@@ -336,9 +322,8 @@ def _judge_reference_size(app: Evidence) -> Iterator[str]:
             yield f"{name} is a downloadUrl without size"
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.fields",
-    "MUST",
     "Content declares its mimeType, and text its encoding",
     source="docs/protocol.md 9.2",
     fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
@@ -353,9 +338,8 @@ def _judge_fields(app: Evidence) -> Iterator[str]:
             yield f"{name} is text without encoding"
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.encoding",
-    "MUST",
     "Base64 is valid",
     source="docs/protocol.md 9.8; RFC 4648 §3.5",
     fix="encode the bytes with a library; btoa(String.fromCharCode(...bytes)) breaks on large content",
@@ -364,9 +348,8 @@ def _judge_encoding(app: Evidence) -> Iterator[str]:
     yield from (text for error, text in _errors(app.require_contents()) if isinstance(error, BadEncoding))
 
 
-@BINARIES(
+@BINARIES.should(
     "binary.alphabet",
-    "SHOULD",
     "Base64 is in the standard alphabet, with its padding",
     source="docs/protocol.md 9.8; RFC 4648 §3.2, §4",
     fix="use + and / instead of - and _, and end with = as needed",
@@ -384,9 +367,8 @@ def _judge_alphabet(app: Evidence) -> Iterator[str]:
                     yield f"{name}: in the URL-safe alphabet"
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.type",
-    "MUST",
     "Content is of the declared mimeType",
     source="docs/protocol.md 9.11",
     fix="declare the type that the content has",
@@ -399,9 +381,8 @@ def _judge_type(app: Evidence) -> Iterator[str]:
             yield f"{name} is declared {declared[:60]!r} and begins like {sniffed}"
 
 
-@BINARIES(
+@BINARIES.should(
     "binary.filename",
-    "SHOULD",
     "A suggested file name is a plain name",
     source="docs/protocol.md 9.2, 9.11",
     fix="suggest a name without folders and control characters, such as report.pdf",
@@ -421,9 +402,8 @@ def _judge_filename(app: Evidence) -> Iterator[str]:
             yield f"{name}: {suggested!r:.80}"
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.download",
-    "MUST",
     "A downloadUrl gives the whole file",
     source="docs/protocol.md 10.6",
     fix="serve the bytes that were declared, with 200 and a Content-Length, until expiresAt",
@@ -434,9 +414,8 @@ def _judge_whole_download(app: Evidence) -> Iterator[str]:
             yield text
 
 
-@BINARIES(
+@BINARIES.must(
     "binary.expiry",
-    "MUST",
     "A downloadUrl has not expired when it is answered",
     source="docs/protocol.md 10.4",
     fix="set expiresAt to a time in the future, in milliseconds",
@@ -445,9 +424,8 @@ def _judge_expiry(app: Evidence) -> Iterator[str]:
     yield from (text for error, text in _errors(_require_downloads(app)) if isinstance(error, UrlExpired))
 
 
-@BINARIES(
+@BINARIES.should(
     "binary.lifetime",
-    "SHOULD",
     "A downloadUrl lives for an hour or more",
     source="docs/protocol.md 10.4",
     fix="set expiresAt to an hour from now or later, in milliseconds",
@@ -459,9 +437,8 @@ def _judge_lifetime(app: Evidence) -> Iterator[str]:
             yield f"{name} expires in {item.expires_in / 60:.0f} minutes"
 
 
-@BINARIES(
+@BINARIES.should(
     "binary.at_once",
-    "SHOULD",
     "A download is complete after one request",
     source="docs/protocol.md 10.6",
     fix="do not interrupt the download: not every client resumes it",
@@ -472,9 +449,8 @@ def _judge_at_once(app: Evidence) -> Iterator[str]:
             yield f"{name} took {item.attempts} requests"
 
 
-@BINARIES(
+@BINARIES.should(
     "binary.stays",
-    "SHOULD",
     "A download that needs credentials stays at its origin",
     source="docs/protocol.md 10.3",
     fix="sign the address that is redirected to, or serve the file where the credentials are checked",

@@ -39,9 +39,8 @@ def _schema_error(schema: object) -> str | None:
     return None
 
 
-@SCHEMAS(
+@SCHEMAS.must(
     "schema.valid",
-    "MUST",
     "inputSchema and outputSchema are JSON Schema",
     source="docs/protocol.md 2.5; JSON Schema 2020-12",
     fix="correct the schema; {} allows any value",
@@ -58,9 +57,8 @@ def _judge_valid(app: Evidence) -> Iterator[str]:
                 yield f"{trial.name}: {key}: {reason}"
 
 
-@SCHEMAS(
+@SCHEMAS.should(
     "schema.described",
-    "SHOULD",
     "Every capability has a description and an inputSchema",
     source="docs/protocol.md 2.5",
     fix="list both: agents choose by the description and fill in by the schema",
@@ -74,9 +72,8 @@ def _judge_parameters_described(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} has no inputSchema"
 
 
-@SCHEMAS(
+@SCHEMAS.should(
     "schema.alternatives",
-    "SHOULD",
     "A deprecated capability names its alternatives",
     source="docs/protocol.md 2.5",
     fix="list alternatives: ['export.document'] beside deprecated: true",
@@ -88,9 +85,8 @@ def _judge_alternatives(app: Evidence) -> Iterator[str]:
     yield from (f"{capability.name} names none" for capability in deprecated if not capability.alternatives)
 
 
-@SCHEMAS(
+@SCHEMAS.should(
     "schema.params",
-    "SHOULD",
     "Parameters that fit inputSchema are accepted",
     source="docs/protocol.md 3.6",
     fix="declare all requirements in the schema (oneOf, pattern, enum, …), or give `examples` that work",
@@ -102,9 +98,8 @@ def _judge_params(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: {trial.params!r:.120} was refused: {error.get('message')} [{call.code}]"
 
 
-@SCHEMAS(
+@SCHEMAS.should(
     "schema.result",
-    "SHOULD",
     "An answer fits outputSchema",
     source="docs/protocol.md 3.6",
     fix="correct the schema, or the answer",
@@ -125,9 +120,8 @@ def _judge_result(app: Evidence) -> Iterator[str]:
         yield from (f"{trial.name}: {text}" for text in check_output(schema, data, places))
 
 
-@SCHEMAS(
+@SCHEMAS.should(
     "schema.content",
-    "SHOULD",
     "A capability that answers content declares it in outputSchema",
     source="docs/protocol.md 9.14",
     fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
@@ -184,9 +178,8 @@ def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
                 yield trial.name, faulty_call.exchange
 
 
-@ERRORS(
+@ERRORS.must(
     "errors.shape",
-    "MUST",
     "An error is {code, message, retryable, …}",
     source="docs/protocol.md 3.5",
     fix="answer error: {code: 'UPPER_CASE', message: 'what to do', retryable: false}",
@@ -215,9 +208,8 @@ def _judge_shape(app: Evidence) -> Iterator[str]:
             yield f"{name}: retryable is {error['retryable']!r}, not a boolean"
 
 
-@ERRORS(
+@ERRORS.must(
     "errors.unknown",
-    "MUST",
     "An unknown capability is refused with UNKNOWN_CAPABILITY",
     source="docs/protocol.md 8.1",
     fix="answer {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
@@ -232,9 +224,8 @@ def _judge_unknown(app: Evidence) -> Iterator[str]:
         yield f"it was refused with {app.unknown_call.code!r}"
 
 
-@ERRORS(
+@ERRORS.should(
     "errors.missing",
-    "SHOULD",
     "A call without a required parameter is refused with MISSING_PARAM",
     source="docs/protocol.md 3.6, 8.1",
     fix="check the parameters against inputSchema before anything else",
@@ -248,9 +239,8 @@ def _judge_missing(app: Evidence) -> Iterator[str]:
         yield from _wrong_refusal(trial, f"{trial.name} without {faulty.param}", faulty.exchange, codes)
 
 
-@ERRORS(
+@ERRORS.should(
     "errors.type",
-    "SHOULD",
     "A parameter of a wrong type is refused with INVALID_TYPE",
     source="docs/protocol.md 3.6, 8.1",
     fix="check the parameters against inputSchema before anything else",
@@ -276,9 +266,8 @@ def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str
         yield f"{what} was refused with {exchange.code!r}"
 
 
-@ERRORS(
+@ERRORS.should(
     "errors.clear",
-    "SHOULD",
     "A call that fits its inputSchema succeeds, or the error names the unmet condition",
     source="docs/protocol.md 8.1",
     fix="catch exceptions of the handler; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
@@ -294,9 +283,8 @@ def _judge_clear(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} needs a permission [{call.code}] and declares no requirements"
 
 
-@ERRORS(
+@ERRORS.must(
     "errors.deprecated",
-    "MUST",
     "A deprecated capability still works",
     source="docs/protocol.md 2.5",
     fix="keep its handler until the next major version of the app, then remove it from the list",
@@ -317,9 +305,8 @@ def _judge_deprecated(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} was refused with {call.code}"
 
 
-@ERRORS(
+@ERRORS.must(
     "cancel.unknown",
-    "MUST",
     "Cancelling an unknown call answers cancelled: false",
     source="docs/protocol.md 3.2",
     fix="answer {callId, cancelled: false} for calls that are unknown or have ended",
@@ -332,9 +319,8 @@ def _judge_cancel_unknown(app: Evidence) -> Iterator[str]:
         yield f"it answered {str(app.unknown_cancel.answer)[:80]}"
 
 
-@ERRORS(
+@ERRORS.should(
     "cancel.forms",
-    "SHOULD",
     "cancel takes both documented forms",
     source="docs/protocol.md 3.2",
     fix="read callId from the first argument, be it text or an object; answer {callId, cancelled}",
@@ -351,9 +337,8 @@ def _judge_forms(app: Evidence) -> Iterator[str]:
             yield f"{form} answered {str(step.value)[:80]}"
 
 
-@ERRORS(
+@ERRORS.must(
     "cancel.running",
-    "MUST",
     "A running call can be cancelled, and answers cancelled: true",
     source="docs/protocol.md 3.2",
     fix="stop the work, and settle the call with {success: false, cancelled: true}",
@@ -392,9 +377,8 @@ def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
         yield f"the cancelled call answered {str(call.answer)[:80]}"
 
 
-@ERRORS(
+@ERRORS.should(
     "cancel.again",
-    "SHOULD",
     "Cancelling a cancelled call answers cancelled: true again",
     source="docs/protocol.md 3.2",
     fix="remember the ids of cancelled calls, and answer the second cancel as the first",
@@ -422,9 +406,8 @@ def _judge_again(app: Evidence) -> Iterator[str]:
         yield f"the second time it answered {str(probed.value)[:80]}"
 
 
-@ERRORS(
+@ERRORS.should(
     "cancel.early",
-    "SHOULD",
     "Cancelling without a session is refused with NOT_INITIALIZED",
     source="docs/protocol.md 3.2",
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …}} before initialize and after shutdown",
@@ -467,9 +450,8 @@ def _require_facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
     return facts
 
 
-@WEBMCP(
+@WEBMCP.must(
     "webmcp.reached",
-    "MUST",
     "The page registers tools",
     source="docs/webmcp.md, What is found",
     fix="register tools with document.modelContext.registerTool() while the page loads, over https or on localhost",
@@ -479,9 +461,8 @@ def _judge_reached(app: Evidence) -> Iterator[str]:
         yield app.open_error.message
 
 
-@WEBMCP(
+@WEBMCP.must(
     "webmcp.name",
-    "MUST",
     "A tool's name is 1 to 128 letters, digits, dots, dashes and underscores",
     source="WebMCP, registerTool(); " + _SOURCE,
     fix="use a name such as export_pdf or export.pdf",
@@ -492,9 +473,8 @@ def _judge_name(app: Evidence) -> Iterator[str]:
             yield f"{trial.name!r}"
 
 
-@WEBMCP(
+@WEBMCP.must(
     "webmcp.described",
-    "MUST",
     "A tool has a description",
     source="WebMCP, ModelContextTool.description; " + _SOURCE,
     fix="describe the purpose of the tool in a sentence: a model reads nothing else",
@@ -507,9 +487,8 @@ def _judge_tool_described(app: Evidence) -> Iterator[str]:
             yield f"{tool['name']}: described as {description!r}"
 
 
-@WEBMCP(
+@WEBMCP.should(
     "webmcp.parameters",
-    "SHOULD",
     "Each parameter has a description",
     source=_SOURCE,
     fix="describe each parameter in its schema",
@@ -520,9 +499,8 @@ def _judge_parameters(app: Evidence) -> Iterator[str]:
             yield f"{tool['name']}: no description of {', '.join(tool['undescribed'])}"
 
 
-@WEBMCP(
+@WEBMCP.must(
     "webmcp.schema",
-    "MUST",
     "inputSchema is an object",
     source="WebMCP, ModelContextTool.inputSchema; " + _SOURCE,
     fix="give the schema itself, not its JSON text: that was the form before Chromium 154",
@@ -533,9 +511,8 @@ def _judge_schema(app: Evidence) -> Iterator[str]:
             yield f"{tool['name']}: inputSchema is {tool['schema']}"
 
 
-@WEBMCP(
+@WEBMCP.must(
     "webmcp.hints",
-    "MUST",
     "Annotations are true or false",
     source="WebMCP, ToolAnnotations; " + _SOURCE,
     fix="write readOnlyHint: true, not a text",
@@ -546,9 +523,8 @@ def _judge_hints(app: Evidence) -> Iterator[str]:
             yield f"{tool['name']}: {hint}"
 
 
-@WEBMCP(
+@WEBMCP.should(
     "webmcp.read_only",
-    "SHOULD",
     "A tool with readOnlyHint changes nothing: no download, window, dialog or print",
     source="WebMCP, ToolAnnotations.readOnlyHint; " + _SOURCE,
     fix="leave the hint out, or the side effect",
@@ -559,9 +535,8 @@ def _judge_read_only(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: {', '.join(sorted({effect.kind for effect in call.effects}))}"
 
 
-@WEBMCP(
+@WEBMCP.should(
     "webmcp.dialect",
-    "SHOULD",
     "The tools are registered in the current way, with document.modelContext.registerTool()",
     source="docs/webmcp.md, Dialects",
     fix="use document.modelContext.registerTool(); navigator.modelContext and provideContext() are older",
@@ -574,9 +549,8 @@ def _judge_dialect(app: Evidence) -> Iterator[str]:
         yield "the page has navigator.modelContext only"
 
 
-@WEBMCP(
+@WEBMCP.should(
     "webmcp.answer",
-    "SHOULD",
     "A tool answers values, not JSON inside a text",
     source="docs/webmcp.md, Answers",
     fix="return the object itself: the platform makes JSON of it, and files in it can be whole",
@@ -587,9 +561,8 @@ def _judge_tool_answer(app: Evidence) -> Iterator[str]:
             yield f"{tool['name']}"
 
 
-@WEBMCP(
+@WEBMCP.should(
     "webmcp.cancel",
-    "SHOULD",
     "A tool ends when its signal is aborted",
     source="WebMCP, executeTool() with a signal; " + _SOURCE,
     fix="pass signal on to fetch(), or reject when it is aborted",
@@ -603,9 +576,8 @@ def _judge_tool_cancel(app: Evidence) -> Iterator[str]:
             yield f"{tool['name']}: it keeps running"
 
 
-@WEBMCP(
+@WEBMCP.must(
     "webmcp.form",
-    "MUST",
     "A form that is a tool has a name, a description, and a name for each control",
     source="WebMCP, declarative tools; " + _SOURCE,
     fix="give the form toolname and tooldescription, and each control a name",
@@ -621,9 +593,8 @@ def _judge_form(app: Evidence) -> Iterator[str]:
             yield f"{label}: {form['nameless']} controls without a name"
 
 
-@WEBMCP(
+@WEBMCP.should(
     "webmcp.submit",
-    "SHOULD",
     "A form can be sent: it has toolautosubmit, or a button for a person",
     source="WebMCP, toolautosubmit; " + _SOURCE,
     fix="add <button>, or toolautosubmit if no person needs to check the form first",

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import groupby, islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 from xml.etree import ElementTree
@@ -422,14 +423,17 @@ class Check:
 
 
 class Rules(list[Check]):
-    """Checks of one theme. Calling it returns a decorator that adds a judge as a check."""
+    """Checks of one theme. Its methods return a decorator that adds a judge as a check."""
 
-    def __call__(self, id: str, level: Level, title: str, *, source: str, fix: str) -> Callable[[Judge], Judge]:
-        def add(judge: Judge) -> Judge:
-            self.append(Check(id, level, title, source, fix, judge))
-            return judge
+    def must(self, id: str, title: str, *, source: str, fix: str) -> Callable[[Judge], Judge]:
+        return partial(self._add, id, "MUST", title, source, fix)
 
-        return add
+    def should(self, id: str, title: str, *, source: str, fix: str) -> Callable[[Judge], Judge]:
+        return partial(self._add, id, "SHOULD", title, source, fix)
+
+    def _add(self, id: str, level: Level, title: str, source: str, fix: str, judge: Judge) -> Judge:
+        self.append(Check(id, level, title, source, fix, judge))
+        return judge
 
 
 _MARKS: Mapping[Status, str] = {"passed": "ok  ", "failed": "FAIL", "warning": "warn", "not-applicable": "-   "}

@@ -22,9 +22,8 @@ def _require_manifest(app: Evidence) -> Manifest:
     return app.discovery.manifest
 
 
-@RULES(
+@RULES.must(
     "manifest.link",
-    "MUST",
     "The page names its manifest in its head",
     source="docs/protocol.md 7.1",
     fix='add <link rel="abp-manifest" href="/abp-manifest.json"> to the first 50 KB of the page',
@@ -36,9 +35,8 @@ def _judge_link(app: Evidence) -> Iterator[str]:
         yield app.discovery.reason.message if app.discovery.reason else "no link"
 
 
-@RULES(
+@RULES.must(
     "manifest.readable",
-    "MUST",
     "A linked manifest can be fetched and read",
     source="docs/protocol.md 7.2",
     fix="serve JSON of at most 1 MB there: {abp, app: {id, name, version}, capabilities: [{name}]}",
@@ -52,9 +50,8 @@ def _judge_readable(app: Evidence) -> Iterator[str]:
         yield from app.discovery.warnings
 
 
-@RULES(
+@RULES.must(
     "manifest.fields",
-    "MUST",
     "The manifest declares its protocol version, the identity of the app, and its capabilities",
     source="docs/protocol.md 7.2, 1.4",
     fix="give abp, app.id, app.name and app.version as text, and capabilities as an array",
@@ -70,9 +67,8 @@ def _judge_fields(app: Evidence) -> Iterator[str]:
         yield f"abp is {manifest.abp!r}, another major version than {PROTOCOL_VERSION}"
 
 
-@RULES(
+@RULES.should(
     "manifest.type",
-    "SHOULD",
     "The manifest is served as application/json",
     source="docs/protocol.md 7.2",
     fix="send Content-Type: application/json with it",
@@ -87,9 +83,8 @@ def _judge_type(app: Evidence) -> Iterator[str]:
         yield f"it is served as {kind[:80]}"
 
 
-@RULES(
+@RULES.should(
     "manifest.agrees",
-    "SHOULD",
     "The manifest agrees with the running app",
     source="docs/protocol.md 7.5",
     fix="generate both from the same definitions",
@@ -130,9 +125,8 @@ def _required_step(app: Evidence, name: str, missing: str) -> ProbeStep:
     return step
 
 
-@RULES(
+@RULES.should(
     "page.ready",
-    "SHOULD",
     "window.abp is there when the page has loaded",
     source="docs/protocol.md 2.1",
     fix="assign window.abp in a script of the page, before anything that waits",
@@ -142,9 +136,8 @@ def _judge_ready(app: Evidence) -> Iterator[str]:
         yield "it appeared after the load event only"
 
 
-@RULES(
+@RULES.must(
     "page.members",
-    "MUST",
     "window.abp has initialize, shutdown, call, protocolVersion and app",
     source="docs/protocol.md 2.1",
     fix="give the page object every member that the protocol requires",
@@ -171,9 +164,8 @@ def _judge_members(app: Evidence) -> Iterator[str]:
             yield f"app.{name} is missing"
 
 
-@RULES(
+@RULES.should(
     "page.describe",
-    "SHOULD",
     "describeCapability answers a capability, and null for an unknown name",
     source="docs/protocol.md 2.4",
     fix="answer the listed entry of that name, or null; do not throw",
@@ -187,9 +179,8 @@ def _judge_describe(app: Evidence) -> Iterator[str]:
         yield f"a known name: {step.threw or f'answered {str(step.value)[:80]}'}"
 
 
-@RULES(
+@RULES.should(
     "page.supports",
-    "SHOULD",
     "supports answers {supported, available, …} for every name",
     source="docs/protocol.md 2.4",
     fix="answer {supported: true, available: true}, and {supported: false, available: false} for an unknown name",
@@ -224,9 +215,8 @@ def _support_fault(step: ProbeStep, is_supported: bool) -> str | None:
     return None
 
 
-@RULES(
+@RULES.should(
     "page.list",
-    "SHOULD",
     "listCapabilities answers a plain array",
     source="docs/protocol.md 2.4",
     fix="answer the array itself, not {success, data}",
@@ -242,9 +232,8 @@ def _judge_plain_list(app: Evidence) -> Iterator[str]:
         yield f"it answered {answer}"
 
 
-@RULES(
+@RULES.must(
     "page.call",
-    "MUST",
     "call answers, and never throws",
     source="docs/protocol.md 3.3",
     fix="catch exceptions of handlers and answer {success: false, error}",
@@ -255,9 +244,8 @@ def _judge_call_by_name(app: Evidence) -> Iterator[str]:
         yield f"a call of an unknown capability threw: {step.threw}"
 
 
-@RULES(
+@RULES.must(
     "page.reload",
-    "MUST",
     "After a reload the app can be initialized again",
     source="docs/protocol.md 2.3",
     fix="keep the session in the page object, not in storage that outlives the page",
@@ -279,9 +267,8 @@ def _capability_names(capabilities: object) -> list[str]:
     return names
 
 
-@RULES(
+@RULES.must(
     "session.reachable",
-    "MUST",
     "The app can be reached and answers initialize",
     source="docs/protocol.md 2.2",
     fix="follow the message; try `abp capabilities TARGET`",
@@ -291,9 +278,8 @@ def _judge_reachable(app: Evidence) -> Iterator[str]:
         yield f"{app.open_error.message} [{app.open_error.code}]"
 
 
-@RULES(
+@RULES.must(
     "session.initialize",
-    "MUST",
     "initialize answers sessionId, protocolVersion, app and capabilities",
     source="docs/protocol.md 2.2",
     fix="answer {sessionId, protocolVersion, app: {id, name, version}, capabilities: [{name, available}], features}",
@@ -320,9 +306,8 @@ def _judge_initialize(app: Evidence) -> Iterator[str]:
             yield f"capabilities[{position}] ({entry['name']}) does not say whether it is available"
 
 
-@RULES(
+@RULES.must(
     "session.version",
-    "MUST",
     f"protocolVersion has the major version of {PROTOCOL_VERSION}",
     source="docs/protocol.md 1.4",
     fix=f"answer {PROTOCOL_VERSION!r}",
@@ -333,9 +318,8 @@ def _judge_version(app: Evidence) -> Iterator[str]:
         yield f"the app says {version!r}"
 
 
-@RULES(
+@RULES.should(
     "session.features",
-    "SHOULD",
     "initialize answers the features that the app has",
     source="docs/protocol.md 2.2",
     fix="answer features: {notifications, progress, elicitation, dynamicCapabilities}, each true or false",
@@ -347,9 +331,8 @@ def _judge_features(app: Evidence) -> Iterator[str]:
             yield f"features.{name} is missing"
 
 
-@RULES(
+@RULES.should(
     "session.list",
-    "SHOULD",
     "listCapabilities and initialize name the same capabilities",
     source="docs/protocol.md 2.4",
     fix="generate both from the same list",
@@ -371,9 +354,8 @@ def _judge_same_list(app: Evidence) -> Iterator[str]:
     yield from (f"{name} is in initialize but not listed" for name in sorted(initial - listed))
 
 
-@RULES(
+@RULES.must(
     "session.delivery",
-    "MUST",
     "No capability stands for the clipboard or a share sheet",
     source="docs/protocol.md 11.1",
     fix="offer the content itself (convert.markdownToHtml instead of clipboard.copyHtml); the client delivers it",
@@ -388,9 +370,8 @@ def _judge_delivery(app: Evidence) -> Iterator[str]:
             yield f"{name} is declared"
 
 
-@RULES(
+@RULES.should(
     "session.early",
-    "SHOULD",
     "A call without a session is refused with NOT_INITIALIZED",
     source="docs/protocol.md 2.2, 8.1",
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
@@ -404,9 +385,8 @@ def _judge_early(app: Evidence) -> Iterator[str]:
             yield f"after shutdown {finding}"
 
 
-@RULES(
+@RULES.should(
     "session.twice",
-    "SHOULD",
     "A second initialize is answered with a session or with ALREADY_INITIALIZED",
     source="docs/protocol.md 2.2",
     fix="answer (or throw) an error with the code ALREADY_INITIALIZED, or begin anew",
@@ -422,9 +402,8 @@ def _judge_twice(app: Evidence) -> Iterator[str]:
         yield f"it answered {str(app.second_initialize.answer)[:80]}"
 
 
-@RULES(
+@RULES.must(
     "session.shutdown",
-    "MUST",
     "shutdown ends the session, and may be sent twice",
     source="docs/protocol.md 2.3",
     fix="make shutdown idempotent: without a session it does nothing; afterwards calls get NOT_INITIALIZED",
@@ -447,9 +426,8 @@ def _judge_shutdown(app: Evidence) -> Iterator[str]:
         yield "a call after shutdown succeeded"
 
 
-@RULES(
+@RULES.must(
     "session.again",
-    "MUST",
     "After shutdown the app can be initialized again",
     source="docs/protocol.md 2.3",
     fix="let initialize begin a new session once the last one has ended",
@@ -461,9 +439,8 @@ def _judge_again(app: Evidence) -> Iterator[str]:
     yield from _initialize_faults(app.initialize_after_shutdown)
 
 
-@RULES(
+@RULES.must(
     "session.reopened",
-    "MUST",
     "A new page or connection finds the same app",
     source="docs/protocol.md 2.3",
     fix="do not let state of an ended session affect the next one",
@@ -499,9 +476,8 @@ def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
         yield f"it was refused with {exchange.code!r}"
 
 
-@RULES(
+@RULES.must(
     "wire.frames",
-    "MUST",
     "Every frame is an envelope that the protocol knows, and every request has one reply",
     source="docs/protocol.md 6.1, 6.2, 6.3, 6.4; RFC 6455; RFC 8259",
     fix="send JSON text frames {type, id?, timestamp, payload}; one reply per request, with its id; close with 1000",
@@ -512,9 +488,8 @@ def _judge_frames(app: Evidence) -> Iterator[str]:
     yield from _with_counts(app.transport_findings)
 
 
-@RULES(
+@RULES.should(
     "wire.timestamp",
-    "SHOULD",
     "Every message has a timestamp",
     source="docs/protocol.md 6.1",
     fix="add timestamp: Date.now() to the envelope",
@@ -525,9 +500,8 @@ def _judge_timestamp(app: Evidence) -> Iterator[str]:
     yield from _with_counts(f"{kind} has none" for kind in app.untimed)
 
 
-@RULES(
+@RULES.should(
     "wire.window",
-    "SHOULD",
     "Only the app itself posts to the embedding page",
     source="docs/protocol.md 6.5",
     fix="do not load frames that post to window.top",

@@ -108,9 +108,8 @@ def _html_of(content: Mapping[str, Any]) -> str | None:
         return ""
 
 
-@RULES(
+@RULES.must(
     "APP-001",
-    "MUST",
     "The address of a view begins with ui://",
     source=_FORMAT,
     fix="name the resource ui://…, in the tool and in the list of resources",
@@ -127,9 +126,8 @@ def _judge_scheme(app: Evidence) -> Iterator[str]:
             yield f"the resource {uri} is a view by its type or its metadata"
 
 
-@RULES(
+@RULES.must(
     "APP-002",
-    "MUST",
     "The MIME type of a view is text/html;profile=mcp-app",
     source=_FORMAT,
     fix="answer this type, without a space, in resources/list and resources/read; hosts show no other",
@@ -144,9 +142,8 @@ def _judge_type(app: Evidence) -> Iterator[str]:
             yield f"{uri}: the type is {content.get('mimeType')!r}"
 
 
-@RULES(
+@RULES.must(
     "APP-003",
-    "MUST",
     "A view is given as text or as blob",
     source=_FORMAT,
     fix="answer the HTML in text, or its base64 in blob",
@@ -164,9 +161,8 @@ def _lacks_content(message: str) -> bool:
     return bool(re.search(r"not valid MCP: contents\.\d+.*\b(?:text|blob): Field required", message))
 
 
-@RULES(
+@RULES.must(
     "APP-004",
-    "MUST",
     "A view is an HTML document",
     source=_FORMAT,
     fix="begin it with <!doctype html>; the beginning must be within its first 1,024 characters",
@@ -183,9 +179,8 @@ def _judge_document(app: Evidence) -> Iterator[str]:
             yield f"{uri} begins with {head[:40]!r}"
 
 
-@RULES(
+@RULES.must(
     "APP-005",
-    "MUST",
     "The view that a tool names exists",
     source=_DISCOVERY,
     fix="answer resources/read for the address in the tool's metadata",
@@ -198,9 +193,8 @@ def _judge_exists(app: Evidence) -> Iterator[str]:
             yield f"{uri}: resources/read answered no contents"
 
 
-@RULES(
+@RULES.should(
     "APP-006",
-    "SHOULD",
     "A tool names its view in _meta.ui.resourceUri",
     source=_DISCOVERY,
     fix="add _meta.ui.resourceUri beside the older key, which some hosts do not read",
@@ -214,9 +208,8 @@ def _judge_current_key(app: Evidence) -> Iterator[str]:
             yield f"{name}: {older[0]} alone"
 
 
-@RULES(
+@RULES.must(
     "APP-007",
-    "MUST",
     "The metadata of a tool has the declared form",
     source=_DISCOVERY,
     fix="_meta.ui is {resourceUri: text, visibility: [texts]}; csp and permissions belong to the resource",
@@ -280,9 +273,8 @@ def _letters(key: str) -> str:
     return re.sub(r"[\W_]", "", key[:100]).lower()
 
 
-@RULES(
+@RULES.must(
     "APP-008",
-    "MUST",
     "The metadata of a view has the declared form",
     source=_FORMAT,
     fix="_meta.ui is {csp: {…Domains: [texts]}, permissions: {camera: {}}, domain: text, prefersBorder: true}",
@@ -327,9 +319,8 @@ def _faults_of_permissions(permissions: object) -> Iterator[str]:
     yield from _misspelt_keys("permissions", permissions, _PERMISSIONS)
 
 
-@RULES(
+@RULES.must(
     "APP-009",
-    "MUST",
     "The declared domains are origins",
     source="MCP Apps, UI Resource Format, McpUiResourceCsp",
     fix="write https://api.example.com or https://*.example.com: a scheme and a host, no path and no bare *",
@@ -342,9 +333,8 @@ def _judge_origins(app: Evidence) -> Iterator[str]:
                     yield f"{uri}: csp.{key} has {domain[:80]!r}"
 
 
-@RULES(
+@RULES.should(
     "APP-010",
-    "SHOULD",
     "A tool with a view answers content for hosts without views, too",
     source="MCP Apps, Graceful Degradation",
     fix="add a text to the result that says what the view shows",
@@ -365,9 +355,8 @@ def _is_meaningful(block: object) -> bool:
     return _is_object(block) and (block.get("type") != "text" or bool(str(block.get("text", "")).strip()))
 
 
-@RULES(
+@RULES.must(
     "APP-011",
-    "MUST",
     'visibility holds "model" and "app" only',
     source="MCP Apps, Resource Discovery, Visibility",
     fix='write ["model"], ["app"] or both, or leave it out',
@@ -405,9 +394,8 @@ def _initializing_views(app: Evidence) -> Sequence[ViewTrial]:
     return begun
 
 
-@RULES(
+@RULES.must(
     "APP-100",
-    "MUST",
     "A view sends ui/initialize when it loads",
     source="MCP Apps, Lifecycle",
     fix="connect to the host while the document loads, with the App of the SDK or by hand",
@@ -421,9 +409,8 @@ def _judge_initializes(app: Evidence) -> Iterator[Finding]:
             yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
 
-@RULES(
+@RULES.must(
     "APP-101",
-    "MUST",
     "ui/initialize names the capabilities of the view",
     source="MCP Apps, App Capabilities in ui/initialize",
     fix="send appCapabilities, {} if there are none",
@@ -434,9 +421,8 @@ def _judge_capabilities(app: Evidence) -> Iterator[str]:
             yield f"{view.uri}: no appCapabilities"
 
 
-@RULES(
+@RULES.must(
     "APP-102",
-    "MUST",
     "A view sends ui/notifications/initialized after the answer to ui/initialize",
     source="MCP Apps, Lifecycle",
     fix="send the notification once the answer is there; until then the host sends nothing",
@@ -447,9 +433,8 @@ def _judge_initialized(app: Evidence) -> Iterator[Finding]:
             yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
 
-@RULES(
+@RULES.must(
     "APP-103",
-    "MUST",
     "The messages of a view are JSON-RPC 2.0, with methods that MCP Apps knows",
     source="MCP Apps, Communication Protocol",
     fix="send {jsonrpc: '2.0', method, params} with a method of the specification, and nothing else to the parent",
@@ -462,9 +447,8 @@ def _judge_messages(app: Evidence) -> Iterator[str]:
                 yield f"{view.uri} sent the unknown method {method!r}"
 
 
-@RULES(
+@RULES.should(
     "APP-104",
-    "SHOULD",
     "A view tells its size",
     source="MCP Apps, Notifications (View to Host)",
     fix="send ui/notifications/size-changed from a ResizeObserver, as the App of the SDK does with autoResize",
@@ -475,9 +459,8 @@ def _judge_tells_size(app: Evidence) -> Iterator[str]:
             yield f"{view.uri}: no ui/notifications/size-changed"
 
 
-@RULES(
+@RULES.must(
     "APP-105",
-    "MUST",
     "A view that declares tools answers tools/list",
     source="MCP Apps, Requests (Host to App)",
     fix="answer {tools: [{name, inputSchema}, …]}, or leave tools out of appCapabilities",
@@ -499,9 +482,8 @@ def _judge_lists_tools(app: Evidence) -> Iterator[str]:
             yield f"{view.uri}: {answer.get('error') or answer}"
 
 
-@RULES(
+@RULES.must(
     "APP-106",
-    "MUST",
     "A view asks only for display modes that its host has",
     source="MCP Apps, Display Modes",
     fix="look into availableDisplayModes of the host's context first; this host has inline alone",
@@ -513,9 +495,8 @@ def _judge_modes(app: Evidence) -> Iterator[str]:
                 yield f"{view.uri} asked for {params.get('mode')!r}"
 
 
-@RULES(
+@RULES.should(
     "view.shown",
-    "SHOULD",
     "A view does not stay blank",
     source="docs/conformance.md, Views of MCP servers",
     fix="see the reason; `abp view TARGET TOOL --headed` shows the view",
@@ -528,9 +509,8 @@ def _judge_shown(app: Evidence) -> Iterator[Finding]:
             yield Finding(f"{view.uri}: {view.why_blank.text}", view.why_blank.fix)
 
 
-@RULES(
+@RULES.should(
     "view.policy",
-    "SHOULD",
     "The policy of a view forbids nothing that the view asks for",
     source="MCP Apps, UI Resource Format, McpUiResourceCsp",
     fix="declare the origin in _meta.ui.csp of the resource, or put the file into the document",
@@ -540,9 +520,8 @@ def _judge_policy(app: Evidence) -> Iterator[Finding]:
         yield from (Finding(f"{view.uri}: {violation.text}", violation.fix) for violation in view.violations)
 
 
-@RULES(
+@RULES.should(
     "view.scripts",
-    "SHOULD",
     "No script of a view fails",
     source="docs/conformance.md, Views of MCP servers",
     fix="see the line; a view also opens with arguments and results that its author did not think of",
