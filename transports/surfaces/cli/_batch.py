@@ -11,8 +11,8 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -22,8 +22,20 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias, cast
 import typer
 
 from ..._internal.tasks import begin, in_thread
+from ...artifacts._opening import open_store
+from ...batch._batch import Engine, LocalEngine, add_input, export_files, open_run
+from ...batch._files import export_run, input_notes, require_input, spool_stream
+from ...batch._jobs import Consent, State
+from ...batch._pool import Pool
+from ...batch._ray_engine import RayEngine, require_ray
+from ...batch._runner import RunOptions, pool_size
+from ...batch.ledger._ledger import Ledger, open_ledger
+from ...batch.ledger._schema import Counts, Settlement
 from ...errors import ABPError, UsageError
-from ..shared._listening import parse_address
+from ...protocol._strict_json import JSONValue
+from ...session._connect import connect
+from ...session._evidence import keeping
+from ..shared._listening import parse_address, serve_metrics
 from ._options import (
     OUT,
     AdapterFile,
@@ -37,27 +49,15 @@ from ._options import (
     local_folder,
     seconds_between,
     spread_groups,
-    start_driver,
 )
 from ._output import print_event, print_json, print_note, print_rows, print_text, shows_progress
 from ._running import asynchronous, run_async
 from ._signals import draining
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from rich.progress import Progress
 
-    from ...batch._batch import Engine
-    from ...batch._jobs import Consent
-    from ...batch._pool import Pool
-    from ...batch._runner import RunOptions
-    from ...batch.ledger._ledger import Ledger
-    from ...batch.ledger._schema import Counts, Settlement
-    from ...protocol._strict_json import JSONValue
-
-    MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
-
+MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
 Store = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="Store of the files: a folder, s3://BUCKET/…")
 ]
@@ -119,16 +119,12 @@ class WorkerOptions:
 
     def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
         """Return the permissions of jobs in a run with this ``target``, whose input is in the folder ``inputs``."""
-        from ...batch._jobs import Consent
-
         folder = self.files_from or inputs
         if folder is not None:
             folder = folder.absolute()
         return Consent(self.allow_programs, target, folder, self.files_from is not None)
 
     def run_options(self, consent: Consent) -> RunOptions:
-        from ...batch._runner import RunOptions
-
         return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
 
     def for_any_process(self, files: Path) -> WorkerOptions:
@@ -144,11 +140,6 @@ class WorkerOptions:
         return replace(self, store=store, adapter=adapter)
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
-        from ...batch._pool import Pool
-        from ...batch._runner import pool_size
-        from ...session._connect import connect
-        from ...session._evidence import keeping
-
         headers = headers_of(self.token, self.header or ())
         return Pool(
             *pool_size(concurrency, browsers),
@@ -242,7 +233,7 @@ class BatchProgress:
 
         if retry_delay is None:
             failed = self._failed
-            if outcome.state.value != "succeeded":
+            if outcome.state is not State.SUCCEEDED:
                 failed += 1
             self._show_counts(self._ended + 1, failed)
 
@@ -307,8 +298,6 @@ _SOME_FAILED = 3
 
 
 def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
-    from ...batch._batch import LocalEngine
-
     options = working.run_options(consent)
     pool = working.pool(options.concurrency, browsers=working.browsers)
     return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
@@ -316,8 +305,6 @@ def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
 
 def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
     """Return a factory of the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
-    from ...batch._ray_engine import RayEngine, require_ray
-
     require_ray()
     return lambda ledger, progress: RayEngine(
         ledger,
@@ -368,7 +355,6 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    from ..shared._listening import serve_metrics
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
         print_note(f"Prometheus metrics: {url}", always=True)
@@ -376,7 +362,7 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
 
 
 def exit_status(counts: Counts) -> int:
-    all_succeeded = counts.as_dict()["succeeded"] == counts.total
+    all_succeeded = counts[State.SUCCEEDED] == counts.total
     return 0 if all_succeeded else _SOME_FAILED
 
 
@@ -508,28 +494,16 @@ def run_(
     def read_and_run() -> Coroutine[object, object, int]:
         if jobs != "-":
             source = Path(jobs)
-            return _run_beside_driver(source, source.parent, out, options)
+            return _run(source, source.parent, out, options)
         source = out / "input.jsonl"
         _read_stdin(source)
-        return _run_beside_driver(source, Path(), out, options)
+        return _run(source, Path(), out, options)
 
     return run_async(read_and_run)
 
 
-async def _run_beside_driver(source: Path, inputs: Path, out: Path, options: BatchOptions) -> int:
-    """Run the jobs of the file ``source``, whose own files are in the folder ``inputs``. Return the exit status."""
-    is_new = source.is_file() and options.ledger is None and not (out / "ledger.sqlite").exists()
-    async with AsyncExitStack() as stack:
-        # Only for a new run: a resumed one may have no jobs left, and need no browser.
-        if is_new and options.engine is EngineName.LOCAL and options.target is not None:
-            await start_driver(options.target, stack)
-        return await _run(source, inputs, out, options)
-
-
 async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> int:
-    from ...batch._files import require_input  # late: it is imported while the driver starts
-    from ...batch.ledger._ledger import open_ledger
-
+    """Run the jobs of the file ``source``, whose own files are in the folder ``inputs``. Return the exit status."""
     # Checked before the folder is made.
     await in_thread(require_input, source)
     consent = options.working.consent(options.target, inputs)
@@ -564,9 +538,6 @@ def _chosen_engine(out: Path, consent: Consent, options: BatchOptions) -> MakeEn
 
 async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, options: BatchOptions) -> None:
     """Add the jobs of the input to the ledger, and print what is noteworthy about them."""
-    from ...batch._batch import add_input
-    from ...batch._files import input_notes
-
     added = await add_input(ledger, source, out, target=options.target, extend=options.extend, consent=consent)
     if not added.known:
         for note in await in_thread(input_notes, added, source):
@@ -580,8 +551,6 @@ async def _write_report(
     ledger: Ledger, out: Path, browsers: Mapping[str, JSONValue], *, run: Path | None, as_json: bool
 ) -> None:
     """Write the files of a run and print its report. ``run`` is the folder that other commands take, if any."""
-    from ...batch._files import export_run
-
     report = await export_run(ledger, out, browsers)
     print_report(report, out, run=run, as_json=as_json)
 
@@ -603,8 +572,6 @@ async def _note_if_all_ended(ledger: Ledger) -> None:
 
 
 def _read_stdin(path: Path) -> None:
-    from ...batch._files import spool_stream
-
     if sys.stdin is None:
         raise UsageError("stdin is closed; pass a jobs file")
     if sys.stdin.isatty():
@@ -626,8 +593,6 @@ async def worker(
     """Work on a run until it is done.
 
     Any machine can that reaches the run's ledger and its apps."""
-    from ...batch._batch import open_run
-
     ledger = open_run(run)
     if working.store is None and "://" in run:
         raise UsageError("name the run's store with --store URL, the same for all workers")
@@ -641,8 +606,6 @@ async def worker(
 @asynchronous
 async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show the number of jobs in each state of a run."""
-    from ...batch._batch import open_run
-
     async with open_run(run, read_only=True) as ledger:
         counts = await ledger.counts()
     if as_json:
@@ -657,8 +620,6 @@ async def cancel(run: RunPlace, as_json: Json = False) -> None:
     """Cancel the jobs of a run that have not started.
 
     Running jobs may end. --retry-failed undoes it."""
-    from ...batch._batch import open_run
-
     async with open_run(run) as ledger:
         count = await ledger.cancel()
     if as_json:
@@ -693,10 +654,6 @@ async def export(
     They show the run as it is now. With --files its files are written, too.
 
     Exit status: 0 if all succeeded, else 3."""
-    from ...artifacts._opening import open_store
-    from ...batch._batch import export_files, open_run
-    from ...batch._files import export_run
-
     run_folder = None if "://" in run else Path(run)
     folder = out or run_folder
     if folder is None:

@@ -26,9 +26,12 @@ from ...artifacts._ref import Scope
 from ...artifacts.local._store import LocalStore
 from ...artifacts.local._tree import Folder
 from ...errors import ABPError, BinaryError, StoreError
+from ...playwright._browser import Browser
 from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
+from ...playwright._transport import PlaywrightTransport
 from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import encode_json
+from ...session._connect import connect
 from ...session._settings import Settings, settings_variables, unknown_variables
 from ._options import (
     AdapterFile,
@@ -49,7 +52,6 @@ from ._running import asynchronous
 from ._serve import bridge_variables, web_variables
 
 if TYPE_CHECKING:
-    from ...playwright._browser import Browser
     from ...testing.conformance._evidence import Report
 
 
@@ -392,8 +394,6 @@ async def _check_ports(facts: Facts) -> None:
 
 
 async def _check_browser(facts: Facts) -> None:
-    from ...playwright._browser import Browser
-
     is_root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if is_root else "on", not is_root)
     choice = find_browser()
@@ -409,9 +409,6 @@ async def _check_browser(facts: Facts) -> None:
 
 async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
-    from ...playwright._transport import PlaywrightTransport
-    from ...session._connect import connect
-
     async with _serve_test_page() as url:
         transport = PlaywrightTransport(url, browser=browser)
         content = os.urandom(_SELF_TEST_BYTES)
