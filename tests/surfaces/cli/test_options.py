@@ -18,9 +18,8 @@ from transports import UsageError
 from transports.artifacts import ArtifactStore
 from transports.errors import BrowserNotFound
 from transports.playwright import _process as browser_process
-from transports.surfaces.cli import main
+from transports.surfaces.cli import Stopped, handle_signals, main
 from transports.surfaces.cli._commands import COMMANDS, load_command
-from transports.surfaces.cli._signals import Stopped, handle_signals
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
@@ -121,7 +120,7 @@ def test_serve_options_set_shared_browsers_files_and_runs(
         stores.add(store.url)
         raise UsageError("enough")
 
-    monkeypatch.setattr("transports.surfaces.shared._apps.pooled", pooled)
+    monkeypatch.setattr("transports.surfaces.shared._detached.pooled", pooled)
     for command in ("mcp", "serve"):
         abp(command)
         monkeypatch.setenv(f"ABP_{command.upper()}_BROWSERS", "3")

@@ -1,15 +1,20 @@
-"""The ``abp`` command.
+"""The ``abp`` command, and the signals that end it: SIGINT, SIGTERM, SIGHUP, and SIGBREAK on Windows.
 
 Exit status: 0 success, 1 the work failed, 2 bad usage. A command that a signal ends exits with 128 plus the signal's
-number, as in every shell: Ctrl-C 130, SIGTERM 143, a closed reader of stdout (SIGPIPE) 141."""
+number, as in every shell: Ctrl-C 130, SIGTERM 143, a closed reader of stdout (SIGPIPE) 141.
+
+Only the first signal counts, since closing takes a few seconds at most. A command that continues after Ctrl-C declares
+that with :func:`on_interrupt`, a command that first finishes its running work with :func:`draining`. This module
+imports nothing heavy: a signal before the handlers are set ends in a traceback."""
 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
-from collections.abc import Sequence
-
-from ._signals import Stopped, handle_signals, is_expected, on_signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -37,7 +42,7 @@ def _run_command(args: list[str], *, final: bool) -> int:
                 raise stop
             return run(args)
     except Stopped as stop:
-        if not is_expected():
+        if not _expected:
             _report_stop(stop, as_json="--json" in args)
         return stop.status
 
@@ -49,3 +54,119 @@ def _report_stop(stop: Stopped, *, as_json: bool) -> None:
     error = CapabilityError(str(stop), code="CANCELLED", retryable=True)
     error.cancelled = True
     report_error(error, as_json=as_json)
+
+
+_REASONS = {
+    "SIGINT": "interrupted",
+    "SIGTERM": "terminated",
+    "SIGHUP": "the terminal went away",
+    "SIGBREAK": "interrupted",
+}
+
+_received: int | None = None
+_expected = False
+_drained = False
+_callback: Callable[[], object] | None = None
+_interrupt: Callable[[], object] | None = None
+_drain: Callable[[int], object] | None = None
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised for the signal that ends a command. ``status`` is its exit status: 128 and the number of the signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(_REASONS[signal.Signals(number).name])
+        self.status = 128 + number
+
+
+@contextmanager
+def handle_signals(*, final: bool = False) -> Iterator[None]:
+    """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls the callback of
+    :func:`on_signal`. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored.
+    With ``final`` the process ends after the context: further signals do not interrupt its exit either."""
+    global _received, _expected, _drained
+    _received = None
+    _expected = _drained = False
+    numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    previous_handlers = {number: signal.signal(number, _handle_signal) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in previous_handlers.items():
+            is_exiting = final and (_received is not None or _drained)
+            signal.signal(number, signal.SIG_IGN if is_exiting else handler)
+
+
+def _handle_signal(number: int, _: FrameType | None) -> None:
+    """Call the callback of the running context for a signal. Without one, the first signal ends the command."""
+    global _received
+    if number == signal.SIGINT and _interrupt is not None:
+        _interrupt()
+    elif _drain is not None:
+        _drain(number)
+    elif _received is None:
+        _received = number
+        if _callback is None:
+            raise Stopped(number)
+        _callback()
+
+
+def expect_signal() -> None:
+    """Declare that a signal is the normal end of this command, as of a server, so that no error is printed."""
+    global _expected
+    _expected = True
+
+
+@contextmanager
+def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
+    """Call ``callback`` for a signal while the context lasts, in the middle of whatever the main thread does.
+
+    Yields a function that returns the exception for the received signal, or ``None``. Handlers of the event loop
+    (``loop.add_signal_handler``) would not suffice: these also cover the imports before the loop, waiting for stdin
+    outside the loop, and its end. The loop would also restore the default handlers, not those set before."""
+    global _callback
+    _callback = callback
+    try:
+        yield lambda: None if _received is None else Stopped(_received)
+    finally:
+        _callback = None
+
+
+@contextmanager
+def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
+    """Call ``callback`` for each SIGINT while the context lasts, to cancel one call instead of ending the command."""
+    global _interrupt
+    _interrupt = callback
+    try:
+        yield
+    finally:
+        _interrupt = None
+
+
+@contextmanager
+def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
+    """Call ``callback`` for the first signal while the context lasts, instead of ending the command; a second signal
+    ends the command. Yields a function that returns the exception for the first one, or ``None``."""
+    global _drain
+    first: int | None = None
+
+    def drain(number: int) -> None:
+        nonlocal first
+        global _drain, _drained
+        first = number
+        _drained = True
+        # The next signal ends the command.
+        _drain = None
+        callback()
+
+    def first_signal() -> Stopped | None:
+        if first is None:
+            return None
+        return Stopped(first)
+
+    _drain = drain
+    try:
+        yield first_signal
+    finally:
+        _drain = None

@@ -36,6 +36,7 @@ from ...protocol._strict_json import JSONValue
 from ...session._connect import connect
 from ...session._evidence import keeping
 from ..shared._listening import parse_address, serve_metrics
+from . import draining
 from ._options import (
     OUT,
     AdapterFile,
@@ -52,7 +53,6 @@ from ._options import (
 )
 from ._output import print_event, print_json, print_note, print_rows, print_text, shows_progress
 from ._running import asynchronous, run_async
-from ._signals import draining
 
 if TYPE_CHECKING:
     from rich.progress import Progress

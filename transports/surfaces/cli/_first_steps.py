@@ -18,10 +18,10 @@ import typer
 
 from ...errors import BinaryError, UsageError
 from ..shared._listening import cannot_listen
+from . import expect_signal
 from ._options import OUT, Json, Port, local_folder, shell_word
 from ._output import print_json, print_note, print_text
 from ._running import asynchronous
-from ._signals import expect_signal
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,8 +16,8 @@ from ..._internal.telemetry import is_tracing, use_global_providers
 from ...errors import UsageError
 from ...protocol._plain_text import plain_line, plain_text
 from ...session._settings import Settings, settings_variables, unknown_variables, unread
+from . import on_signal
 from ._output import log_level, print_note
-from ._signals import on_signal
 
 P = ParamSpec("P")
 T = TypeVar("T")

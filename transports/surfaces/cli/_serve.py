@@ -12,9 +12,8 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +23,7 @@ from ...protocol._strict_json import encode_json
 from ...session._settings import read_config, trust_found_file
 from ..mcp.proxy._upstream import Upstream, open_upstream, server_of
 from ..shared._listening import parse_address
+from . import expect_signal
 from ._options import (
     AdapterFile,
     Headers,
@@ -43,55 +43,24 @@ from ._options import (
 )
 from ._output import aligned_rows, note_mcp_client, print_json, print_line, print_note, print_text
 from ._running import asynchronous, run_async
-from ._signals import expect_signal
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
-    from ...session._app_tables import AppEntry
     from ..mcp._options import Options as BridgeOptions
     from ..mcp.proxy._exchange import Shared
     from ..mcp.proxy._stats import Count
-    from ..shared._apps import Connect
-    from ..shared._detached import CallLedger
+    from ..shared._detached import Host
     from ..web._server import Served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostOptions:
-    """Options of a server with apps: where it keeps files and calls."""
+class KeepingOptions:
+    """Options of a server with apps: where it keeps files and calls, and for how long."""
 
     output: Output = None
     ttl: Ttl = None
     limits: Limits = None
     state: State = None
-
-
-class _Host(NamedTuple):
-    """What a server with apps has, whether over HTTP or MCP. ``named`` are the apps of the settings file."""
-
-    store: ArtifactStore
-    ledger: CallLedger
-    connect: Connect
-    named: Mapping[str, AppEntry]
-
-
-@asynccontextmanager
-async def _hosting(
-    options: HostOptions, config: Path | None, browsers: int | None, *, headless: bool | None = None
-) -> AsyncIterator[_Host]:
-    """Open the store and the ledger of calls, and share ``browsers`` between the apps."""
-    from ...session._connect import connect
-    from ...session._named_apps import app_entries
-    from ..shared._apps import pooled
-    from ..shared._detached import CallLedger
-
-    named = app_entries(read_config(config))
-    async with (
-        limited_store(options.output, options.ttl, options.limits, config=config) as store,
-        CallLedger(options.state) as ledger,
-        pooled(partial(connect, config=config), browsers, store, config=config, headless=headless) as connect_app,
-    ):
-        yield _Host(store, ledger, connect_app, named)
 
 
 def web_variables() -> set[str]:
@@ -136,20 +105,22 @@ async def serve(
         list[str] | None,
         typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
     ] = None,
-    hosting: HostOptions,
+    keeping: KeepingOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
     from ..shared._apps import adapter_options
+    from ..shared._detached import hosting
     from ..web._access import Options
     from ..web._server import serve as serve_web
 
     connect_options = adapter_options(targets or (), adapter)
     options = Options.load(token=token, browsers=browsers)
     async with (
-        _hosting(hosting, config, options.browsers) as apps,
+        limited_store(keeping.output, keeping.ttl, keeping.limits, config=config) as store,
+        hosting(store, keeping.state, config=config, browsers=options.browsers) as apps,
         serve_web(
-            apps.store,
+            store,
             options,
             host=host,
             port=port,
@@ -175,7 +146,7 @@ async def serve(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpOptions:
-    """Options of ``abp mcp``, without those of :class:`HostOptions`."""
+    """Options of ``abp mcp``, without those of :class:`KeepingOptions`."""
 
     apps: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
@@ -204,19 +175,19 @@ class McpOptions:
 
 
 @spread_groups
-def mcp(*, options: McpOptions, hosting: HostOptions) -> int:
+def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
     """Serve apps as tools of MCP, on stdin and stdout."""
     if options.trust:
         return _trust_and_print()
-    return run_async(lambda: _serve_bridge(options, hosting))
+    return run_async(lambda: _serve_bridge(options, keeping))
 
 
-async def _serve_bridge(given: McpOptions, hosting: HostOptions) -> int:
+async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
     """Serve the bridge until its client ends or a signal comes."""
     with _needing_bridge():
         from ..mcp._bridge import Bridge
         from ..mcp._options import Options
-        from ..shared._detached import DetachedCalls
+        from ..shared._detached import DetachedCalls, hosting
 
     options = Options.load(
         config=given.config,
@@ -233,12 +204,15 @@ async def _serve_bridge(given: McpOptions, hosting: HostOptions) -> int:
         users = _users_of(options)
 
     async with (
-        _hosting(hosting, given.config, options.browsers, headless=options.headless) as apps,
+        limited_store(keeping.output, keeping.ttl, keeping.limits, config=given.config) as store,
+        hosting(
+            store, keeping.state, config=given.config, browsers=options.browsers, headless=options.headless
+        ) as apps,
         AsyncExitStack() as stack,
     ):
         activity, link, connections = None, None, None
         if given.gallery:
-            served = await stack.enter_async_context(_serve_gallery(apps, users))
+            served = await stack.enter_async_context(_serve_gallery(store, apps, users))
             activity, link, connections = served.activity, served.link, served.connections
             calls = served.calls
         else:
@@ -247,7 +221,7 @@ async def _serve_bridge(given: McpOptions, hosting: HostOptions) -> int:
 
         expect_signal()
         bridge = Bridge(
-            options, apps.store, connect=apps.connect, activity=activity, link=link, calls=calls, named=apps.named
+            options, store, connect=apps.connect, activity=activity, link=link, calls=calls, named=apps.named
         )
         if address is None:
             from ..mcp._bridge import serve_stdio
@@ -340,16 +314,14 @@ def _setting_lines(name: str, value: object) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _serve_gallery(apps: _Host, users: Mapping[str, str]) -> AsyncIterator[Served]:
+async def _serve_gallery(store: ArtifactStore, apps: Host, users: Mapping[str, str]) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts._ref import Scope
     from ..web._access import Options
     from ..web._server import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    serving = serve_web(
-        apps.store, Options.load(), users=scopes, connect=apps.connect, ledger=apps.ledger, named=apps.named
-    )
+    serving = serve_web(store, Options.load(), users=scopes, connect=apps.connect, ledger=apps.ledger, named=apps.named)
     async with serving as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
@@ -481,22 +453,23 @@ def _needing_mcp_sdk(option: str) -> Iterator[None]:
 async def _sharing(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[Shared]:
     """Open the store, and yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the
     end."""
-    from ...routing._policy import ABP, named_preset
-    from ..mcp.proxy._exchange import Shared
-    from ..mcp.proxy._rewriting import ProxyOptions as Rewriting
-    from ..mcp.proxy._stats import Stats, log_file
+    from ..mcp.proxy._exchange import proxy_of
 
-    policy = named_preset(options.preset) if options.preset else ABP
-    counted = Stats(str(server), log_file())
     async with limited_store(options.output, options.ttl, options.limits, config=None) as store:
-        rewriting = Rewriting(options.max_inline, policy, options.json_previews)
+        shared = proxy_of(
+            server,
+            store,
+            max_inline=options.max_inline,
+            preset=options.preset,
+            json_previews=options.json_previews,
+            roots=roots,
+        )
         try:
-            yield Shared(store, rewriting, counted, roots=roots)
+            yield shared
         finally:
             if options.stats:
-                _print_stats(
-                    counted.as_dict(), {counted.server: counted.tools}, as_json=options.as_json, out=print_line
-                )
+                tools = {shared.stats.server: shared.stats.tools}
+                _print_stats(shared.stats.as_dict(), tools, as_json=options.as_json, out=print_line)
 
 
 def _print_all_stats(*, as_json: bool) -> int:

@@ -17,6 +17,7 @@ from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
 from ...protocol._capabilities import find_capability
 from ...protocol._strict_json import decode_given, parser_limits
+from . import on_interrupt
 from ._calls import params_for, print_capabilities, print_capability
 from ._options import (
     ConnectionOptions,
@@ -32,7 +33,6 @@ from ._options import (
 )
 from ._output import ProgressBar, at_terminal, print_note, print_result, print_text, report_error
 from ._running import run_async
-from ._signals import on_interrupt
 
 if TYPE_CHECKING:
     from ...routing._result import Result

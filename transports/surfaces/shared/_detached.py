@@ -14,25 +14,32 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import NamedTuple, Self, TypeVar, cast
 
 from pydantic import TypeAdapter
 
 from ..._internal.database import Cursor, Transactions, Value
 from ..._internal.tasks import begin, finished
+from ...artifacts._base import ArtifactStore
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope
 from ...batch.ledger._schema import SqliteDatabase, decoded_object, encoded
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
 from ...protocol._payloads import ElicitationRequest
 from ...routing._result import Result
+from ...session._app_tables import AppEntry
 from ...session._call import CallStatus
+from ...session._connect import connect
 from ...session._events import CallFinished
+from ...session._named_apps import app_entries
+from ...session._settings import read_config
 from ._activity import Activity, CallRecord, result_document
-from ._apps import PendingCall
+from ._apps import Connect, PendingCall, pooled
 
 logger = logging.getLogger("transports")
 
@@ -540,3 +547,27 @@ def _cancelled(capability: str) -> CapabilityError:
     error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
     error.cancelled = True
     return error
+
+
+class Host(NamedTuple):
+    """What a server needs for its apps: the ledger of their calls, the function that connects them, and the apps of the
+    settings file by their names."""
+
+    ledger: CallLedger
+    connect: Connect
+    named: Mapping[str, AppEntry]
+
+
+@asynccontextmanager
+async def hosting(
+    store: ArtifactStore, state: Path | None, *, config: Path | None, browsers: int | None, headless: bool | None = None
+) -> AsyncIterator[Host]:
+    """Open the ledger in the folder ``state``, and share ``browsers`` between the apps, as :func:`~._apps.pooled`.
+
+    Raises :class:`~transports.errors.UsageError` for an invalid file ``config``."""
+    named = app_entries(read_config(config))
+    async with (
+        CallLedger(state) as ledger,
+        pooled(partial(connect, config=config), browsers, store, config=config, headless=headless) as connect_app,
+    ):
+        yield Host(ledger, connect_app, named)

@@ -21,10 +21,12 @@ from ...._internal.tasks import in_thread
 from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
+from ....mcp._servers import Server
 from ....mcp._stdio import Ends, ends_of
 from ....protocol._capabilities import MAX_CAPABILITIES
 from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json
+from ....routing._policy import ABP, named_preset
 from .._artifacts import TEMPLATE, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (
@@ -46,7 +48,7 @@ from ._messages import (
     to_raw,
 )
 from ._rewriting import VIEW, Caller, ProxyOptions, Rewritten, rewrite
-from ._stats import Stats, measure_answer
+from ._stats import Stats, log_file, measure_answer
 
 logger = logging.getLogger("transports")
 
@@ -134,6 +136,22 @@ class Shared:
     stats: Stats
     roots: Sequence[Path] | None
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
+
+
+def proxy_of(
+    server: Server,
+    store: ArtifactStore,
+    *,
+    max_inline: int,
+    preset: str | None,
+    json_previews: bool,
+    roots: Sequence[Path] | None,
+) -> Shared:
+    """Return the common parts of a proxy for ``server``, whose files go to ``store``, with the rules of a ``preset``.
+
+    Raises :class:`~transports.errors.UsageError` for an unknown preset."""
+    policy = named_preset(preset) if preset else ABP
+    return Shared(store, ProxyOptions(max_inline, policy, json_previews), Stats(str(server), log_file()), roots)
 
 
 @dataclass(frozen=True, slots=True)
