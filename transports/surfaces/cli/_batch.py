@@ -543,7 +543,9 @@ async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, o
         for note in await in_thread(input_notes, added, source):
             print_note(note)
     if options.retry_failed:
-        await _retry_failed(ledger)
+        count = await ledger.retry_failed()
+        verb = "job is" if count == 1 else "jobs are"
+        print_note(f"{count} {verb} run again")
     await _note_if_all_ended(ledger)
 
 
@@ -553,12 +555,6 @@ async def _write_report(
     """Write the files of a run and print its report. ``run`` is the folder that other commands take, if any."""
     report = await export_run(ledger, out, browsers)
     print_report(report, out, run=run, as_json=as_json)
-
-
-async def _retry_failed(ledger: Ledger) -> None:
-    count = await ledger.retry_failed()
-    verb = "job is" if count == 1 else "jobs are"
-    print_note(f"{count} {verb} run again")
 
 
 async def _note_if_all_ended(ledger: Ledger) -> None:

@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from ...errors import ABPError, UsageError, replaced_arguments
-from ._output import OPTIONS, add_options, print_text, report_error, require_output, start_output, version_of
+from ._output import OPTIONS, add_options, installed_version, print_text, report_error, require_output, start_output
 
 
 class _Listed(NamedTuple):
@@ -103,7 +103,8 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        print_text(f"abp {version_of('abp-transports')}")
+        # Without a version it runs from a source tree.
+        print_text(f"abp {installed_version('abp-transports') or 'unknown'}")
         print_text(_browser_version())
         raise typer.Exit
 

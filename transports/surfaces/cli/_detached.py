@@ -246,8 +246,7 @@ class ServerClient:
 
         uploads = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
         body = {"capability": capability, "params": params, "files": uploads, "timeout": timeout}
-        record: Mapping[str, Any] = await self._request("POST", f"/apps/{quote(session)}/calls", json=body)
-        return record
+        return await self._request("POST", f"/apps/{quote(session)}/calls", json=body)
 
     async def _upload(self, file: BinaryData) -> str:
         assert isinstance(file.content, LocalFile)
@@ -263,21 +262,17 @@ class ServerClient:
 
     async def calls(self) -> list[Mapping[str, Any]]:
         """Return the detached calls, newest first."""
-        calls: list[Mapping[str, Any]] = (await self._request("GET", "/calls?limit=1000"))["calls"]
-        return [call for call in calls if call["detached"]]
+        listed = await self._request("GET", "/calls?limit=1000")
+        return [call for call in listed["calls"] if call["detached"]]
 
     async def wait(self, call: str) -> Mapping[str, Any]:
         """Return a call with its ``result`` once it has ended, or its current record after 20 seconds."""
-        record: Mapping[str, Any] = await self._request(
-            "GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT
-        )
-        return record
+        return await self._request("GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT)
 
     async def cancel(self, call: str) -> Mapping[str, Any]:
-        record: Mapping[str, Any] = await self._request("DELETE", f"/calls/{quote(call, safe='')}")
-        return record
+        return await self._request("DELETE", f"/calls/{quote(call, safe='')}")
 
-    async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> Any:
+    async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> dict[str, Any]:
         """Send a request and return the JSON object of the answer. ``wait`` are the seconds that the server may take
         besides the timeout."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT + wait, sock_connect=_TIMEOUT)

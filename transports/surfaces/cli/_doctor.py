@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
@@ -47,7 +47,7 @@ from ._options import (
     require_folder,
     seconds_between,
 )
-from ._output import print_json, print_note, print_text, shows_progress, version_of
+from ._output import installed_version, print_json, print_note, print_text, shows_progress
 from ._running import asynchronous
 from ._serve import bridge_variables, web_variables
 
@@ -217,7 +217,8 @@ _TIMEOUT = 30.0
 
 async def _check_versions(facts: Facts) -> None:
     for distribution in ("abp-transports", "playwright"):
-        facts[distribution] = Fact(version_of(distribution), version_of(distribution))
+        installed = installed_version(distribution) or "unknown"
+        facts[distribution] = Fact(installed, installed)
     python = {"version": platform.python_version(), "platform": platform.platform()}
     facts["python"] = Fact(" on ".join(python.values()), python)
 
@@ -230,7 +231,7 @@ async def _check_optional(facts: Facts) -> None:
     words = []
     extras = {}
     for name, distribution in _EXTRAS.items():
-        installed = _installed_version(distribution)
+        installed = installed_version(distribution)
         state = f"{distribution} {installed}" if installed else "not installed"
         words.append(f"{name} ({state})")
         extras[name] = {"distribution": distribution, "version": installed}
@@ -255,13 +256,6 @@ def _break_lines(words: Iterable[str]) -> str:
     text = ", ".join(word.replace(" ", "\xa0") for word in words)
     lines = wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\xa0", " ")
-
-
-def _installed_version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _find_plugins() -> list[dict[str, str | None]]:

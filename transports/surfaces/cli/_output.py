@@ -508,14 +508,13 @@ def error_document(error: ABPError) -> dict[str, object]:
     return {"success": False, "error": error.as_dict(), "cancelled": getattr(error, "cancelled", False)}
 
 
-def version_of(distribution: str) -> str:
-    """Return the version of an installed distribution, or ``unknown``."""
+def installed_version(distribution: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version  # late: it takes 20 ms to load
 
     try:
         return version(distribution)
-    except PackageNotFoundError:  # run from a source tree
-        return "unknown"
+    except PackageNotFoundError:
+        return None
 
 
 class ProgressBar:

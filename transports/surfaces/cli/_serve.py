@@ -21,7 +21,7 @@ from ...errors import UsageError
 from ...mcp._servers import Server, parse_server
 from ...protocol._strict_json import encode_json
 from ...session._settings import read_config, trust_found_file
-from ..mcp.proxy._upstream import Upstream, open_upstream, server_of
+from ..mcp.proxy._upstream import open_upstream, server_of
 from ..shared._listening import parse_address
 from . import expect_signal
 from ._options import (
@@ -413,17 +413,14 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
 
 
 async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
-    async with aclosing(await _open_server(server)) as upstream:
+    with _needing_mcp_sdk("--url"):
+        upstream = await open_upstream(server)
+    async with aclosing(upstream):
         from ..mcp.proxy._duplex import run_stdio  # late, as all of the proxy: it is imported while the server starts
 
         async with _sharing(server, options, roots=None) as shared:
             note_mcp_client()
             return await run_stdio(upstream, shared)
-
-
-async def _open_server(server: Server) -> Upstream:
-    with _needing_mcp_sdk("--url"):
-        return await open_upstream(server)
 
 
 async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:

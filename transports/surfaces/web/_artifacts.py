@@ -71,8 +71,9 @@ class ArtifactRoutes:
     def view(self, visitor: Visitor) -> ArtifactStore:
         return self._store.scoped(visitor.scope)
 
-    async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        return await self._serve_artifact(request, visitor)
+    async def fetch(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
+        stored = await self._find_artifact(request, visitor)
+        return await serve_content(request, stored, self._metrics, self._limits.piece_timeout)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
         """Serve the content to the holder of a signed link, which replaces a token. Answers 410 for an expired link,
@@ -84,11 +85,7 @@ class ArtifactRoutes:
             raise RequestRefused(410, error.code, f"this link is not valid: {error.message}") from None
         if not opens:
             raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link does not open this artifact")
-        return await self._serve_artifact(request)
-
-    async def _serve_artifact(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
-        stored = await self._find_artifact(request, visitor)
-        return await serve_content(request, stored, self._metrics, self._limits.piece_timeout)
+        return await self.fetch(request)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         stored = await self._find_artifact(request, visitor)
