@@ -8,9 +8,9 @@ READY := $(VENV)/.ready
 FUZZ := $(VENV)/.fuzz
 MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
-# Tests wait for browsers and deadlines more than they compute.
+# Tests with browsers wait more than they compute; those of `make unit` compute.
 WORKERS ?= 4
-UNIT_WORKERS ?= 4
+UNIT_WORKERS ?= 3
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
