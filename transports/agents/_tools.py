@@ -56,7 +56,6 @@ _URI = "artifact://"
 _MAX_CHARS = 10_000
 #: Limits of the images in one answer: bytes of each and of all.
 _IMAGES = ImageLimits(each=500_000, total=2_000_000)
-_MARKS = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
 _ADVICE = Advice(
     by_code={
         "UNKNOWN_CAPABILITY": "use one of the tools that are listed",
@@ -196,12 +195,13 @@ class AppTools:
 
     def _make_tools(self) -> dict[str, AppTool]:
         """Return a tool for each capability, and the one that reads files, by their names for a model."""
+        marks_by_hint = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
         tools: dict[str, AppTool] = {}
         for name in islice(self.app.capabilities, MAX_TOOLS):
             capability = self.app.capabilities[name]
             tool_name = free_tool_name(name, (READ_TOOL, *tools))
             hints = tool_hints(capability)
-            marks = [mark for hint, mark in _MARKS.items() if hints.get(hint)]
+            marks = [mark for hint, mark in marks_by_hint.items() if hints.get(hint)]
             description = tool_description(capability, *marks)
             tools[tool_name] = self._make_tool(tool_name, description, tool_schema(capability), name, hints)
 

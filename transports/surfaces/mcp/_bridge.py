@@ -69,14 +69,6 @@ from ._users import NO_APPS, User, Users, connection_key
 
 logger = logging.getLogger("transports")
 
-_INSTRUCTIONS = (
-    "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
-    "Whatever a call produces is stored, and the answer says where."
-)
-_FILE_INSTRUCTIONS = (
-    " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
-    "calls by their id, in `files`."
-)
 #: Seconds that a list of tools waits for the apps of the options. Apps that connect later are announced as a change.
 _READY_TIMEOUT = 10.0
 
@@ -306,9 +298,14 @@ class Bridge:
     async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
-        arguments = list(_ARGUMENTS)
+        descriptions = {
+            "capability": "What the app should do: one of its capabilities.",
+            "parameter": "A parameter of the capability, whose value is given.",
+            "value": "The value of that parameter.",
+        }
         if self.options.enable_file_tools:
-            arguments.append(_FILE_ARGUMENT)
+            descriptions["artifact"] = "Id of an artifact to hand over as a file."
+        arguments = [types.PromptArgument(name=name, description=text) for name, text in descriptions.items()]
         prompts = [
             types.Prompt(
                 name=name,
@@ -369,9 +366,15 @@ class Bridge:
 
 
 def _instructions(*, files: bool, retention: object) -> str:
-    text = _INSTRUCTIONS
+    text = (
+        "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
+        "Whatever a call produces is stored, and the answer says where."
+    )
     if files:
-        text += _FILE_INSTRUCTIONS
+        text += (
+            " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to "
+            "other calls by their id, in `files`."
+        )
     if retention:
         text += f" Each artifact is {retention}."
     return text
@@ -391,13 +394,6 @@ def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToo
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
-
-_ARGUMENTS = [
-    types.PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
-    types.PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
-    types.PromptArgument(name="value", description="The value of that parameter."),
-]
-_FILE_ARGUMENT = types.PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
 
 
 def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> types.GetPromptResult:

@@ -82,7 +82,6 @@ _BRIEF_FILES = {
 }
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
 _CALL = _text("Id of the call, as abp_call or abp_status named it.")
-_ID = _text("Id of the artifact, with or without artifact:// before it.")
 
 _LENGTH = {
     "anyOf": [{"type": "string"}, {"type": "number"}],
@@ -267,7 +266,7 @@ _TOOLS = (
         "Read a slice of an artifact: text without hidden and control characters, anything else as base64. The first "
         "part of the answer is JSON with the range of bytes in the second, and the `next_offset` to continue at.",
         {
-            "id": _ID,
+            "id": _text("Id of the artifact, with or without artifact:// before it."),
             "offset": {**_OFFSET, "description": "Byte to begin with (0)."},
             "length": {**_OFFSET, "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
             "text": _flag("Of a PDF: its text instead of its bytes."),
@@ -279,7 +278,6 @@ _TOOLS = (
 )
 #: Fixed tools by name, with the default options.
 FIXED_TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
-_FILE_TOOLS = ("abp_artifacts", "abp_read_artifact")
 #: Tool that is listed while a connected app has a capability with a view.
 OPEN_VIEW = "abp_open_view"
 
@@ -298,7 +296,7 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
         schema = dict(tools["abp_call"].input_schema)
         schema["properties"] = {key: value for key, value in schema["properties"].items() if key != "files"}
         tools["abp_call"] = tools["abp_call"].model_copy(update={"input_schema": schema})
-        for name in _FILE_TOOLS:
+        for name in ("abp_artifacts", "abp_read_artifact"):
             del tools[name]
     return tools
 

@@ -367,8 +367,6 @@ def _text(data: bytes | None) -> str | None:
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]
 #: Seconds for cancelled calls to end.
 _CLOSE_TIMEOUT = 5.0
-#: Calls of earlier servers that a server restores at its start.
-_MAX_RESTORED = 200
 
 
 @dataclass(eq=False)
@@ -391,8 +389,9 @@ class DetachedCalls:
         self._live: dict[str, LiveCall] = {}
 
     async def restore(self) -> None:
+        """Show the last 200 calls of earlier servers in the log."""
         if self._activity is not None:
-            records = await self.ledger.calls(Scope(), _MAX_RESTORED)
+            records = await self.ledger.calls(Scope(), 200)
             self._activity.restore([record for record in records if record.status.final])
 
     async def aclose(self) -> None:

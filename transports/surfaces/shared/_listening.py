@@ -62,8 +62,8 @@ def base_url(text: str) -> str:
 
 #: Seconds for the head of a request, from the start of the connection or from the end of the response before.
 _HEAD_TIMEOUT = 15.0
-#: Seconds for the next piece of a body, and minimum rate in bytes per second after the first minute.
-_PIECE_TIMEOUT, _MIN_RATE = 60.0, 1024
+#: Seconds for the next piece of a body.
+_PIECE_TIMEOUT = 60.0
 #: Message of a response with the status 408.
 SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; send the request again"
 
@@ -208,13 +208,14 @@ def _connection_limit() -> int:
 async def in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the pieces of a body. Raises :class:`TimeoutError` if none arrives for a minute, or if fewer than 1,024
     bytes per second arrive on average after the first minute."""
+    min_rate = 1024
     ends_at = time.monotonic() + _PIECE_TIMEOUT
     while True:
         async with asyncio.timeout(min(_PIECE_TIMEOUT, ends_at - time.monotonic())):
             piece = await anext(pieces, None)
         if piece is None:
             return
-        ends_at += len(piece) / _MIN_RATE
+        ends_at += len(piece) / min_rate
         yield piece
 
 

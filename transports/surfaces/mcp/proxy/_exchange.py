@@ -57,8 +57,6 @@ V = TypeVar("V")
 
 #: Most unanswered requests, tasks and progress tokens that are remembered. Messages about older ones pass unchanged.
 _MAX_OPEN = 10_000
-#: Requests whose results may have large content.
-_COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
 
 
 class Recent(OrderedDict[K, V]):
@@ -407,7 +405,8 @@ class Exchange:
             raw = result_message(bytes(message.envelope.id), rewritten.result)
             files = rewritten.files
 
-        if request.method in _COUNTED:
+        may_be_large = request.method in ("tools/call", "tasks/result", "resources/read", "prompts/get")
+        if may_be_large:
             received = sent = await measure_answer(message.raw, message.envelope.result)
             if rewritten is not None:
                 sent = await measure_answer(raw, rewritten.result)

@@ -31,8 +31,6 @@ _PREVIEW_BYTES = 2048
 _MIN_REPLACED = 1024
 #: Most files of one text or structured content that are replaced.
 _MAX_FILES = 100
-#: Placeholder for a link, to check whether a schema allows one.
-_PLACEHOLDER = "artifact://tool_0123456789ab (application/octet-stream, 1,000,000 bytes)"
 
 _ITEMS_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -421,7 +419,8 @@ class _Rewriting:
         refs: list[ArtifactRef] = []
 
         # The schema is checked with placeholders first, so that nothing is stored for a text that must stay.
-        shorter = replace(tree, dict.fromkeys(paths, _PLACEHOLDER))
+        placeholder = "artifact://tool_0123456789ab (application/octet-stream, 1,000,000 bytes)"
+        shorter = replace(tree, dict.fromkeys(paths, placeholder))
         for path in paths:
             place = f"structuredContent.{field_of(path)}"
             text, siblings = _text_and_siblings(tree, path)

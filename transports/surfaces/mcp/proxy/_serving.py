@@ -55,9 +55,6 @@ from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
 
-#: Most bytes of messages that wait for a client to listen.
-_MAX_UNHEARD = 1 << 20
-
 
 async def serve_proxy(
     server: Server,
@@ -391,10 +388,11 @@ class Session:
             # The client of the answered request has gone, or it is unknown which client the message is for.
             return
 
+        max_unheard_bytes = 1 << 20
         any_stream = self._listener or next(iter(self._streams.values()), None)
         if any_stream is not None:
             await any_stream.write(message.raw)
-        elif sum(map(len, self._unheard)) + len(message.raw) <= _MAX_UNHEARD:
+        elif sum(map(len, self._unheard)) + len(message.raw) <= max_unheard_bytes:
             self._unheard.append(message.raw)
 
     async def _with_proxy_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
