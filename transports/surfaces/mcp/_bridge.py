@@ -49,9 +49,9 @@ from ..shared._activity import Activity
 from ..shared._apps import App, Apps, Connect
 from ..shared._capability_tools import free_name, tool_name
 from ..shared._detached import DetachedCalls
-from ._artifacts import TEMPLATE, ArtifactView, Link
+from ._artifacts import TEMPLATE, ArtifactView, Link, list_artifacts
 from ._calls import Context, ProgressReporter
-from ._files import list_resources, read_app_resource, read_resource
+from ._files import read_app_resource, read_resource
 from ._messages import check_message
 from ._options import Options
 from ._results import add_tasks, error_result, for_version
@@ -266,7 +266,11 @@ class Bridge:
         user = self._registered(ctx)
         if not self._view.as_resources:
             return types.ListResourcesResult(resources=[])
-        return await list_resources(user.store, params.cursor if params else None, self._view)
+        try:
+            listed = await list_artifacts(user.store, params.cursor if params else None, self._view)
+        except UsageError as error:
+            raise MCPError(types.INVALID_PARAMS, error.message) from error
+        return types.ListResourcesResult.model_validate(listed)
 
     async def _list_templates(
         self, _: Context, __: types.PaginatedRequestParams | None

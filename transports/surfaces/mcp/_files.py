@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolResult, ListResourcesResult, ReadResourceResult, TextContent
+from mcp_types import INVALID_PARAMS, CallToolResult, ReadResourceResult, TextContent
 
 from ..._internal.tasks import in_thread
 from ...artifacts._base import ArtifactStore
@@ -35,7 +35,7 @@ from ...routing._guard import json_size
 from ...routing._result import Result
 from ..shared._apps import App
 from ..shared._previews import document_text
-from ._artifacts import ArtifactView, Fields, artifact_contents, list_artifacts, over_limit, read_artifact
+from ._artifacts import ArtifactView, Fields, artifact_contents, over_limit, read_artifact
 from ._options import Options
 from ._results import text_result
 
@@ -377,13 +377,6 @@ def _sha256_of(name: str, folder: Folder) -> str | None:
 
 
 # --- resources --------------------------------------------------------------------------------------------------------
-
-
-async def list_resources(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> ListResourcesResult:
-    try:
-        return ListResourcesResult.model_validate(await list_artifacts(store, cursor, view))
-    except UsageError as error:
-        raise MCPError(INVALID_PARAMS, error.message) from error
 
 
 async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:

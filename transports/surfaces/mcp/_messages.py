@@ -122,15 +122,11 @@ async def read_request_body(
             elif size > max_dropped:
                 break
     except TimeoutError:
-        return slow_response()
+        return JSONResponse(error_body(SLOW_BODY, code=CallTimeout.code), 408, headers={"Connection": "close"})
 
     if refusal is not None:
         return refusal
     return b"".join(chunks)
-
-
-def slow_response() -> Response:
-    return JSONResponse(error_body(SLOW_BODY, code=CallTimeout.code), 408, headers={"Connection": "close"})
 
 
 async def check_message(line: bytes) -> types.JSONRPCError | None:

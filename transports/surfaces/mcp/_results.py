@@ -333,17 +333,17 @@ class DetachedTools:
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
         return text_result(text, {"success": True, **_record_document(record)}, self._max_answer_bytes)
 
-    async def adopt(self, call: ToolCall, app: App, capability: str) -> CallRecord:
-        """Detach a running call from its request, and return its record."""
+    async def adopt(self, call: ToolCall, app: App, capability: str) -> dict[str, object]:
+        """Detach a running call from its request, and return it as a new task."""
         record = call_record(app, call.id, capability, detached=True)
         call.detached = True
         call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
         try:
             started = await self._user.calls.start(record, call, call.task, self._content_maker(app))
-            return started.record
         except BaseException:
             await call.aclose()
             raise
+        return {"resultType": "task", **_task_fields(started.record)}
 
     def _content_maker(self, app: App) -> MakeContent:
         """Return the function that makes the MCP result of a finished call, as JSON."""
@@ -464,10 +464,6 @@ class _TaskParams(RequestParams):
 
 class _UpdateTaskParams(_TaskParams):
     input_responses: InputResponses
-
-
-def new_task(record: CallRecord) -> dict[str, object]:
-    return {"resultType": "task", **_task_fields(record)}
 
 
 def _task_fields(record: CallRecord) -> dict[str, object]:

@@ -27,7 +27,7 @@ from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
-from ._results import TASK_AFTER, DetachedTools, OpenedView, call_result, new_task, text_result
+from ._results import TASK_AFTER, DetachedTools, OpenedView, call_result, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, require_app_scopes, require_scopes
 from ._users import User
 
@@ -256,7 +256,7 @@ class Tools:
                 request_state=self._user.suspend(call),
             )
         assert app is not None
-        return new_task(await self._detached.adopt(call, app, capability))
+        return await self._detached.adopt(call, app, capability)
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 

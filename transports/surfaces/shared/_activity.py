@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -413,6 +413,10 @@ class _Seen(NamedTuple):
     mime_type: str
     scope: Scope
 
+    @classmethod
+    def of(cls, refs: Iterable[ArtifactRef]) -> dict[str, _Seen]:
+        return {ref.id: cls(ref.filename, ref.mime_type, ref.scope) for ref in refs}
+
 
 class StoreWatcher:
     """Watcher that calls ``on_change`` at most about a second after artifacts were stored or removed, also by another
@@ -437,7 +441,7 @@ class StoreWatcher:
         Raises :class:`~transports.errors.StoreError` if the store cannot be listed."""
         if self._task is None:
             self._change_token = await self._read_token()
-            self._seen = {ref.id: _seen(ref) for ref in await self._store.list()}
+            self._seen = _Seen.of(await self._store.list())
             self._task = begin(self._watch())
 
     async def aclose(self) -> None:
@@ -493,15 +497,10 @@ class StoreWatcher:
     def _report_changes(self, refs: list[ArtifactRef]) -> None:
         """Compare the listed artifacts with those of the last check, and report the difference, if any."""
         previous = self._seen
-        current = {ref.id: _seen(ref) for ref in refs}
-        self._seen = current
+        self._seen = current = _Seen.of(refs)
 
         stored = tuple(ref for ref in refs if ref.id not in previous)
         updated = tuple(ref for ref in refs if ref.id in previous and previous[ref.id] != current[ref.id])
         removed = tuple((artifact_id, old.scope) for artifact_id, old in previous.items() if artifact_id not in current)
         if stored or updated or removed:
             self._on_change(StoreChange(stored, updated, removed))
-
-
-def _seen(ref: ArtifactRef) -> _Seen:
-    return _Seen(ref.filename, ref.mime_type, ref.scope)

@@ -196,7 +196,7 @@ class _Sessions:
                 return refusal(400, "initialize first, or name the session")
             name = secrets.token_urlsafe(24)
             exchange = Exchange(self._shared, Scope(user=user, session=name))
-            session = self._sessions[user, name] = await Session.start(self._server, exchange)
+            session = self._sessions[user, name] = Session(await ProcessServer.start(self._server), exchange)
             headers = {SESSION: name}
         if not message.is_request:
             await session.send(message)
@@ -213,7 +213,7 @@ class _Sessions:
             session = self._live_session(user, None)
             if session is None:
                 exchange = Exchange(self._shared, Scope(user=user))
-                session = await Session.start(self._server, exchange, is_shared=True)
+                session = Session(await ProcessServer.start(self._server), exchange, is_shared=True)
                 self._sessions[user, None] = session
         return stream_response(_as_events(session.request(message)))
 
@@ -272,10 +272,6 @@ class Session:
         self._duplex = Duplex(exchange, process.send, self._write_message)
         self._exchange = exchange
         self._running = begin(self._relay())
-
-    @classmethod
-    async def start(cls, server: StdioServer, exchange: Exchange, *, is_shared: bool = False) -> Session:
-        return cls(await ProcessServer.start(server), exchange, is_shared=is_shared)
 
     @property
     def is_alive(self) -> bool:
