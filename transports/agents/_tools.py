@@ -25,7 +25,7 @@ from ..artifacts.local._tree import open_beneath
 from ..errors import ABPError, TooLarge, UsageError
 from ..protocol._find_content import Place, field_of, replace
 from ..protocol._plain_text import plain_text, similar_names
-from ..protocol._strict_json import decode_given, encode_json
+from ..protocol._strict_json import decode_given, encode_json, members_of
 from ..protocol.schema import MAX_INTEGER, is_file, tool_arguments
 from ..routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ..routing._guard import json_size
@@ -676,7 +676,7 @@ def _allows_null(schema: Mapping[str, object]) -> bool:
 def _count_properties(schema: object) -> int:
     """Return the number of properties in a schema, at all levels."""
     if isinstance(schema, Mapping):
-        properties = _mapping(schema.get("properties"))
+        properties = members_of(schema.get("properties"))
         return len(properties) + sum(map(_count_properties, schema.values()))
     if isinstance(schema, list):
         return sum(map(_count_properties, schema))
@@ -696,13 +696,9 @@ def _without_nulls(schema: object, value: object) -> object:
         present: dict[object, object] = {}
         for name, inner in value.items():
             member = properties.get(name)
-            if inner is not None or name in required or _allows_null(_mapping(member)):
+            if inner is not None or name in required or _allows_null(members_of(member)):
                 present[name] = _without_nulls(member, inner)
         return present
     if isinstance(value, list):
         return [_without_nulls(schema.get("items"), inner) for inner in value]
     return value
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}

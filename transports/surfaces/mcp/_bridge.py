@@ -40,6 +40,7 @@ from ...artifacts._base import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...mcp._stdio import LineReader, Stdin, exit_soon
 from ...protocol._plain_text import plain_line, similar_names
+from ...protocol._strict_json import members_of
 from ...protocol.messages import package_version
 from ...protocol.schema import tool_arguments
 from ...session._app_tables import AppEntry
@@ -476,9 +477,7 @@ def _parameters_of(apps: Iterable[App], capability: str) -> Mapping[str, object]
     for app in apps:
         declared = app.session.capabilities.get(capability)
         if declared is not None:
-            properties = declared.input_schema.get("properties")
-            if not isinstance(properties, Mapping):
-                return {}
+            properties = members_of(declared.input_schema.get("properties"))
             return {plain_line(str(name)): schema for name, schema in properties.items()}
     return {}
 

@@ -137,22 +137,16 @@ def _sampling_messages(items: object) -> list[types.SamplingMessage]:
     if not isinstance(items, list):
         return messages
     for item in items:
-        text = _sampling_text(item)
-        if text is not None:
-            role: types.Role = "assistant" if item.get("role") == "assistant" else "user"
-            messages.append(types.SamplingMessage(role=role, content=types.TextContent(text=text)))
+        match item:
+            case {"content": {"text": str(text)}} | {"content": str(text)}:
+                pass
+            case {"text": str(text)} if "content" not in item:
+                pass
+            case _:
+                continue
+        role: types.Role = "assistant" if item.get("role") == "assistant" else "user"
+        messages.append(types.SamplingMessage(role=role, content=types.TextContent(text=text)))
     return messages
-
-
-def _sampling_text(item: object) -> str | None:
-    match item:
-        case {"content": {"text": str(text)}} | {"content": str(text)}:
-            return text
-        case {"content": _}:
-            return None
-        case {"text": str(text)}:
-            return text
-    return None
 
 
 class ProgressReporter:

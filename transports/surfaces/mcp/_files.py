@@ -28,7 +28,7 @@ from ...errors import ABPError, ArtifactNotFound, Corrupt, StoreError, TooLarge,
 from ...protocol._declarations import Capability
 from ...protocol._params import set_path
 from ...protocol._plain_text import plain_text
-from ...protocol._strict_json import encode_json
+from ...protocol._strict_json import encode_json, members_of
 from ...protocol.schema import is_file
 from ...routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ...routing._guard import json_size
@@ -87,7 +87,8 @@ def _places_of_files(
 ) -> list[str]:
     """Return the place of each file in the parameters: its ``param``, the only declared file parameter, or a new item
     of the list ``files``, which is then copied or created in ``filled``."""
-    declared = _file_parameters(schema)
+    properties = members_of(schema.get("properties"))
+    declared = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
     if len(declared) > 1 and any("param" not in file for file in files):
         raise UsageError(f"files: set `param` of each file to one of {', '.join(declared)}")
 
@@ -110,14 +111,6 @@ def _places_in_list(places: Sequence[str], filled: dict[str, Any]) -> list[str]:
     filled["files"] = [*existing]
     numbers = count(len(existing))
     return [place or f"files.{next(numbers)}" for place in places]
-
-
-def _file_parameters(schema: Mapping[str, object]) -> list[str]:
-    """Return the names of the top-level parameters that are files."""
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return []
-    return [name for name, parameter in properties.items() if isinstance(parameter, Mapping) and is_file(parameter)]
 
 
 def _open_sent_file(

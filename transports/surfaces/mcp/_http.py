@@ -424,10 +424,19 @@ class JwtVerifier:
 
     async def _verify_token(self, token: str) -> AccessToken:
         """Return the user of a token. Raises any exception for an invalid token."""
-        key = self._key
+        key: Any = self._key
         if self._key_set is not None:
             key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
-        claims = self._verified_claims(token, key)
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=list(self._options.jwt_algorithms),
+            audience=self._audience,
+            issuer=self._options.jwt_issuer,
+            # Seconds by which the clocks of the issuer and this machine may differ.
+            leeway=30,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
 
         subject = f"signed:{claims['sub']}"
         for user in (claims["sub"], subject):
@@ -442,20 +451,6 @@ class JwtVerifier:
             expires_at=int(claims["exp"]),
             claims=claims,
         )
-
-    def _verified_claims(self, token: str, key: Any) -> dict[str, Any]:
-        """Return the claims of a token after checking its signature, times, issuer and audience."""
-        claims: dict[str, Any] = jwt.decode(
-            token,
-            key,
-            algorithms=list(self._options.jwt_algorithms),
-            audience=self._audience,
-            issuer=self._options.jwt_issuer,
-            # Seconds by which the clocks of the issuer and this machine may differ.
-            leeway=30,
-            options={"require": ["exp", "iss", "aud", "sub"]},
-        )
-        return claims
 
 
 def _scopes_in(claims: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from ...errors import UsageError
 from ...playwright._scripts import EXTENSION_PAGE
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import members_of
 from ...protocol.schema import MAX_INTEGER
 from ..shared._apps import App, Apps
 from ..shared._capability_tools import (
@@ -346,7 +347,7 @@ class CapabilityTool:
 
     @property
     def _properties(self) -> Mapping[str, object]:
-        return _properties_of(self._first_schema)
+        return members_of(self._first_schema.schema.get("properties"))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -366,7 +367,7 @@ class CapabilityTool:
         """Return the declared schema with the bridge's own arguments: files, and the session if several apps share the
         tool."""
         declared = self.declared
-        properties = dict(_properties_of(declared))
+        properties = dict(members_of(declared.schema.get("properties")))
         schema = {**declared.schema, "properties": properties}
         if self.files is not None:
             properties[self.files] = _BRIEF_FILES
@@ -377,11 +378,6 @@ class CapabilityTool:
                 required = []
             schema["required"] = [*required, self.session]
         return schema
-
-
-def _properties_of(declared: ModelSchema) -> Mapping[str, object]:
-    properties = declared.schema.get("properties")
-    return properties if isinstance(properties, Mapping) else {}
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:

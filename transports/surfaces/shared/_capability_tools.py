@@ -18,7 +18,7 @@ from ...errors import ABPError, ArtifactNotFound, UsageError, may_have_run, repe
 from ...protocol._declarations import Capability
 from ...protocol._find_content import Place, replace
 from ...protocol._plain_text import plain_line, plain_schema
-from ...protocol._strict_json import JSONValue, encode_json
+from ...protocol._strict_json import JSONValue, encode_json, members_of
 from ...protocol.schema import NotChecked, is_file, target_of
 from ...routing._result import Result
 from ...session._resources import READ_HINT
@@ -104,11 +104,9 @@ def type_name(schema: object) -> str:
 def parameters_line(capability: Capability) -> str:
     """Return the parameters of a capability with their types, the required ones first and the others with ``?``."""
     schema = tool_schema(capability)
-    properties, required = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, Mapping):
-        return ""
+    required = schema.get("required")
     needed, optional = [], []
-    for name, member in properties.items():
+    for name, member in members_of(schema.get("properties")).items():
         if isinstance(required, list) and name in required:
             needed.append(f"{name}: {type_name(member)}")
         else:
@@ -487,11 +485,9 @@ def _names_in(value: object) -> list[str]:
 def _required_names(schema: Mapping[str, object]) -> list[str]:
     """Return the required members: the names in ``required``, and members with ``required: true`` (draft 3)."""
     names = _names_in(schema.get("required"))
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping):
-        for name, part in properties.items():
-            if isinstance(part, Mapping) and part.get("required") is True:
-                names.append(str(name))
+    for name, part in members_of(schema.get("properties")).items():
+        if members_of(part).get("required") is True:
+            names.append(str(name))
     return [*dict.fromkeys(names)]
 
 

@@ -14,7 +14,7 @@ from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import ArtifactRef
 from ....errors import ABPError, BadEncoding, ProtocolError, StoreError
 from ....protocol._find_content import Place, block_content, field_of, filename_of, find, replace
-from ....protocol._strict_json import JSONValue, decode_json, encode_json
+from ....protocol._strict_json import JSONValue, decode_json, encode_json, members_of
 from ....protocol.binary import BinaryData, Encoded
 from ....protocol.schema import fits_at
 from ....routing._guard import MIN_BYTES, clamp
@@ -256,9 +256,9 @@ class _Rewriting:
         if not self._caller.has_links:
             return [{"type": "text", "text": _describe_refs([ref])} for ref in unlinked]
 
-        inherited_meta = _object_or_empty(block.get("_meta"))
+        inherited_meta = dict(members_of(block.get("_meta")))
         if resource is not None:
-            inherited_meta = _object_or_empty(resource.get("_meta")) | inherited_meta
+            inherited_meta = {**members_of(resource.get("_meta")), **inherited_meta}
             if isinstance(resource.get("uri"), str):
                 inherited_meta[f"{META_PREFIX}uri"] = resource["uri"]
 
@@ -305,7 +305,7 @@ class _Rewriting:
         else:
             return None
 
-        meta = _object_or_empty(item.get("_meta"))
+        meta = members_of(item.get("_meta"))
         facts = [_artifact_facts(ref) for ref in refs]
         return {**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}
 
@@ -544,10 +544,6 @@ def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _object_or_empty(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
 def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
@@ -608,7 +604,7 @@ def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, obj
     for step in path:
         parent = node
         node = node[step]
-    return str(node), _object_or_empty(parent)
+    return str(node), members_of(parent)
 
 
 def _with_short_lists(tree: object, limit: int) -> object:
