@@ -28,10 +28,8 @@ from ...artifacts.local._tree import Folder
 from ...errors import ABPError, BinaryError, StoreError
 from ...playwright._browser import Browser
 from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
-from ...playwright._transport import PlaywrightTransport
 from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import encode_json
-from ...session._connect import connect
 from ...session._settings import Settings, settings_variables, unknown_variables
 from ._options import (
     AdapterFile,
@@ -403,6 +401,9 @@ async def _check_browser(facts: Facts) -> None:
 
 async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
+    from ...playwright._transport import PlaywrightTransport  # late: the help need not wait for Playwright
+    from ...session._connect import connect
+
     async with _serve_test_page() as url:
         transport = PlaywrightTransport(url, browser=browser)
         content = os.urandom(_SELF_TEST_BYTES)

@@ -185,7 +185,7 @@ def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
 async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
     """Serve the bridge until its client ends or a signal comes."""
     with _needing_bridge():
-        from ..mcp._bridge import Bridge
+        from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options
         from ..shared._detached import DetachedCalls, hosting
 
@@ -224,8 +224,6 @@ async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
             options, store, connect=apps.connect, activity=activity, link=link, calls=calls, named=apps.named
         )
         if address is None:
-            from ..mcp._bridge import serve_stdio
-
             note_mcp_client()
             await serve_stdio(bridge)
             return 0
