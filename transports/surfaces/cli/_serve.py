@@ -22,7 +22,7 @@ from ...mcp._servers import Server, parse_server
 from ...protocol._strict_json import encode_json
 from ...session._settings import read_config, trust_found_file
 from ..mcp.proxy._upstream import open_upstream, server_of
-from ..shared._listening import parse_address
+from ..shared._listening import Connections, parse_address
 from . import expect_signal
 from ._options import (
     AdapterFile,
@@ -46,6 +46,7 @@ from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
+    from ..mcp._bridge import Bridge
     from ..mcp._options import Options as BridgeOptions
     from ..mcp.proxy._exchange import Shared
     from ..mcp.proxy._stats import Count
@@ -226,18 +227,28 @@ async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
         if address is None:
             note_mcp_client()
             await serve_stdio(bridge)
-            return 0
+        else:
+            await _serve_bridge_http(bridge, address, users, options.public_url, connections)
+    return 0
 
-        def print_address(url: str) -> None:
-            if options.public_url:
-                url = f"{options.public_url}/mcp"
-            _print_address(url)
 
-        with _needing_bridge():
-            from ..mcp._http import serve_http  # late: stdin and stdout need no web server
+async def _serve_bridge_http(
+    bridge: Bridge,
+    address: tuple[str, int],
+    users: Mapping[str, str],
+    public_url: str | None,
+    connections: Connections | None,
+) -> None:
+    """Serve ``users``, and share the limits of the gallery's ``connections``."""
+    with _needing_bridge():
+        from ..mcp._http import serve_http  # late: stdin and stdout need no web server
 
-        await serve_http(bridge, *address, users, print_address, connections=connections)
-        return 0
+    def print_address(url: str) -> None:
+        if public_url:
+            url = f"{public_url}/mcp"
+        _print_address(url)
+
+    await serve_http(bridge, *address, users, print_address, connections=connections)
 
 
 @contextmanager
