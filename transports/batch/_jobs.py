@@ -189,13 +189,14 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     folder = folder or Path()
     job_id = _parse_id(fields)
     if "capability" not in fields:
-        raise UsageError(f"capability is missing; {_spelling_hint(fields) or _CAPABILITY_HINT}")
+        hint = _spelling_hint(fields) or "each job needs one, such as export.pdf"
+        raise UsageError(f"capability is missing; {hint}")
     return Job(
-        capability=_text_field(fields, "capability"),
+        capability=_require_text("capability", fields["capability"]),
         params=params,
-        target=_text_field(fields, "target", "") or target,
+        target=_require_text("target", fields.get("target", "")) or target,
         id=job_id,
-        files={place: (folder / _text_field(files, place, where="files.")).absolute() for place in files},
+        files={place: (folder / _require_text(f"files.{place}", path)).absolute() for place, path in files.items()},
         timeout=_parse_timeout(fields.get("timeout")),
         idempotent=_parse_idempotent(fields.get("idempotent", False)),
         carried=carried,
@@ -208,7 +209,6 @@ def require_few_fields(names: Sized) -> None:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
-_CAPABILITY_HINT = "each job needs one, such as export.pdf"
 _EXAMPLES = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
 
 
@@ -233,15 +233,9 @@ def _spelling_hint(fields: Mapping[str, object]) -> str:
     return ""
 
 
-def _text_field(fields: Mapping[str, object], name: str, default: str | None = None, *, where: str = "") -> str:
-    """Return a field that must be text. Without the field return ``default``, or raise if there is none.
-
-    ``where`` precedes the name in errors."""
-    value = fields.get(name, default)
-    if value is None:
-        raise UsageError(f"{where}{name} is missing; {_CAPABILITY_HINT}")
+def _require_text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{where}{name} must be text")
+        raise UsageError(f"{name} must be text")
     return value
 
 
@@ -252,7 +246,7 @@ def _parse_id(fields: Mapping[str, object]) -> str | None:
         return None
     if isinstance(job_id, int):
         return str(job_id)
-    return _text_field(fields, "id")
+    return _require_text("id", job_id)
 
 
 def _json_or_text(value: object) -> JSONValue:
