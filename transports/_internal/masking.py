@@ -427,29 +427,29 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 
 def placeholders(node: object) -> set[str]:
     """Return the names of the secrets in the texts of JSON values. Keys and binary content are not searched."""
-    match node:
-        case str():
-            return set(_PLACEHOLDER.findall(node))
-        case Mapping():
-            return set[str]().union(*map(placeholders, node.values()))
-        case list() | tuple():
-            return set[str]().union(*map(placeholders, node))
-        case _:
-            return set()
+    return {name for _, text in _texts(node, ()) for name in _PLACEHOLDER.findall(text)}
 
 
-def placeholder_paths(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def placeholder_paths(node: object) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths of the texts with a placeholder."""
+    return (path for path, text in _texts(node, ()) if _PLACEHOLDER.search(text))
+
+
+def _texts(node: object, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the texts in JSON values, each with its path."""
     match node:
         case str():
-            if _PLACEHOLDER.search(node):
-                yield path
+            yield path, node
         case Mapping():
             for key, value in node.items():
-                yield from placeholder_paths(value, (*path, key))
+                yield from _texts(value, (*path, key))
         case list() | tuple():
             for index, value in enumerate(node):
-                yield from placeholder_paths(value, (*path, index))
+                yield from _texts(value, (*path, index))
+
+
+def is_placeholder(text: str) -> bool:
+    return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def with_values(node: object, values: Mapping[str, str]) -> object:

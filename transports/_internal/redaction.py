@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote_plus
 
-from .masking import KNOWN_SECRETS, Finder, KnownSecrets, masked_tree, placeholders, replaced
+from .masking import KNOWN_SECRETS, Finder, KnownSecrets, is_placeholder, masked_tree, replaced
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -452,8 +452,7 @@ class SecretValues:
         # A shorter value is part of too many words, and is removed only beside its name. A longer one is content.
         if not 6 <= len(value) <= 4096:
             return
-        is_placeholder = any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
-        if is_placeholder or value == REDACTED or value.lower() in _WORDS:
+        if is_placeholder(value) or value == REDACTED or value.lower() in _WORDS:
             return
         self._values.add(value)
         self._finder = None

@@ -19,7 +19,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast
@@ -131,45 +130,34 @@ async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterat
             yield job
 
 
-@dataclass(frozen=True, slots=True)
-class _ControlGroup:
-    """Files in a control group's folder with its limit and its memory in use, and the name of the statistic of the page
-    cache that the kernel can reclaim."""
-
-    folder: str
-    limit: str
-    used: str
-    reclaimable: str
-
-
-#: Control groups of a container, version 2 and version 1.
-_GROUPS = (
-    _ControlGroup("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-    _ControlGroup("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
-
-
 def free_memory() -> int:
     """Return the bytes that new processes can use without swapping: of this machine, or of the container's limit if
     that is less."""
-    return int(min(psutil.virtual_memory().available, *map(_free_in_group, _GROUPS)))
+    free_in_version_2 = _free_in_group(
+        "/sys/fs/cgroup", limit="memory.max", used="memory.current", reclaimable="inactive_file"
+    )
+    free_in_version_1 = _free_in_group(
+        "/sys/fs/cgroup/memory",
+        limit="memory.limit_in_bytes",
+        used="memory.usage_in_bytes",
+        reclaimable="total_inactive_file",
+    )
+    return int(min(psutil.virtual_memory().available, free_in_version_2, free_in_version_1))
 
 
-def _free_in_group(group: _ControlGroup) -> float:
-    """Return the free bytes of a control group; infinity without one or without a limit."""
-    folder = Path(group.folder)
+def _free_in_group(folder: str, *, limit: str, used: str, reclaimable: str) -> float:
+    """Return the free bytes of a control group of a container; infinity without one or without a limit.
+
+    ``limit`` and ``used`` are files in its folder, ``reclaimable`` is the statistic of the page cache that the kernel
+    can reclaim."""
+    group = Path(folder)
     # Without a limit the file holds the text "max". Other operating systems have no such files.
     with contextlib.suppress(OSError, ValueError):
-        limit_bytes = int((folder / group.limit).read_text())
-        used_bytes = int((folder / group.used).read_text())
-        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        reclaimable_bytes = int(statistics.get(group.reclaimable, 0))
-        return limit_bytes - used_bytes + reclaimable_bytes
+        limit_bytes = int((group / limit).read_text())
+        used_bytes = int((group / used).read_text())
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return limit_bytes - used_bytes + int(statistics.get(reclaimable, 0))
     return math.inf
-
-
-def has_free_memory(min_bytes: int) -> bool:
-    return free_memory() >= min_bytes
 
 
 class Pool(OpenedHere):
@@ -243,7 +231,7 @@ class Pool(OpenedHere):
         room_without_browser = Member(0, Source(make_browser, 1, self._size), None)
 
         limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
-        self._fleet = Fleet(sources, room_without_browser, limits, partial(has_free_memory, min_free_memory))
+        self._fleet = Fleet(sources, room_without_browser, limits, lambda: free_memory() >= min_free_memory)
         self._connect = connect
         self._options: dict[str, object] = {}
         if timeout is not None:
