@@ -69,21 +69,20 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
         candidates = copy.deepcopy(examples[:5])
     elif schema:
         candidates = [_Sampler(schema).sample(schema, "object")]
-    return [_checked_params(name, schema, params) for params in candidates]
 
-
-def _checked_params(name: str, schema: Mapping[str, object], params: object) -> dict[str, object]:
-    """Return ``params``. Raise :class:`CannotGenerate` if they do not fit the schema."""
-    if not isinstance(params, dict):
-        raise CannotGenerate("its parameters are not an object")
-    prepared, content = prepare_params(params)
-    try:
-        check_params(name, schema, prepared, [file.path for file in content])
-    except UsageError as error:
-        raise CannotGenerate(
-            f"no parameters could be made from its inputSchema ({error.message}); give `examples`"
-        ) from error
-    return params
+    valid: list[dict[str, object]] = []
+    for params in candidates:
+        if not isinstance(params, dict):
+            raise CannotGenerate("its parameters are not an object")
+        prepared, content = prepare_params(params)
+        try:
+            check_params(name, schema, prepared, [file.path for file in content])
+        except UsageError as error:
+            raise CannotGenerate(
+                f"no parameters could be made from its inputSchema ({error.message}); give `examples`"
+            ) from error
+        valid.append(params)
+    return valid
 
 
 def without_required(
