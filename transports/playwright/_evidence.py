@@ -1,7 +1,7 @@
 """Recording of the evidence of calls: started before a call, written, redacted and returned as files after it.
 
-* :class:`PageEvidence` — the recorder of a session; :class:`CallEvidence` — its handle for one call.
-* :class:`CallRecording` — the recording of one call; :class:`ConsoleLog` — the console of the page.
+:class:`PageEvidence` is the recorder of a session, :class:`CallEvidence` the recording of one call, and
+:class:`ConsoleLog` the console of the page.
 """
 
 from __future__ import annotations
@@ -113,37 +113,46 @@ class ConsoleLog:
             learn_body(body[:MAX_CHARS], mime_type, self._secrets)
 
 
-class CallRecording:
-    """Recording of one call in ``page``. ``notes`` name the evidence that is missing, with reasons.
+class CallEvidence:
+    """Recording of one call. ``notes`` name the evidence that is missing, with reasons.
 
     ``folder`` is for unfinished files. No method raises an error of the browser.
     """
 
-    def __init__(
-        self,
-        page: Page,
-        kinds: Collection[EvidenceKind],
-        folder: Path,
-        *,
-        title: str,
-        params: object,
-        known_secrets: KnownSecrets = KNOWN_SECRETS,
-        limits: Limits = LIMITS,
-    ) -> None:
-        self._limits = limits
+    _page: Page
+    _console: ConsoleLog
+
+    def __init__(self, owner: PageEvidence, folder: Path, title: str, params: object) -> None:
         self.notes: list[str] = []
-        self._page = page
-        self.folder = folder
-        self.running: set[EvidenceKind] = set()
-        self._kinds = frozenset(kinds)
-        self._secrets = SecretValues(known_secrets)
+        self._owner = owner
+        self._limits = owner.limits
+        self._folder = folder
+        self._running: set[EvidenceKind] = set()
+        self._kinds: frozenset[EvidenceKind] = frozenset()
+        self._secrets = SecretValues(owner.known_secrets)
         self._title = title
         self._params = params
-        self._console = ConsoleLog(page, self._secrets)
 
-    async def start(self) -> None:
+    async def start(self, page: Page, kinds: frozenset[EvidenceKind]) -> None:
         """Start all recordings at once. Those that fail are noted."""
-        self.folder.mkdir(mode=0o700)
+        try:
+            self._folder.mkdir(mode=0o700)
+        except OSError as error:
+            # Missing evidence must not fail the call.
+            self.notes.append(f"nothing can be recorded: {error.strerror or error}")
+            return
+
+        self._page = page
+        self._console = ConsoleLog(page, self._secrets)
+        self._kinds = kinds
+        self._owner.busy |= EXCLUSIVE & kinds
+        try:
+            await self._start_recordings()
+        except BaseException:
+            self._owner.busy -= kinds
+            raise
+
+    async def _start_recordings(self) -> None:
         if "console" in self._kinds:
             self._console.start()
 
@@ -155,7 +164,7 @@ class CallRecording:
         }
         kinds = [kind for kind in starts if kind in self._kinds]
         started = await asyncio.gather(*(self._try_step(kind, starts[kind]()) for kind in kinds))
-        self.running = {kind for kind, is_running in zip(kinds, started, strict=True) if is_running}
+        self._running = {kind for kind, is_running in zip(kinds, started, strict=True) if is_running}
 
     async def _start_trace(self) -> None:
         # A trace of its own for each call: chunks of one trace would share a log of requests, which only grows.
@@ -166,9 +175,16 @@ class CallRecording:
             await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Stop all recordings, and return the files of the kinds to ``keep``, redacted.
+        """Stop all recordings, and return the files of the kinds to ``keep``, redacted; they exist until
+        :meth:`discard`. After a cancellation it may be called again to stop the rest."""
+        if not self._kinds:
+            return []
+        try:
+            return await self._end_recordings(keep)
+        finally:
+            self._owner.busy -= self._kinds
 
-        After a cancellation it may be called again to stop the rest."""
+    async def _end_recordings(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
         self._console.stop()
         recorded: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._try_step("screenshot", self._take_picture()):
@@ -193,9 +209,9 @@ class CallRecording:
         return await in_thread(self._redact_files, recorded)
 
     async def _stop_recording(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
-        if kind not in self.running:
+        if kind not in self._running:
             return False
-        self.running.discard(kind)
+        self._running.discard(kind)
         return await self._try_step(kind, stop())
 
     async def _take_picture(self) -> None:
@@ -235,7 +251,7 @@ class CallRecording:
 
     def _file_path(self, kind: EvidenceKind, *, raw: bool = False) -> Path:
         stem = "raw" if raw else "clean"
-        return self.folder / f"{stem}.{_FORMATS[kind][1]}"
+        return self._folder / f"{stem}.{_FORMATS[kind][1]}"
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
         """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
@@ -284,6 +300,9 @@ class CallRecording:
             self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
             return None
 
+    def discard(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
 
 @runtime_checkable
 class HasPage(Protocol):
@@ -309,8 +328,8 @@ class PageEvidence:
     def __init__(
         self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS, *, limits: Limits = LIMITS
     ) -> None:
-        self._known_secrets = known_secrets
-        self._limits = limits
+        self.known_secrets = known_secrets
+        self.limits = limits
         self._source = source
         self._stack = contextlib.ExitStack()
         self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
@@ -321,64 +340,15 @@ class PageEvidence:
 
     async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
         """Start recording a call with these parameters. Secrets in the parameters are redacted in all files."""
+        evidence = CallEvidence(self, self._folder / str(next(self._numbers)), title, params)
         busy_kinds = self.busy & frozenset(kinds)
-        notes = [f"{kind}: another call of this session was being recorded" for kind in sorted(busy_kinds)]
+        evidence.notes = [f"{kind}: another call of this session was being recorded" for kind in sorted(busy_kinds)]
         page = self._source.page
         if page is None:
-            evidence = CallEvidence(self, frozenset())
-            evidence.notes = [*notes, "the page was not open when the call began"]
-            return evidence
-
-        free_kinds = frozenset(kinds) - busy_kinds
-        evidence = CallEvidence(self, free_kinds)
-        evidence.notes = notes
-        self.busy |= EXCLUSIVE & free_kinds
-        folder = self._folder / str(next(self._numbers))
-        recording = CallRecording(
-            page,
-            free_kinds,
-            folder,
-            title=title,
-            params=params,
-            known_secrets=self._known_secrets,
-            limits=self._limits,
-        )
-        evidence.recording = recording
-        try:
-            await recording.start()
-        except OSError as error:
-            # Missing evidence must not fail the call.
-            self.busy -= free_kinds
-            evidence.recording = None
-            evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
-        except BaseException:
-            self.busy -= free_kinds
-            raise
+            evidence.notes.append("the page was not open when the call began")
+        else:
+            await evidence.start(page, frozenset(kinds) - busy_kinds)
         return evidence
 
     def close(self) -> None:
         self._stack.close()
-
-
-class CallEvidence:
-    """Evidence of one call under way. ``notes`` name the evidence that is missing, with reasons."""
-
-    def __init__(self, owner: PageEvidence, kinds: frozenset[EvidenceKind]) -> None:
-        self._owner = owner
-        self._kinds = kinds
-        self.notes: list[str] = []
-        self.recording: CallRecording | None = None
-
-    async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """End the recording, and return the files of the kinds to ``keep``; they exist until :meth:`discard`."""
-        if self.recording is None:
-            return []
-        try:
-            return await self.recording.end(keep)
-        finally:
-            self._owner.busy -= self._kinds
-            self.notes += self.recording.notes
-
-    def discard(self) -> None:
-        if self.recording is not None:
-            shutil.rmtree(self.recording.folder, ignore_errors=True)
