@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pybase64
 
@@ -280,11 +280,7 @@ class Ladder:
                 max_length = (end - start + 2) // 3 * 4
                 if len(text) > max_length:
                     raise too_large(size)
-                await asyncio.to_thread(_write_base64, file, text)
-
-
-def _write_base64(file: BinaryIO, text: str) -> None:
-    file.write(decode_base64(text))
+                await asyncio.to_thread(lambda text: file.write(decode_base64(text)), text)
 
 
 def _append_slice(slice_path: Path, path: Path) -> None:

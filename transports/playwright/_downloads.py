@@ -164,13 +164,15 @@ def remaining(deadline: float) -> float:
 
 
 class _Saving:
-    """The download of :meth:`CdpDownloads.save` that is under way: its ``name``, and the ``limit`` in bytes.
+    """The download of :meth:`CdpDownloads.save` that is under way: its new ``name``, and the ``limit`` in bytes.
 
     ``begun`` gets its id, ``state`` the state in which it ends."""
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, limit: int) -> None:
         loop = asyncio.get_running_loop()
-        self.name = name
+        prefix = "abp-"
+        # Each byte is two hexadecimal digits.
+        self.name = prefix + secrets.token_hex((_NAME_LENGTH - len(prefix)) // 2)
         self.limit = limit
         self.begun: asyncio.Future[str] = loop.create_future()
         self.state: asyncio.Future[str] = loop.create_future()
@@ -275,7 +277,7 @@ class CdpDownloads:
             if is_only_download and size >= self.limits.link_from:
                 growing.begin()
 
-            self._saving = saving = _Saving(_new_name(), limit)
+            self._saving = saving = _Saving(limit)
             self._on_save()
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
@@ -426,12 +428,6 @@ class CdpDownloads:
 
     async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self.browser.send(method, params), method, timeout=timeout)
-
-
-def _new_name() -> str:
-    prefix = "abp-"
-    # Each byte is two hexadecimal digits.
-    return prefix + secrets.token_hex((_NAME_LENGTH - len(prefix)) // 2)
 
 
 def check_blob_url(url: str) -> None:

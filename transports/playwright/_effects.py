@@ -67,7 +67,8 @@ class Windows:
         self._tracker = tracker
         self._open_windows: list[Window] = []
         self._on_dialog: Callable[[Dialog], None] = lambda _: None
-        self._owners: dict[str, CallEffects] = {}  # frame of a window → its call
+        #: Frame of a window → its call.
+        self.owners: dict[str, CallEffects] = {}
         self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
 
     def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
@@ -87,13 +88,10 @@ class Windows:
 
     def on_target(self, frame: str) -> None:
         """Remember the call under way as the owner of a new window; of the latest 100 windows."""
-        self._owners[frame] = self._tracker.current_call()
-        if len(self._owners) > 100:
-            oldest = next(iter(self._owners))
-            del self._owners[oldest]
-
-    def owner_of(self, frame: str) -> CallEffects | None:
-        return self._owners.get(frame)
+        self.owners[frame] = self._tracker.current_call()
+        if len(self.owners) > 100:
+            oldest = next(iter(self.owners))
+            del self.owners[oldest]
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
         """Note a download of a window. Returns true if it is the PDF that the window shows."""
@@ -610,7 +608,7 @@ class PageEffects:
             return True
 
         announced: ExpectedEffect | None = None
-        owner = self._windows.owner_of(frame)
+        owner = self._windows.owners.get(frame)
         if owner is None:
             announced = self.tracker.take_expected(frame, "")
             if announced is not None:

@@ -600,19 +600,15 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
         types = _resource_types(archive)
         for name, data in _read_files(archive):
             if name.endswith(_LOGS):
-                data = _clean_log(data, secrets)
+                events = list(read_lines(data))
+                _clean_console(events, secrets)
+                data = _encode_lines(clean_event(event, secrets) for event in events)
             elif name.endswith(".jsonl"):
                 data = _encode_lines(clean_frames(list(read_lines(data)), secrets))
             else:
                 for mime_type in types.get(Path(name).name, [""]):
                     data = _clean_resource(data, mime_type, secrets)
             out.writestr(name, data)
-
-
-def _clean_log(data: bytes, secrets: SecretValues) -> bytes:
-    events = list(read_lines(data))
-    _clean_console(events, secrets)
-    return _encode_lines(clean_event(event, secrets) for event in events)
 
 
 def _clean_resource(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:

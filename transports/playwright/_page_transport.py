@@ -212,9 +212,6 @@ class PageTransport(Transport):
         self._stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        #: The sender of the latest answer, and the document and the address that it was made for.
-        self._last_sender: Sender | None = None
-        self._last_place: tuple[Document, str] | None = None
         self._limits = ByteLimits(DEFAULT_MAX_BYTES)
         # Counted across reconnections.
         self._rungs = {"download": 0, "stream": 0, "slices": 0}
@@ -272,6 +269,21 @@ class PageTransport(Transport):
         """Open the page, install the agent in it, and load the app. Returns the agent."""
         tab = await self._source.open(self._tab_stack, self._browser, self._tab, permissions=self._permissions)
         self._tab = tab
+        self._agent = agent = await self._install_agent(tab)
+        preparing = await self._watch_effects(tab, agent)
+        self._top_reach = self._make_reach(agent)
+        await self._load_app(tab.page, agent)
+        await preparing
+
+        folder = self._effects.download_folder
+        if folder is not None:
+            # Chromium makes it again for a download that it breaks off, until its page is closed.
+            self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
+        # Only now, as an app may navigate while it loads.
+        agent.pin()
+        return agent
+
+    async def _install_agent(self, tab: Tab) -> PageAgent:
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
         if self._browser is not None:
             self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
@@ -282,11 +294,14 @@ class PageTransport(Transport):
 
         frames = self._watch_frames(agent)
         await agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
+        return agent
 
-        downloads = tab.downloads(agent)
-        if downloads is not None:
-            self._page_stack.callback(downloads.close)
-        self._agent = agent
+    async def _watch_effects(self, tab: Tab, agent: PageAgent) -> asyncio.Future[Any]:
+        """Begin to watch the side effects of the page. Return a future that is done once the browser is ready for
+        them."""
+        self._downloads = tab.downloads(agent)
+        if self._downloads is not None:
+            self._page_stack.callback(self._downloads.close)
         self._effects = PageEffects(
             agent,
             tab,
@@ -300,25 +315,15 @@ class PageTransport(Transport):
 
         # The browser takes commands in order. So these are only sent before the app is loaded, and their answers come
         # meanwhile. Those of the agent go to another process, and were waited for.
-        preparing = asyncio.gather(self._effects.prepare(downloads), tab.set_permissions(agent, self._permissions))
+        preparing = asyncio.gather(
+            self._effects.prepare(self._downloads), tab.set_permissions(agent, self._permissions)
+        )
         preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._page_stack.push_async_callback(cancel_and_wait, (preparing,))
         # Turns of the event loop in which these tasks, and those that they begin, send their commands.
         for _ in range(3):
             await asyncio.sleep(0)
-
-        self._downloads = downloads
-        self._top_reach = self._make_reach(agent)
-        await self._load_app(tab.page, agent)
-        await preparing
-
-        folder = self._effects.download_folder
-        if folder is not None:
-            # Chromium makes it again for a download that it breaks off, until its page is closed.
-            self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
-        # Only now, as an app may navigate while it loads.
-        agent.pin()
-        return agent
+        return preparing
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         return None
@@ -449,13 +454,10 @@ class PageTransport(Transport):
             self._effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return the sender of answers to calls of the page's document, made once for each of its addresses."""
+        """Return the sender of answers to calls of the page's document."""
+        address = self._address_of(document.origin)
         url = self._require_agent().page.url
-        if self._last_sender is None or self._last_place != (document, url):
-            address = self._address_of(document.origin)
-            self._last_sender = sender_of(url, document.origin, page=document, server_address=address)
-            self._last_place = document, url
-        return self._last_sender
+        return sender_of(url, document.origin, page=document, server_address=address)
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         if origin_of(self.url) != origin:

@@ -23,7 +23,6 @@ from ..base import Features
 from ..errors import (
     ConnectFailed,
     ContextLost,
-    NotAbpApp,
     OutcomeUnknown,
     PersonRequired,
     TransportError,
@@ -217,13 +216,9 @@ class TopPageTransport(PageTransport):
             self._frames.leave_alone()
         fault = app_fault(app, self._script_options.get("protocol", "abp"), self._grace)
         if fault:
-            raise await self._not_abp(page, app, fault, status)
-
-    async def _not_abp(self, page: Page, app: AppState, fault: str, status: int | None) -> NotAbpApp:
-        """Return the error for a page that is not an app, with what the page itself reports."""
-        sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
-        explanation, advice = self._explain_fault(app, fault, page.url, status)
-        return not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
+            sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
+            explanation, advice = self._explain_fault(app, fault, page.url, status)
+            raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
     async def _navigate(self, page: Page) -> Response | None:
         """Open the target in the page. Raises :class:`~transports.errors.ConnectFailed` with the likely reason."""
