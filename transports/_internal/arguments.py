@@ -27,9 +27,8 @@ T = TypeVar("T")
 E = TypeVar("E", bound=ABPError)
 F = TypeVar("F", bound=Callable[..., object])
 
-_PACKAGE = Path(__file__).parents[1]
 #: Folders of code that is not the caller's: this package, other packages and the standard library.
-_LIBRARIES = (str(_PACKAGE), *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
+_LIBRARIES = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
 #: Types of lists, which a text is not.
 _LISTS = (Sequence, Collection, Iterable)
 #: Names of types in messages.
@@ -222,7 +221,8 @@ class _Parameter:
         if isinstance(hint, str):
             names = _Names(vars(builtins) | dict(self._names))
             hint = eval(hint, {}, names)
-        return [accepted for part in _union_members(hint) for accepted in _checkable_types(part)]
+        alternatives = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        return [accepted for alternative in alternatives for accepted in _checkable_types(alternative)]
 
 
 class _Names(dict[str, object]):
@@ -239,12 +239,6 @@ class _Names(dict[str, object]):
 class _OnlyNamed(type):
     def __instancecheck__(cls, value: object) -> bool:
         return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
-
-
-def _union_members(hint: object) -> tuple[object, ...]:
-    if get_origin(hint) in (Union, UnionType):
-        return get_args(hint)
-    return (hint,)
 
 
 def _checkable_types(hint: object) -> list[_AcceptedType]:

@@ -268,12 +268,8 @@ class Redactor:
         if re.match(r"\s*+<[A-Za-z!]", text):
             return self.html(text)
         parts = form_parts(text)
-        return with_contents(text, parts, [self._redacted_content(part) for part in parts])
-
-    def _redacted_content(self, part: Part) -> str:
-        if self.is_secret(field_name(part.headers()) or ""):
-            return REDACTED
-        return part.content
+        contents = [REDACTED if self.is_secret(field_name(part.headers()) or "") else part.content for part in parts]
+        return with_contents(text, parts, contents)
 
     def _form_pair(self, pair: str) -> str:
         name, _, value = pair.partition("=")

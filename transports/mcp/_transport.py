@@ -315,7 +315,9 @@ class MCPTransport(Transport):
         if kind is None:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": types.METHOD_NOT_FOUND})
         if kind is types.CallToolRequest:
-            self._require_tool_of_views(params.get("name"))
+            name = params.get("name")
+            if not isinstance(name, str) or name not in self._tools or not is_visible(self._tools[name], "app"):
+                raise _invalid_params(f"the server has no tool {str(name)[:100]!r} for its views")
         if kind is types.ReadResourceRequest:
             uri = params.get("uri")
             is_view = any(uri == view_of(tool) for tool in self._tools.values() if tool.meta)
@@ -334,10 +336,6 @@ class MCPTransport(Transport):
         if kind is types.CallToolRequest:
             self._offered.add_links(result_json)
         return result_json
-
-    def _require_tool_of_views(self, name: object) -> None:
-        if not isinstance(name, str) or name not in self._tools or not is_visible(self._tools[name], "app"):
-            raise _invalid_params(f"the server has no tool {str(name)[:100]!r} for its views")
 
     # --- resources ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -230,17 +230,33 @@ class Log(_Message, frozen=True):
 _Params: TypeAlias = (
     Initialize | OpenLink | SendMessage | RequestDisplayMode | UpdateModelContext | DownloadFile | SizeChanged | Log
 )
-#: Parameters by method, where the host reads them.
-_PARAMS: Mapping[str, type[_Params]] = {
-    "ui/initialize": Initialize,
-    "ui/open-link": OpenLink,
-    "ui/message": SendMessage,
-    "ui/request-display-mode": RequestDisplayMode,
-    "ui/update-model-context": UpdateModelContext,
-    "ui/download-file": DownloadFile,
-    "ui/notifications/size-changed": SizeChanged,
-    "notifications/message": Log,
+
+
+class _Method(NamedTuple):
+    """A method of a view: its parameters, if the host reads them, the ability of a host that it needs, if not every
+    host has it, and the kind under which a refused request is recorded."""
+
+    params: type[_Params] | None = None
+    ability: str = ""
+    kind: RequestKind | None = None
+
+
+_METHODS: Mapping[str, _Method] = {
+    "ui/initialize": _Method(Initialize),
+    "ui/open-link": _Method(OpenLink, "openLinks", "open-link"),
+    "ui/message": _Method(SendMessage, "message", "message"),
+    "ui/request-display-mode": _Method(RequestDisplayMode),
+    "ui/update-model-context": _Method(UpdateModelContext, "updateModelContext", "model-context"),
+    "ui/download-file": _Method(DownloadFile, "downloadFile", "download-file"),
+    "ui/notifications/size-changed": _Method(SizeChanged),
+    "notifications/message": _Method(Log, "logging"),
+    "tools/call": _Method(ability="serverTools"),
+    "resources/read": _Method(ability="serverResources"),
+    "resources/list": _Method(ability="serverResources"),
+    "resources/templates/list": _Method(ability="serverResources"),
+    "prompts/list": _Method(ability="serverResources"),
 }
+_OTHER_METHOD = _Method()
 
 
 class Invalid(Exception):
@@ -259,10 +275,11 @@ def _read_json(text: str) -> dict[str, object]:
 
 def _read_params(method: str, params: Mapping[str, object]) -> _Params | None:
     """Return the parameters of a message; ``None`` for a method whose parameters the host does not read."""
-    if method not in _PARAMS:
+    type_of_params = _METHODS.get(method, _OTHER_METHOD).params
+    if type_of_params is None:
         return None
     try:
-        return msgspec.convert(params, _PARAMS[method])
+        return msgspec.convert(params, type_of_params)
     except msgspec.ValidationError as error:
         raise Invalid(f"{method}: {error}"[:500]) from None
 
@@ -351,26 +368,6 @@ class HostContext:
             context["styles"] = {"variables": dict(profile.styles)}
         return context
 
-
-#: The ability of a host that a request of a view needs. What needs none, every host has.
-_NEEDED_ABILITIES: Mapping[str, str] = {
-    "ui/open-link": "openLinks",
-    "ui/message": "message",
-    "ui/update-model-context": "updateModelContext",
-    "ui/download-file": "downloadFile",
-    "tools/call": "serverTools",
-    "resources/read": "serverResources",
-    "resources/list": "serverResources",
-    "resources/templates/list": "serverResources",
-    "prompts/list": "serverResources",
-    "notifications/message": "logging",
-}
-_KINDS_OF_REQUESTS: Mapping[str, RequestKind] = {
-    "ui/open-link": "open-link",
-    "ui/message": "message",
-    "ui/update-model-context": "model-context",
-    "ui/download-file": "download-file",
-}
 
 Relay: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
 SaveFile: TypeAlias = Callable[[BinaryData], Awaitable[None]]
@@ -490,15 +487,15 @@ class Host:
         return await self._ask_server(method, params)
 
     def _supports(self, method: str) -> bool:
-        return method not in _NEEDED_ABILITIES or _NEEDED_ABILITIES[method] in self._profile.capabilities
+        ability = _METHODS.get(method, _OTHER_METHOD).ability
+        return not ability or ability in self._profile.capabilities
 
     def _refuse_unsupported(self, method: str, params: Mapping[str, object]) -> _Refused:
         """Return the error for a request that this host does not support, and record the request."""
-        refused = _Refused(
-            METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {_NEEDED_ABILITIES[method]}"
-        )
-        if method in _KINDS_OF_REQUESTS:
-            self._record(_KINDS_OF_REQUESTS[method], _without_handles(params), refused.as_json())
+        _, ability, kind = _METHODS[method]
+        refused = _Refused(METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {ability}")
+        if kind is not None:
+            self._record(kind, _without_handles(params), refused.as_json())
         return refused
 
     def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
