@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -70,7 +68,6 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             "written": way(written),
         }
         times = await in_turns(ways, rounds=4 if bench.quick else 6)
-    made = _making(bench.folder / "kept" / ".abp" / "staging")
     without, stored, bare = (median(times[name]) for name in ("none", "kept", "written"))
     work = "call answered with 1 KB of JSON, default store"
     return [
@@ -81,11 +78,8 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             unit="×",
             at_least=0.7,
             measured=f"median {1000 * stored:.2f} ms against {1000 * without:.2f} ms",
-            reason=f"of the {1000 * (stored - without):.2f} ms, two new files take {2e6 * made:.0f} µs (made bare, in "
-            "the same folder; 6 each where nobody removes files: ext4 without a journal passes over what was removed "
-            "in the last minutes); measured alone, the other system calls take 75, the way to the store's thread and "
-            "back 85 to 170, Python 100 in that thread and 95 on the event loop, twice of what it takes in a row: its "
-            "caches are cold",
+            reason="it also makes two files, which takes longer where many were removed just now (ext4 without a "
+            "journal), gives the content a name, and goes to a thread and back",
         ),
         Row(
             work=work,
@@ -96,20 +90,6 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             "file, by which it is found again",
         ),
     ]
-
-
-def _making(folder: Path) -> float:
-    """Return the seconds that making one file takes in a folder of the store, the median."""
-    taken = []
-    for number in range(100):
-        file = folder / f"bench-{number}"
-        started = time.perf_counter()
-        descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        taken.append(time.perf_counter() - started)
-        os.close(descriptor)
-    for number in range(100):
-        (folder / f"bench-{number}").unlink()
-    return median(taken)
 
 
 async def _at_once(bench: Bench) -> Row:

@@ -178,19 +178,13 @@ def _is_alive(intent: str, modified: float) -> bool:
     return bool(pid) and may_be_running(int(pid), modified)
 
 
-class _ListedFile(NamedTuple):
-    folder: Folder
-    name: str
-    status: os.stat_result
-
-
-def _list_files(tree: Tree, part: str) -> Iterator[_ListedFile]:
-    """Yield the regular files of a folder of the store; none if it does not exist."""
+def _list_files(tree: Tree, part: str) -> Iterator[tuple[Folder, str, os.stat_result]]:
+    """Yield the regular files of a folder of the store, with the folder and their status; none if it does not exist."""
     with suppress(FileNotFoundError), tree.folder(".abp", part) as folder:
         for name in folder.names():
             status = folder.file_status(name)
             if status:
-                yield _ListedFile(folder, name, status)
+                yield folder, name, status
 
 
 class _Orphan(NamedTuple):
