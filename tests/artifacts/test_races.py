@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import PDF
+from tests.support.local_store import PDF, inner
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
 from transports.artifacts._files import try_lock
 from transports.artifacts._retention import Entry, Incoming, Removal
@@ -80,3 +80,14 @@ async def test_put_before_delete_takes_lock_is_kept(
     assert await store.delete(ref.id)  # what was there when it began is gone
     assert await store.get(ref.id) == PDF
     assert await store.delete(ref.id) and not await store.exists(ref.id)
+
+
+async def test_delete_keeps_content_that_another_process_stored_under_new_ids(store: LocalStore, root: Path) -> None:
+    first = await store.put_bytes(PDF, namespace="first")
+    assert await store.delete(first.id)  # now it knows all ids with this content
+    other = LocalStore(root)
+    kept, removed = [await other.put_bytes(PDF, namespace=namespace) for namespace in ("second", "third")]
+    assert await store.delete(removed.id)
+    assert await other.get(kept.id) == PDF
+    assert await store.delete(kept.id)
+    assert inner(root, "blobs") == []

@@ -33,6 +33,7 @@ async def growth(bench: Bench) -> tuple[list[Row], list[Table]]:
         await _row("artifacts listed, the index made", tens, lambda size: _list_artifacts(bench, size, indexed=False)),
         await _row("artifacts listed again", tens, lambda size: _list_artifacts(bench, size, indexed=True)),
         await _row("one artifact stored beside others", tens, lambda size: _store_beside(bench, size)),
+        await _row("ten artifacts deleted beside others", tens, lambda size: _delete_beside(bench, size)),
         await _row("jobs added to a ledger", tens, lambda size: _add_jobs(next(folders), size)),
         await _row("jobs leased and settled", tens, lambda size: _finish_jobs(next(folders), size)),
         await _row("sessions opened at once, one call each", (1, 10, 100, 1000), _open_sessions),
@@ -73,6 +74,15 @@ async def _store_beside(bench: Bench, size: int) -> float:
     seconds = time.process_time() - started
     await store.delete(ref.id)
     return seconds
+
+
+async def _delete_beside(bench: Bench, size: int) -> float:
+    store = LocalStore(await filled_store(bench, size))
+    refs = [await store.put_bytes(b"%d more" % number, durability="process") for number in range(10)]
+    started = time.process_time()
+    for ref in refs:
+        await store.delete(ref.id)
+    return time.process_time() - started
 
 
 async def _nothing(params: Mapping[str, object], call: Call) -> object:

@@ -13,6 +13,7 @@ import shutil
 import stat
 import tempfile
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -157,6 +158,8 @@ class _Contents:
     """State that all views of one store share. Content is kept once, under its SHA-256."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
+    #: Number of artifacts with each content.
+    owners: Counter[str] = field(default_factory=Counter)
     metadata: dict[str, Metadata] = field(default_factory=dict)
     used: dict[str, float] = field(default_factory=dict)
 
@@ -195,6 +198,8 @@ class MemoryStore(ArtifactStore):
 
         metadata = Metadata.new(key, description, self.scope, old=old)
         contents.blobs.setdefault(digest, data)
+        if old is None:
+            contents.owners[digest] += 1
         contents.metadata[key] = metadata
         contents.used[key] = metadata.stored
         return metadata.ref()
@@ -239,8 +244,9 @@ class MemoryStore(ArtifactStore):
 
         del contents.metadata[artifact_id]
         contents.used.pop(artifact_id)
-        is_still_used = any(other.sha256 == removed.sha256 for other in contents.metadata.values())
-        if not is_still_used:
+        contents.owners[removed.sha256] -= 1
+        if not contents.owners[removed.sha256]:
+            del contents.owners[removed.sha256]
             del contents.blobs[removed.sha256]
         return True
 

@@ -14,6 +14,8 @@ leave metadata without its content, which reading reports as damaged.
 
 Deleting takes the opposite order: metadata, names, blob. Commits and deletes of content with the same first two digits
 of the hash, which are also the first digits in the id, exclude each other by a lock with these digits as its name.
+The lock file holds random bytes that change with the ids of its content, so a process that deletes many artifacts reads
+the names of all metadata once for each lock, not for each artifact.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from io import FileIO
 
 from ...errors import ABPError, StoreError
 from .._content import Description, measure_file
-from .._files import PIECE, TO_SYNC, write_all
+from .._files import PIECE, TO_SYNC, read_at, write_all
 from .._ref import Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
 from ._index import Index, read_metadata
 from ._tree import Folder, StoreFolders, Tree, temporary_name
@@ -48,6 +50,8 @@ class BlobStore:
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
         self._index = index
+        #: Ids by the digits of their lock, as they were when this process deleted one.
+        self._known_ids: dict[str, _KnownIds] = {}
 
     def publish(
         self, folders: StoreFolders, staged: str, file: FileIO, description: Description, scope: Scope
@@ -58,7 +62,7 @@ class BlobStore:
         """
         digest = description.sha256
         durable = description.durability == "disk"
-        with self._tree.lock(folders, digest), ExitStack() as undo:
+        with self._tree.lock(folders, digest) as lock, ExitStack() as undo:
             key, previous = _choose_id(folders, description, scope)
 
             commit = _Commit(folders, undo, staged, digest, durable)
@@ -68,6 +72,9 @@ class BlobStore:
                 folders.root.sync()
 
             metadata = Metadata.new(key, description, scope, old=previous, names=names)
+            if previous is None:
+                # Before the id exists: a process that knows other ids must never miss it.
+                _renew_state(lock)
             commit.write_metadata(metadata, replaces_old=previous is not None)
             undo.pop_all()
 
@@ -95,7 +102,8 @@ class BlobStore:
         if stored is not None and (first_seen is None or first_seen.stored != stored):
             return False
 
-        with self._tree.locked(digest_prefix(key)) as folders:
+        prefix = digest_prefix(key)
+        with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
             try:
                 metadata = _read_if_valid(folders.meta, key)
             except FileNotFoundError:
@@ -104,13 +112,23 @@ class BlobStore:
             if first_seen and metadata and metadata.stored != first_seen.stored:
                 return stored is None
 
+            known = self._known_ids.pop(prefix[:2], None)
+            if known is None or known.state != read_at(lock, _STATE_BYTES, 0):
+                known = _KnownIds(b"", _ids_with_lock(folders, prefix[:2]))
             if not folders.meta.unlink(f"{key}.json"):
                 return False
+            known.ids.discard(key)
+            # A full disk must not stop a removal. Others then still know the id, and leave its content to a sweep.
+            with suppress(OSError):
+                known.state = _renew_state(lock)
+                self._known_ids[prefix[:2]] = known
+
             folders.meta.sync()
             self._index.forget([key])
             # Without readable metadata, the names and the content are unknown.
             if metadata:
-                _remove_content(folders, metadata)
+                is_shared = any(metadata.sha256.startswith(digest_prefix(other)) for other in known.ids)
+                _remove_content(folders, metadata, is_shared=is_shared)
         return True
 
     def remove_orphan(self, digest: str) -> bool:
@@ -136,7 +154,10 @@ class BlobStore:
         Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved.
         """
         prefix = digest_prefix(key)
-        with self._tree.locked(prefix) as folders:
+        with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
+            # As in :meth:`remove`.
+            with suppress(OSError):
+                _renew_state(lock)
             try:
                 if _read_if_valid(folders.meta, key) is not None:
                     return False
@@ -153,15 +174,36 @@ class BlobStore:
         return True
 
 
+@dataclass(slots=True)
+class _KnownIds:
+    """The ids of content with one lock, as long as the lock file has this ``state``."""
+
+    state: bytes
+    ids: set[str]
+
+
+_STATE_BYTES = 16
+
+
+def _renew_state(lock: int) -> bytes:
+    """Write another state to an open lock file, and return it."""
+    state = secrets.token_bytes(_STATE_BYTES)
+    os.lseek(lock, 0, os.SEEK_SET)
+    write_all(lock, memoryview(state))
+    return state
+
+
+def _ids_with_lock(folders: StoreFolders, digits: str) -> set[str]:
+    """Return the ids with metadata whose content has the lock of these two digits."""
+    # Most names are left out by this look at them, which is much faster than taking them apart.
+    names = [name for name in folders.meta.names() if f"_{digits}" in name]
+    keys = [name.removesuffix(".json") for name in names]
+    return {key for key in keys if digest_prefix(key).startswith(digits)}
+
+
 def keys_of(folders: StoreFolders, digest: str) -> list[str]:
     """Return the ids whose metadata may name a content: those with the first digits of its hash."""
-    keys = []
-    for name in folders.meta.names():
-        key = name.removesuffix(".json")
-        prefix = digest_prefix(key)
-        if prefix and digest.startswith(prefix):
-            keys.append(key)
-    return keys
+    return [key for key in _ids_with_lock(folders, digest[:2]) if digest.startswith(digest_prefix(key))]
 
 
 def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
@@ -411,14 +453,14 @@ def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
     return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
 
 
-def _remove_content(folders: StoreFolders, metadata: Metadata) -> None:
-    """Remove the names of an artifact, and its content unless other metadata may name that. A user's file under one of
+def _remove_content(folders: StoreFolders, metadata: Metadata, *, is_shared: bool) -> None:
+    """Remove the names of an artifact, and its content unless other metadata shares that. A user's file under one of
     the names stays."""
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
     removed = [_discard_name(folders, name, digest) for name in names]
     # A sweep recognises a copy that stays by its content.
-    if all(removed) and not keys_of(folders, digest):
+    if all(removed) and not is_shared:
         folders.blobs.discard(digest)
         folders.quarantine.discard(digest)
 

@@ -280,8 +280,8 @@ class Tree:
                 folder.close()
 
     @contextmanager
-    def lock(self, folders: StoreFolders, digest: str) -> Iterator[None]:
-        """Hold the lock of a content in the block, against all other threads and processes.
+    def lock(self, folders: StoreFolders, digest: str) -> Iterator[int]:
+        """Hold the lock of a content in the block, against all other threads and processes, and yield its open file.
 
         Raises a retryable :class:`~transports.errors.StoreError` if the lock is not free after a minute.
         """
@@ -300,7 +300,7 @@ class Tree:
                     )
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.02)
-            yield
+            yield fd
         finally:
             os.close(fd)
 
