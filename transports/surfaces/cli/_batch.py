@@ -159,12 +159,8 @@ class LoneWorkerOptions(WorkerOptions):
     ] = None
 
 
-#: Window of the rate in seconds.
-_RATE_WINDOW = 10.0
 #: Ends of jobs that are remembered for the rate.
 _MAX_ENDS = 5000
-#: Seconds between two updates of the bar without the end of a job.
-_BAR_INTERVAL = 1.0
 #: Seconds between two notes where there is no bar.
 _NOTE_INTERVAL = 30.0
 #: Text in place of the rate until a job ends: the first browsers may take half a minute.
@@ -250,7 +246,7 @@ class BatchProgress:
         """Show the progress also while no job ends, until the task is cancelled."""
         while not self._as_json:
             if self._bar is not None:
-                await asyncio.sleep(_BAR_INTERVAL)
+                await asyncio.sleep(1.0)
                 self._draw_bar()
             else:
                 await asyncio.sleep(_NOTE_INTERVAL)
@@ -278,7 +274,8 @@ class BatchProgress:
     def _rate_text(self) -> str:
         """Return the rate of ends in the last ten seconds; empty if fewer than two jobs ended in that time."""
         now = time.monotonic()
-        while self._recent and now - self._recent[0] > _RATE_WINDOW:
+        window = 10.0
+        while self._recent and now - self._recent[0] > window:
             self._recent.popleft()
         if len(self._recent) < 2:
             return ""
@@ -291,10 +288,6 @@ class BatchProgress:
         if self._ended > self._ended_at_start:
             rate = self._rate_text()
         self._bar.update(self._task, completed=self._ended, rate=rate, failed=self._failed_text())
-
-
-#: Exit status of a run in which not every job succeeded.
-_SOME_FAILED = 3
 
 
 def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
@@ -362,8 +355,9 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
 
 
 def exit_status(counts: Counts) -> int:
+    """Return the exit status of a run: 3 if not every job succeeded."""
     all_succeeded = counts[State.SUCCEEDED] == counts.total
-    return 0 if all_succeeded else _SOME_FAILED
+    return 0 if all_succeeded else 3
 
 
 def print_report(

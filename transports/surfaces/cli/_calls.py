@@ -175,10 +175,6 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
     return " ".join(words)
 
 
-#: Keywords of a schema without which any text of some length fits, so that a generated one means nothing.
-_MEANINGFUL = ("examples", "enum", "const", "default", "format", "pattern", "$ref", "allOf", "anyOf", "oneOf")
-
-
 def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
     """Return the name of a text parameter in capitals, to stand for a value in an example; empty if the schema says
     more than that it is a text."""
@@ -186,7 +182,9 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
     declared = properties.get(name) if isinstance(properties, Mapping) else None
     if not isinstance(declared, Mapping) or declared.get("type") != "string":
         return ""
-    if any(key in declared for key in _MEANINGFUL) or check_output(declared, name.upper()):
+    # Without these keywords any text of some length fits, so that a generated one means nothing.
+    meaningful = ("examples", "enum", "const", "default", "format", "pattern", "$ref", "allOf", "anyOf", "oneOf")
+    if any(key in declared for key in meaningful) or check_output(declared, name.upper()):
         return ""
     return name.upper()
 
@@ -522,9 +520,6 @@ def print_names(capabilities: Collection[Capability]) -> None:
     print_rows(rows, indent="  ")
 
 
-_PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
-
-
 @asynchronous
 async def discover(
     url: Annotated[
@@ -545,7 +540,8 @@ async def discover(
     for warning in discovery.warnings:
         print_note(warning)
     if as_json:
-        capabilities = [capability.model_dump(by_alias=True, include=_PRINTED) for capability in manifest.capabilities]
+        printed = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
+        capabilities = [capability.model_dump(by_alias=True, include=printed) for capability in manifest.capabilities]
         print_json(
             {
                 "success": True,

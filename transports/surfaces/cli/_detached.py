@@ -175,18 +175,17 @@ def _holds_reference(data: Any, place: str, artifact_id: str) -> bool:
 
 #: Timeout of a request in seconds, without its ``wait``.
 _TIMEOUT = 30.0
-#: Largest answer in bytes.
-_MAX_ANSWER = 16 << 20
 #: Seconds that one request waits for the end of a call.
 _WAIT = 20
 
 
 async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
     """Return the JSON object of an answer; ``None`` if there is none, or if it is too large."""
+    max_bytes = 16 << 20
     body = b""
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > _MAX_ANSWER:
+        if len(body) > max_bytes:
             return None
     document: Any = None
     with suppress(ProtocolError):

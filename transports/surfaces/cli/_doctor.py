@@ -460,7 +460,6 @@ CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
 
 
 _Patterns = list[str] | None
-_STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
 
 
 @asynchronous
@@ -537,8 +536,9 @@ def _print_report(report: Report) -> None:
     from rich.text import Text
 
     console = Console(soft_wrap=True)
+    styles = {None: "", "passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
     for text, status in report.lines():
-        console.print(Text(plain_text(text), style=_STYLES[status] if status else ""))
+        console.print(Text(plain_text(text), style=styles[status]))
 
 
 @contextmanager

@@ -84,13 +84,12 @@ def _check_files(results: Sequence[Result]) -> int:
 
 #: Parameters sent over every transport; the resulting files must be equal.
 _TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]}
-#: Total number of calls, for the messages.
-_CALLS = 16
 
 
 async def _call(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
     """Make a call, add its result to ``results``, and return its data."""
-    print_note(f"[{len(results) + 1}/{_CALLS}] {capability} …")
+    all_calls = 16
+    print_note(f"[{len(results) + 1}/{all_calls}] {capability} …")
     results.append(await app.call(capability, params))
     return results[-1].data
 
@@ -211,8 +210,6 @@ async def fixture(
         raise cannot_listen("127.0.0.1", port, error, "--port") from error
 
 
-#: Suffix of stored templates whose own suffix would make them modules of this package.
-_STORED_SUFFIX = ".txt"
 #: Target in the templates, which ``--target`` replaces.
 _TARGET = "http://127.0.0.1:8000/"
 # Commands to copy have no comments: zsh takes none at its prompt.
@@ -346,4 +343,5 @@ def _find_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str
         if entry.is_dir():
             yield from _find_templates(entry, f"{prefix}{entry.name}/")
         else:
-            yield prefix + entry.name.removesuffix(_STORED_SUFFIX), entry
+            # Without this suffix of its own, a stored serve.py would be a module of this package.
+            yield prefix + entry.name.removesuffix(".txt"), entry

@@ -107,8 +107,6 @@ def _parameter_advice(fault: str) -> str | None:
     return advice
 
 
-_LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
-
 #: -1 for ``-q``, otherwise the number of ``-v``.
 _verbosity = 0
 
@@ -119,7 +117,8 @@ def is_quiet() -> bool:
 
 def log_level(configured: str) -> str:
     """Return the log level of the options, or the ``configured`` one without options."""
-    return _LEVELS.get(_verbosity, configured).upper()
+    levels = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
+    return levels.get(_verbosity, configured).upper()
 
 
 def _set_verbose(count: int) -> None:
@@ -187,10 +186,6 @@ class Limits:
 
 
 LIMITS = Limits()
-#: Exit status in a shell of a program that SIGPIPE ended.
-_READER_GONE = 141
-#: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
-_BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 _printed = False
 #: Whether something was to be printed on a stdout that is closed.
@@ -349,7 +344,7 @@ def report_error(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, BrokenPipeError):
         # The reader has gone, as in `abp … | head`. Python would flush stdout at exit, and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return _READER_GONE
+        return 141
 
     failure = _as_abp_error(error)
     print_error(failure)
@@ -358,7 +353,9 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         with suppress(OSError, ABPError):
             print_json(error_document(failure))
 
-    is_refused_by_app = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
+    # Invalid parameters are bad usage, whether the app or the kit finds them.
+    bad_params = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
+    is_refused_by_app = isinstance(failure, CapabilityError) and failure.code in bad_params
     is_bad_usage = is_refused_by_app or isinstance(failure, UsageError)
     return 2 if is_bad_usage else 1
 

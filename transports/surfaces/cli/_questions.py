@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from ...session._events import Event
     from ...session._session import Session
 
-#: Most bytes of a file in an answer.
-_MAX_FILE = 64 << 20
 #: Most characters of a question in a note, and of the label of a field.
 _MAX_TEXT, _MAX_LABEL = 300, 80
 _YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
-_LABELS = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
 
 
 class _Declined(Exception):
@@ -125,12 +122,13 @@ class Questions:
         _print_question("The app asks", question.message.splitlines())
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
+        labels = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
         content: dict[str, object] = {}
         for name, schema in properties.items():
             if question.whole:
                 label = str(schema.get("title") or name)
             else:
-                label = _LABELS[question.field]
+                label = labels[question.field]
             field = _Field(label, dict(schema), needed=name in required)
             value = await self._read_value(field)
             if value is not None:
@@ -150,11 +148,12 @@ class Questions:
 
     async def _read_file(self) -> Mapping[str, object]:
         """Ask for a path until its file can be read, and return the file as an answer."""
+        max_bytes = 64 << 20
         while True:
             text = await self._read_line("path of the file", paths=True)
             path = Path(text).expanduser()
             try:
-                data = await asyncio.to_thread(read_regular, path, _MAX_FILE)
+                data = await asyncio.to_thread(read_regular, path, max_bytes)
             except OSError as error:
                 print_line(f"  {text}: {error.strerror}")
                 continue

@@ -22,9 +22,6 @@ from ._output import log_level, print_note
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Prefixes of variables that the bridge and the web server read, and check themselves.
-_OF_SERVERS = ("ABP_MCP_", "ABP_SERVE_")
-
 
 def asynchronous(command: Callable[P, Coroutine[object, object, T]]) -> Callable[P, T]:
     """Return a command for Typer that runs a coroutine function, as :func:`run_async` does."""
@@ -43,7 +40,8 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     for stdin belongs there."""
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():
-        if not name.upper().startswith(_OF_SERVERS):
+        # The bridge and the web server check their own variables.
+        if not name.upper().startswith(("ABP_MCP_", "ABP_SERVE_")):
             print_note(unread(name, meant))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))

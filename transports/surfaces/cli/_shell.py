@@ -163,7 +163,6 @@ COMMANDS = {
     "quit": "end the shell, as exit does",
 }
 _KEY = re.compile(r"\s*(?P<key>[^\s=@'\"{}\[\]]+)(?P<sign>[=@])")
-_DECODER = json.JSONDecoder()
 
 
 def parse_line(line: str) -> tuple[str, Params]:
@@ -222,7 +221,7 @@ def _read_value(line: str, key: str, *, is_file: bool) -> _TypedValue:
     if line[:1] in ('"', "{", "["):
         try:
             with parser_limits(line):
-                decoded, end = _DECODER.raw_decode(line)
+                decoded, end = json.JSONDecoder().raw_decode(line)
         except ValueError as error:
             # Not only for text that is not JSON, but also for an integer of too many digits.
             raise UsageError(f"{key}: {line} is not JSON ({error}); for text as it is: {key}='…'") from None

@@ -29,9 +29,6 @@ from ._output import is_dumb_terminal
 if TYPE_CHECKING:
     from ...protocol._declarations import Capability
 
-#: Name of the history's file in the folder of state.
-_FILE = "shell-history"
-
 
 class LineReader:
     """Reader of lines from the terminal at stdin.
@@ -103,7 +100,7 @@ def open_history() -> History:
     """Return the history of this user, in a file of mode 0600. If the file cannot be opened, the history is kept in
     memory."""
     try:
-        path = state_folder() / _FILE
+        path = state_folder() / "shell-history"
         os.close(open_file(path, os.O_WRONLY | os.O_CREAT))
     except OSError:
         return InMemoryHistory()
