@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import pybase64
 
@@ -54,10 +54,6 @@ _METHODS = {
 }
 
 
-def _is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping)
-
-
 def _ui_metadata(entry: Mapping[str, Any]) -> object:
     return members_of(entry.get("_meta")).get("ui")
 
@@ -80,7 +76,7 @@ def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the contents of the documents that could be read, each with its address."""
     for uri, exchange in _require_views(app).documents.items():
         for content in as_list(exchange.fields.get("contents")):
-            if _is_object(content):
+            if isinstance(content, Mapping):
                 yield uri, content
 
 
@@ -203,8 +199,8 @@ def _judge_current_key(app: Evidence) -> Iterator[str]:
     for name, tool in _require_views(app).tools.items():
         ui = _ui_metadata(tool)
         meta = tool.get("_meta")
-        older = [key for key in LEGACY_VIEW_KEYS if _is_object(meta) and key in meta]
-        if older and (not _is_object(ui) or ui.get("resourceUri") is None):
+        older = [key for key in LEGACY_VIEW_KEYS if isinstance(meta, Mapping) and key in meta]
+        if older and (not isinstance(ui, Mapping) or ui.get("resourceUri") is None):
             yield f"{name}: {older[0]} alone"
 
 
@@ -224,7 +220,7 @@ def _judge_tool_metadata(app: Evidence) -> Iterator[str]:
 def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the metadata of a tool."""
     ui = _ui_metadata(tool)
-    if _is_object(ui):
+    if isinstance(ui, Mapping):
         if not isinstance(ui.get("resourceUri", ""), str):
             yield f"resourceUri is {_describe_type(ui['resourceUri'])}"
         if not isinstance(ui.get("visibility", []), list):
@@ -286,7 +282,7 @@ def _judge_view_metadata(app: Evidence) -> Iterator[str]:
 
 def _faults_of_metadata(ui: object) -> Iterator[str]:
     """Yield what is wrong with the metadata of a view."""
-    if not _is_object(ui):
+    if not isinstance(ui, Mapping):
         yield f"_meta.ui is {_describe_type(ui)}"
         return
 
@@ -299,7 +295,7 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
 
 
 def _faults_of_csp(csp: object) -> Iterator[str]:
-    if not _is_object(csp):
+    if not isinstance(csp, Mapping):
         yield f"csp is {_describe_type(csp)}"
         return
     for key in _DOMAINS:
@@ -310,11 +306,11 @@ def _faults_of_csp(csp: object) -> Iterator[str]:
 
 
 def _faults_of_permissions(permissions: object) -> Iterator[str]:
-    if not _is_object(permissions):
+    if not isinstance(permissions, Mapping):
         yield f"permissions is {_describe_type(permissions)}"
         return
     for key in _PERMISSIONS:
-        if not _is_object(permissions.get(key, {})):
+        if not isinstance(permissions.get(key, {}), Mapping):
             yield f"permissions.{key} is {_describe_type(permissions[key])}, not {{}}"
     yield from _misspelt_keys("permissions", permissions, _PERMISSIONS)
 
@@ -352,7 +348,7 @@ def _judge_degrades(app: Evidence) -> Iterator[str]:
 
 
 def _is_meaningful(block: object) -> bool:
-    return _is_object(block) and (block.get("type") != "text" or bool(str(block.get("text", "")).strip()))
+    return isinstance(block, Mapping) and (block.get("type") != "text" or bool(str(block.get("text", "")).strip()))
 
 
 @RULES.must(
@@ -417,7 +413,7 @@ def _judge_initializes(app: Evidence) -> Iterator[Finding]:
 )
 def _judge_capabilities(app: Evidence) -> Iterator[str]:
     for view in _initializing_views(app):
-        if not _is_object(view.asked("ui/initialize")[0].get("appCapabilities")):
+        if not isinstance(view.asked("ui/initialize")[0].get("appCapabilities"), Mapping):
             yield f"{view.uri}: no appCapabilities"
 
 
