@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -33,6 +33,10 @@ _MIN_REPLACED = 1024
 _MAX_FILES = 100
 
 _ITEMS_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+#: Stores the content of an item at a place, and returns what replaces it; ``None`` to keep it.
+_Replace: TypeAlias = Callable[[str, dict[str, object]], Awaitable[list[object] | None]]
 
 
 class _Kind(msgspec.Struct):
@@ -149,7 +153,7 @@ class _Rewriting:
         rewritten: list[object] = []
         for index, block in enumerate(blocks):
             if index in large:
-                rewritten += await self._replace_or_keep(f"content.{index}", block)
+                rewritten += await self._replace_or_keep(f"content.{index}", block, self._replace_block)
             else:
                 rewritten.append(block)
         return to_raw(rewritten)
@@ -168,7 +172,8 @@ class _Rewriting:
                 continue
             # Each message gets its own link, even to an artifact that an earlier message links to.
             self._linked.clear()
-            for block in await self._replace_or_keep(f"messages.{index}.content", blocks[index]):
+            place = f"messages.{index}.content"
+            for block in await self._replace_or_keep(place, blocks[index], self._replace_block):
                 rewritten.append({**message, "content": block})
         return to_raw(rewritten)
 
@@ -186,17 +191,17 @@ class _Rewriting:
             total -= len(blocks[index])
         return large
 
-    async def _replace_or_keep(self, place: str, block: msgspec.Raw) -> list[object]:
-        """Return the blocks that replace a large one, or the block itself, with a warning if storing it failed."""
+    async def _replace_or_keep(self, place: str, item: msgspec.Raw, replace_item: _Replace) -> list[object]:
+        """Return what replaces a large item, or the item itself, with a warning if storing it failed."""
         try:
-            decoded = await in_thread(msgspec.json.decode, block)
+            decoded = await in_thread(msgspec.json.decode, item)
             if isinstance(decoded, dict):
-                replacement = await self._replace_block(place, decoded)
+                replacement = await replace_item(place, decoded)
                 if replacement is not None:
                     return replacement
         except (ABPError, ValueError) as error:
             self._warn(place, error)
-        return [block]
+        return [item]
 
     async def _replace_block(self, place: str, block: dict[str, object]) -> list[object] | None:
         """Store the content of a large block and return the blocks that replace it; ``None`` to keep the block."""
@@ -277,37 +282,34 @@ class _Rewriting:
         """Replace the large contents of ``resources/read`` by texts that name the artifacts."""
         rewritten: list[object] = []
         for index, item in enumerate(_ITEMS_DECODER.decode(contents)):
-            replacement: object = None
             if len(item) > self._limit:
-                place = f"contents.{index}"
-                try:
-                    decoded = await in_thread(msgspec.json.decode, item)
-                    replacement = await self._replace_content(place, decoded)
-                except (ABPError, ValueError) as error:
-                    self._warn(place, error)
-            rewritten.append(replacement or item)
+                rewritten += await self._replace_or_keep(f"contents.{index}", item, self._replace_content)
+            else:
+                rewritten.append(item)
         return to_raw(rewritten)
 
-    async def _replace_content(self, place: str, item: object) -> object | None:
+    async def _replace_content(self, place: str, item: dict[str, object]) -> list[object] | None:
         """Store one content of a resource and return what replaces it; ``None`` to keep it, as for a view."""
-        if not isinstance(item, dict) or _is_view(item):
+        if _is_view(item):
             return None
 
         mime_type = _text_or_none(item.get("mimeType"))
         filename = filename_of(item.get("uri"))
-        if isinstance(item.get("blob"), str):
-            refs = [await self._store_base64(f"{place}.blob", item.pop("blob"), mime_type, filename)]
-            item["text"] = _describe_refs(refs)
-            item["mimeType"] = "text/plain"
-        elif isinstance(item.get("text"), str):
-            shown, refs = await self._store_text(f"{place}.text", item["text"], mime_type, filename)
-            item["text"] = shown or _describe_refs(refs)
-        else:
-            return None
+        match item:
+            case {"blob": str(blob)}:
+                del item["blob"]
+                refs = [await self._store_base64(f"{place}.blob", blob, mime_type, filename)]
+                item["text"] = _describe_refs(refs)
+                item["mimeType"] = "text/plain"
+            case {"text": str(text)}:
+                shown, refs = await self._store_text(f"{place}.text", text, mime_type, filename)
+                item["text"] = shown or _describe_refs(refs)
+            case _:
+                return None
 
         meta = members_of(item.get("_meta"))
         facts = [_artifact_facts(ref) for ref in refs]
-        return {**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}
+        return [{**item, "_meta": {**meta, f"{META_PREFIX}artifacts": facts}}]
 
     # --- values -------------------------------------------------------------------------------------------------------
 
