@@ -13,6 +13,7 @@ import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -109,17 +110,24 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         custom_starlette_routes=[_metrics_route(exposition, security, auth.required_scopes or ())],
     )
 
-    # The middlewares are appended, to run after the authentication of the SDK.
-    app.user_middleware.append(
-        Middleware(MessageCheck, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
-    )
+    challenge = None
     if auth.resource_server_url is not None:
         # This route comes before that of the SDK, which lacks the scopes of apps and tools.
         app.router.routes[:0] = create_protected_resource_routes(
             auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
         )
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
-        app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
+        challenge = ScopeChallenge(bridge.require_scopes, metadata_url).response
+
+    # Appended, to run after the authentication of the SDK.
+    app.user_middleware.append(
+        Middleware(
+            MessageCheck,
+            max_bytes=options.max_request_bytes,
+            max_file_bytes=options.max_file_bytes,
+            challenge=challenge,
+        )
+    )
     return app
 
 
@@ -579,41 +587,20 @@ def _public_key(file: Path) -> Any:
         raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class ScopeChallenge:
-    """ASGI middleware that answers a call with too few scopes with 403 and a header with the needed scopes (RFC 6750
-    3.1), so that a client can ask its user for them. It must run after :class:`~._messages.MessageCheck`, which hands
-    on a body as a whole.
+    """Answer to a call with too few scopes: 403, and a header with the needed scopes (RFC 6750 3.1), so that a client
+    can ask its user for them.
 
     ``check`` takes a tool, its arguments and the session id (empty without one), and raises
     :class:`~transports.errors.UsageError` if the token lacks scopes. ``metadata_url`` is the address of the resource's
     metadata (RFC 9728)."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        check: Callable[[str, Mapping[str, Any], str], None],
-        metadata_url: str,
-    ) -> None:
-        self._app = app
-        self._check = check
-        self._metadata_url = metadata_url
+    check: Callable[[str, Mapping[str, Any], str], None]
+    metadata_url: str
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_authenticated = getattr(scope.get("user"), "is_authenticated", False)
-        if scope["type"] != "http" or scope["method"] != "POST" or not is_authenticated:
-            await self._app(scope, receive, send)
-            return
-
-        message = await receive()
-        error = self._scope_error(scope, message.get("body", b""))
-        if error is not None:
-            await self._challenge_response(error)(scope, receive, send)
-        else:
-            await self._app(scope, receive_again(message, receive), send)
-
-    def _scope_error(self, scope: Scope, body: bytes) -> UsageError | None:
-        """Return the error of a call with too few scopes."""
+    def response(self, scope: Scope, body: bytes) -> JSONResponse | None:
+        """Return the answer to a request with this body; ``None`` if it has the scopes, or is not a call."""
         max_body_bytes = 256 * 1024
         if len(body) > max_body_bytes:
             # The bridge itself refuses such a call; only the header with the needed scopes is missing.
@@ -626,20 +613,20 @@ class ScopeChallenge:
                 if not isinstance(arguments, dict):
                     arguments = {}
                 connection = Headers(scope=scope).get("mcp-session-id", "")
-                self._check(str(params["name"]), arguments, connection)
+                self.check(str(params["name"]), arguments, connection)
         except UsageError as error:
-            return error
+            return self._challenge(error)
         except (ProtocolError, KeyError, TypeError, AttributeError):
             pass  # the server reports the invalid request
         return None
 
-    def _challenge_response(self, error: UsageError) -> JSONResponse:
+    def _challenge(self, error: UsageError) -> JSONResponse:
         scopes = error.details["scopes"]
         assert isinstance(scopes, list)
         parts = [
             'error="insufficient_scope"',
             f'scope="{" ".join(scopes)}"',
-            f'resource_metadata="{self._metadata_url}"',
+            f'resource_metadata="{self.metadata_url}"',
             'error_description="this call needs more scopes"',
         ]
         body = {"error": "insufficient_scope", "error_description": error.message}

@@ -44,11 +44,20 @@ class MessageCheck:
     """ASGI middleware that reads the body of a user's request, and refuses it with a JSON-RPC error: status 413 above
     ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message.
 
-    A body that is too large is read and dropped up to eight times its limit."""
+    A body that is too large is read and dropped up to eight times its limit. ``challenge`` returns the response to a
+    message whose sender lacks permissions, or ``None``."""
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int, max_file_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_bytes: int,
+        max_file_bytes: int,
+        challenge: Callable[[Scope, bytes], Response | None] | None = None,
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._challenge = challenge
         message = (
             f"the request has more than {max_bytes:,} bytes; files in it may have {max_file_bytes:,} together "
             "(max_file_bytes): send fewer at once, name an artifact, or have the user raise the limit"
@@ -69,8 +78,13 @@ class MessageCheck:
             return
 
         refusal = await check_message(body)
+        response: Response | None = None
         if refusal is not None:
-            await JSONResponse(refusal.model_dump(by_alias=True), 400)(scope, receive, send)
+            response = JSONResponse(refusal.model_dump(by_alias=True), 400)
+        elif self._challenge is not None:
+            response = self._challenge(scope, body)
+        if response is not None:
+            await response(scope, receive, send)
             return
 
         message: Message = {"type": "http.request", "body": body, "more_body": False}
