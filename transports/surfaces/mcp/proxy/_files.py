@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice, product
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -134,41 +134,43 @@ def _parse_path(text: str) -> Path | None:
     return Path(path)
 
 
+class _FileParam(NamedTuple):
+    """Parameter that is sent as a ``data:`` URL (``x-mcp-file``), or otherwise as base64 (``contentEncoding``)."""
+
+    is_url: bool
+    max_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class FileParams:
-    """Parameters of a tool that are files, anywhere in its schema, by their places, with the largest size in bytes.
+    """Parameters of a tool that are files, anywhere in its schema, by their places."""
 
-    ``urls`` are those with ``x-mcp-file``, which are sent as ``data:`` URLs. ``texts`` are those with
-    ``contentEncoding: base64``, which are sent as base64."""
-
-    urls: Mapping[_SchemaPlace, int]
-    texts: Mapping[_SchemaPlace, int]
+    by_place: Mapping[_SchemaPlace, _FileParam]
 
     @classmethod
     def of(cls, schema: Mapping[str, object]) -> FileParams:
         """Find the file parameters in the ``inputSchema`` of a tool, among its first 1,000 parts."""
-        urls: dict[_SchemaPlace, int] = {}
-        texts: dict[_SchemaPlace, int] = {}
+        by_place: dict[_SchemaPlace, _FileParam] = {}
         for schema_place, part in _parts(schema):
             declared = part.get("x-mcp-file")
             if isinstance(declared, dict):
-                urls[schema_place] = _MAX_BYTES
                 max_size = declared.get("maxSize")
-                if isinstance(max_size, int) and max_size > 0:
-                    urls[schema_place] = min(max_size, _MAX_BYTES)
+                if not isinstance(max_size, int) or max_size <= 0:
+                    max_size = _MAX_BYTES
+                by_place[schema_place] = _FileParam(is_url=True, max_bytes=min(max_size, _MAX_BYTES))
             elif part.get("contentEncoding") == "base64":
-                texts[schema_place] = _MAX_BYTES
-        return cls(urls, texts)
+                by_place.setdefault(schema_place, _FileParam(is_url=False, max_bytes=_MAX_BYTES))
+        return cls(by_place)
 
     def find_named_in(self, message: Message) -> dict[Place, str]:
         """Return the artifacts and paths that a call names, by their places in its arguments."""
-        if not (self.urls or self.texts):
+        if not self.by_place:
             return {}
 
         files: dict[Place, str] = {}
         try:
             arguments = _decode_arguments(message)
-            for schema_place in {*self.urls, *self.texts}:
+            for schema_place in self.by_place:
                 for place, text in _texts_at(arguments, schema_place):
                     if _names_file(text):
                         files[place] = text
@@ -191,10 +193,8 @@ class FileParams:
         bytes_left = _MAX_BYTES
         for place, text in files.items():
             # Items of a list have the same schema.
-            schema_place = tuple(None if isinstance(step, int) else step for step in place)
-            is_url = schema_place in self.urls
-            declared_limits = self.urls if is_url else self.texts
-            limit = min(declared_limits[schema_place], bytes_left)
+            param = self.by_place[tuple(None if isinstance(step, int) else step for step in place)]
+            limit = min(param.max_bytes, bytes_left)
 
             content: _Content | None
             if text.startswith("artifact:"):
@@ -205,7 +205,7 @@ class FileParams:
                 continue
             bytes_left -= len(content.data)
 
-            values[place] = await in_thread(_encode_content, content, is_url=is_url)
+            values[place] = await in_thread(_encode_content, content, is_url=param.is_url)
 
         return _with_argument_values(message, values)
 
