@@ -519,7 +519,6 @@ def _is_base64(schema: Mapping[str, object]) -> bool:
     return schema.get("contentEncoding") == "base64" or schema.get("format") in ("byte", "binary", "base64")
 
 
-_SIMPLE = ("string", "number", "integer", "boolean", "null")
 #: Keywords that make a schema impossible to write strictly.
 _OPEN = (
     "allOf",
@@ -581,7 +580,8 @@ def _to_strict(schema: object, level: int) -> Schema:
         return {**description, "type": "array", "items": _to_strict(schema.get("items"), level)}
 
     kinds = kind if isinstance(kind, list) else [kind]
-    if not kinds or not all(name in _SIMPLE for name in kinds):
+    simple_kinds = ("string", "number", "integer", "boolean", "null")
+    if not kinds or not all(name in simple_kinds for name in kinds):
         raise _NotStrict
     values = {key: schema[key] for key in ("enum", "const") if key in schema}
     return {"type": kind, **description, **values}

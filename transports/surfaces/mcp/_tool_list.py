@@ -428,10 +428,6 @@ def _capability_tool(capability: Capability, taken_names: set[str], *, files: bo
     )
 
 
-#: Tools that act on an app, apart from the tools of its capabilities.
-_APP_TOOLS = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
-
-
 def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
@@ -449,11 +445,12 @@ def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]
         tool_names.add(tool_name(capability))
     needed = _scopes_of_tools(user.options, tool_names)
 
+    acts_on_app = tool in ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
         if entry is not None:
             needed |= set(entry.scopes)
-    elif tool in _APP_TOOLS and "url" not in arguments:
+    elif acts_on_app and "url" not in arguments:
         needed |= _scopes_of_selected(user, arguments.get("session"), capability)
     return needed
 
