@@ -3,6 +3,7 @@
 Query: ``auth`` (``bearer``, ``key``, ``query``, ``cookie``), ``expires`` (Unix ms), ``type`` (MIME type).
 """
 
+import asyncio
 import hmac
 import re
 import time
@@ -92,13 +93,15 @@ def wanted_range(request: web.Request, size: int, etag: str) -> tuple[int, int] 
 
 
 async def send(
-    request: web.Request, response: web.StreamResponse, size: int, seed: int, start: int = 0
+    request: web.Request, response: web.StreamResponse, size: int, seed: int, start: int = 0, *, pause: float = 0.0
 ) -> web.StreamResponse:
-    """Stream bytes ``start`` to ``size`` as the body (nothing for HEAD)."""
+    """Stream bytes ``start`` to ``size`` as the body (nothing for HEAD), with a ``pause`` in seconds after each MiB."""
     await response.prepare(request)
     if request.method != "HEAD":
         for piece in generate(size, seed, start):
             await response.write(piece)
+            if pause:
+                await asyncio.sleep(pause)
     await response.write_eof()
     return response
 

@@ -47,7 +47,7 @@ async def long(request: web.Request) -> web.StreamResponse:
     if "endless" not in request.query:
         return await send_file(request, size + _delta(request), seed)
     response = web.StreamResponse(headers=headers_for(request, size, seed))
-    return await send(request, response, 1 << 50, seed)
+    return await send(request, response, 1 << 50, seed, pause=0.05)
 
 
 @routes.get("/faults/cut_once/{key}/" + FILE)

@@ -360,7 +360,6 @@ async def test_late_or_aborted_download_is_a_warning(connected: Connect) -> None
 
 
 @pytest.mark.fault(30)
-@pytest.mark.slow
 async def test_download_over_limit_is_aborted(
     connected: Connect, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
