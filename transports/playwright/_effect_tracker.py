@@ -1,26 +1,45 @@
-"""The effects and outputs of a page, by call (:class:`EffectTracker`)."""
+"""The effects and outputs of a page, by call (:class:`EffectTracker`), and its windows (:class:`Windows`)."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
 from ..errors import ABPError, CallTimeout, TransportError, first_line, format_seconds
+from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import JSONValue
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Effect as SideEffect, Message
+from ._agent import PageAgent
+from ._process import listen
+from ._received import Held, parse_json
+from ._source import close_quietly
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Dialog, Frame, Page, Request
 
 logger = logging.getLogger("transports.playwright")
 
+#: Characters of a text of the app in the record of an effect.
+MAX_TEXT = 500
+#: Prefix of handles of content held by the page's own agent.
+HELD = "held:"
+#: Seconds between two looks at a window that shows nothing yet.
+_LOOK_INTERVAL = 0.05
+#: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
+_SAVE_PDF = """() => {
+  const controller = document.querySelector("pdf-viewer")?.currentController;
+  controller?.save?.("ORIGINAL");
+  return Boolean(controller?.save);
+}"""
 #: Seconds for an announced effect (a click on a download link, a window) to begin.
 BEGIN_TIMEOUT = 2.0
 
@@ -42,6 +61,62 @@ class Window:
     has_download: bool = False
     shown: str = ""
     saved: asyncio.Future[tuple[str, str]] | None = None
+
+    def begin_loading(self) -> None:
+        self.navigations += 1
+        self.is_loading = True
+        self.has_download = False
+        self.changed.set()
+
+    def end_loading(self) -> None:
+        """Note the end of a navigation that shows nothing, unless another one begins within half a second. The download
+        that it may have become is reported apart."""
+        ended_navigation = self.navigations
+
+        def end() -> None:
+            if self.navigations == ended_navigation:
+                self.show()
+
+        asyncio.get_running_loop().call_later(0.5, end)
+
+    def show(self) -> None:
+        """Note that the latest navigation has ended: the window may show its content."""
+        self.is_loading = False
+        self.changed.set()
+
+    def on_request(self, request: Request) -> None:
+        if self._is_navigation(request):
+            self.begin_loading()
+
+    def on_request_failed(self, request: Request) -> None:
+        if self._is_navigation(request):
+            self.end_loading()
+
+    def on_navigated(self, frame: Frame) -> None:
+        if frame == self.page.main_frame:
+            self.show()
+
+    def _is_navigation(self, request: Request) -> bool:
+        try:
+            return request.is_navigation_request() and request.frame == self.page.main_frame
+        except Error:  # the window is too new to have frames
+            return True
+
+    async def is_blank(self) -> bool:
+        """Return whether the window is at the blank page and has nothing written into it. The browser is asked in any
+        case: its events of a navigation that the app has begun come before its answer."""
+        try:
+            has_content = await self.page.evaluate("document.title !== '' || Boolean(document.body?.hasChildNodes())")
+        except Error:  # it is leaving
+            return True
+        return self.page.url == "about:blank" and not has_content
+
+    async def press_save(self) -> bool:
+        """Press the save button of the PDF viewer. Returns false while the viewer is not ready."""
+        for frame in self.page.frames:
+            if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
+                return True
+        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -413,3 +488,216 @@ class EffectTracker:
 
 async def _ready(content: BinaryData) -> BinaryData:
     return content
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+class Windows:
+    """Windows opened by one page. They are closed at the end of their call; their content may become an output.
+
+    The page announces each window (:meth:`on_window_open`) before the browser opens it. ``take_pdf(guid, name)``
+    returns the file of a download once it has ended; it is ``None`` if files are not received.
+    """
+
+    def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
+        self._agent = agent
+        self._tracker = tracker
+        self._open_windows: list[Window] = []
+        self._on_dialog: Callable[[Dialog], None] = lambda _: None
+        #: Frame of a window → its call.
+        self.owners: dict[str, CallEffects] = {}
+        self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
+
+    def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
+        """Follow the windows that ``page`` opens, and their own windows; their dialogs go to ``on_dialog``.
+
+        Other pages of the context are not touched.
+        """
+        self._on_dialog = on_dialog
+        listen(page, "popup", self._on_popup)
+
+    def on_window_open(self, event: dict[str, Any]) -> None:
+        """Record a window from the event ``Page.windowOpen``: ``window.open``, or a link or form with a target."""
+        detail: Detail = {"url": redact_url(event["url"])[:MAX_TEXT]}
+        call = self._tracker.current_call()
+        if self._tracker.record(call, "popup", detail):
+            self._tracker.expect(call, "window", detail)
+
+    def on_target(self, frame: str) -> None:
+        """Remember the call under way as the owner of a new window; of the latest 100 windows."""
+        self.owners[frame] = self._tracker.current_call()
+        if len(self.owners) > 100:
+            oldest = next(iter(self.owners))
+            del self.owners[oldest]
+
+    def on_download(self, frame: str, guid: str, name: str) -> bool:
+        """Note a download of a window. Returns true if it is the PDF that the window shows."""
+        for window in self._open_windows:
+            if window.frame != frame:
+                continue
+            if window.saved is not None and not window.saved.done():
+                window.saved.set_result((guid, name))
+                return True
+            window.has_download = True
+            window.show()
+        return False
+
+    def expect_content(self, call: CallEffects) -> None:
+        """Let the call, which has answered, wait for its windows that are blank or on their way to another address: an
+        app may open a window at once and send it to its file later."""
+        for window in call.windows:
+            expected = self._tracker.expect(call, "content", {})
+            if expected is not None:
+                self._tracker.spawn(self._follow_window(window, expected))
+
+    def loading(self, call: CallEffects) -> list[Window]:
+        return [window for window in call.windows if window.is_loading and not window.page.is_closed()]
+
+    def close_windows_of(self, call: CallEffects) -> None:
+        """Close the windows of a call that has ended, and those of no call. A window that waits for the answer of a
+        server, which may be a file, stays until the next call ends."""
+        loading = self.loading(call)
+        for window in (*call.windows, *self._tracker.unattributed.windows):
+            if window not in loading:
+                self._tracker.spawn(close_quietly(window.page))
+        call.windows.clear()
+        self._tracker.unattributed.windows[:] = loading
+
+    def _on_popup(self, page: Page) -> None:
+        """Follow a new window for the call that opened it, or close it if there are too many."""
+        self.watch(page, self._on_dialog)
+        page.on("dialog", self._on_dialog)
+
+        expected = self._tracker.take_expected("window")
+        if expected is None:
+            # A window that another window opened is not announced by the page.
+            self.on_window_open({"url": page.url})
+            expected = self._tracker.take_expected("window")
+        if expected is None:
+            # There are more windows than are recorded.
+            self._tracker.current_call().refused += 1
+            self._tracker.spawn(close_quietly(page))
+            return
+
+        max_windows = 8
+        self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
+        if len(self._open_windows) >= max_windows:
+            expected.call.refused += 1
+            expected.detail["closed"] = "too many windows"
+            self._tracker.mark_begun(expected)
+            self._tracker.spawn(close_quietly(page))
+            return
+
+        self._add_window(page, expected)
+
+    def _add_window(self, page: Page, expected: ExpectedEffect) -> None:
+        """Follow a window for the call that opened it, or for no call if that call has ended."""
+        call = expected.call
+        if self._tracker.current_call(call.id) is not call:
+            call = self._tracker.unattributed
+        window = Window(page, call)
+        self._open_windows.append(window)
+        call.windows.append(window)
+
+        if self._agent.channel.cdp is not None:
+            self._tracker.spawn(self._watch_frame(window))
+        listen(page, "request", window.on_request)
+        listen(page, "requestfailed", window.on_request_failed)
+        listen(page, "framenavigated", window.on_navigated)
+        listen(page, "close", lambda _: window.show())
+        self._tracker.spawn(self._follow_window(window, expected))
+
+    async def _watch_frame(self, window: Window) -> None:
+        """Watch the navigations of a window over CDP, which reports more of them than Playwright."""
+        session = await window.page.context.new_cdp_session(window.page)
+        target = await session.send("Target.getTargetInfo")
+        frame = str(target["targetInfo"]["targetId"])
+
+        # This event comes before the answer of a call that begins a navigation.
+        def on_navigation(event: dict[str, Any]) -> None:
+            if event["frameId"] == frame and is_loaded(event["url"]):
+                window.begin_loading()
+
+        def on_stopped(event: dict[str, Any]) -> None:
+            if event["frameId"] == frame:
+                window.end_loading()
+
+        listen(session, "Page.frameRequestedNavigation", on_navigation)
+        listen(session, "Page.frameStoppedLoading", on_stopped)
+        await session.send("Page.enable")
+        window.frame = frame
+        window.changed.set()
+
+    async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
+        """Capture the content of a window as soon as it shows some. In any case ``expected`` has begun then."""
+        try:
+            with contextlib.suppress(Error, TimeoutError):
+                # Longer than a call waits, since the next call may take the content.
+                async with asyncio.timeout(5.0):
+                    await self._wait_for_content(window)
+                    if window.page.url != window.shown:
+                        window.shown = window.page.url
+                        await self._capture(window)
+        finally:
+            self._tracker.mark_begun(expected)
+
+    async def _wait_for_content(self, window: Window) -> None:
+        """Wait until a window shows something, is closed, or has become a download."""
+        while not window.page.is_closed() and not window.has_download:
+            window.changed.clear()
+            # In this order: is_loading may change while the page is asked.
+            if window.page.url and not await window.is_blank() and not window.is_loading:
+                return
+
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_INTERVAL):
+                    await window.changed.wait()
+
+    async def _capture(self, window: Window) -> None:
+        """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
+        url = window.page.url
+        if url.startswith("blob:"):
+            await self._capture_blob(window, url)
+            return
+
+        is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
+        if is_of_app_origin and await window.page.evaluate("document.contentType") == "application/pdf":
+            work = self._save_shown_pdf(window)
+            self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})")
+
+    async def _capture_blob(self, window: Window, url: str) -> None:
+        text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
+        # Empty if the page has no such blob any more.
+        blobs = parse_json(text, list[Held], "the content of a window")
+        if blobs:
+            blob = blobs[0]
+            content = BinaryData(Handle(f"{HELD}{blob.id}", blob.size), blob.type or None)
+            self._tracker.add_content(window.call, content, "the content of a window")
+
+    async def _save_shown_pdf(self, window: Window) -> BinaryData:
+        """Let the browser's viewer save the PDF that it shows, as its button does: the browser takes it from its cache.
+
+        The PDF is not requested again here, as the answer to a form, or to a link that works once, cannot be. Raises
+        :class:`~transports.errors.TransportError`.
+        """
+        failure = TransportError("the browser did not hand it over; let the app download or answer it")
+        if self.take_pdf is None:
+            raise failure
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(10.0):
+                while window.frame is None:
+                    await asyncio.sleep(_LOOK_INTERVAL)
+
+                window.saved = asyncio.get_running_loop().create_future()
+                while not await window.press_save():
+                    await asyncio.sleep(_LOOK_INTERVAL)
+
+                guid, name = await window.saved
+                return await self.take_pdf(guid, name)
+        raise failure
+
+
+def is_loaded(url: str) -> bool:
+    """Return whether a browser loads this address, and does not hand it to another program."""
+    return url.startswith(("http", "blob", "data"))

@@ -4,8 +4,8 @@ Each is answered at once, so that no call waits for a person, and recorded as an
 content, if it has any, becomes an output of the call that was running. An effect outside any call is announced as an
 event, and its content comes with the next call. See ``docs/side-effects.md``.
 
-:class:`Windows` handles windows; :class:`PageEffects` listens to the page, and assigns effects and outputs to calls
-(:mod:`._effect_tracker`).
+:class:`PageEffects` listens to the page, and assigns effects and outputs to calls (:mod:`._effect_tracker`, which also
+handles windows).
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from urllib.parse import urlsplit
-
-from playwright.async_api import Error
 
 from .._internal.tasks import in_thread
 from ..errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
@@ -30,293 +27,16 @@ from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, ByteLimits, CdpDownloads
-from ._effect_tracker import CallEffects, Detail, EffectTracker, ExpectedEffect, Window
+from ._effect_tracker import HELD, MAX_TEXT, CallEffects, Detail, EffectTracker, ExpectedEffect, Windows, is_loaded
 from ._process import listen, listener
-from ._received import Clipboard, Download, Effect, FileChooser, Held, Notice, Print, Unsent, checked, parse_json
+from ._received import Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, checked
 from ._scripts import load_script
-from ._source import Tab, close_quietly
+from ._source import Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Dialog, Frame, Page, Request
+    from playwright.async_api import CDPSession, Dialog
 
 logger = logging.getLogger("transports.playwright")
-
-#: Characters of a text of the app in the record of an effect.
-_MAX_TEXT = 500
-#: Seconds between two looks at a window that shows nothing yet.
-_LOOK_INTERVAL = 0.05
-#: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
-_SAVE_PDF = """() => {
-  const controller = document.querySelector("pdf-viewer")?.currentController;
-  controller?.save?.("ORIGINAL");
-  return Boolean(controller?.save);
-}"""
-#: Prefix of handles of content held by the page's own agent.
-_HELD = "held:"
-
-
-class Windows:
-    """Windows opened by one page. They are closed at the end of their call; their content may become an output.
-
-    The page announces each window (:meth:`on_window_open`) before the browser opens it. ``take_pdf(guid, name)``
-    returns the file of a download once it has ended; it is ``None`` if files are not received.
-    """
-
-    def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
-        self._agent = agent
-        self._tracker = tracker
-        self._open_windows: list[Window] = []
-        self._on_dialog: Callable[[Dialog], None] = lambda _: None
-        #: Frame of a window → its call.
-        self.owners: dict[str, CallEffects] = {}
-        self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
-
-    def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
-        """Follow the windows that ``page`` opens, and their own windows; their dialogs go to ``on_dialog``.
-
-        Other pages of the context are not touched.
-        """
-        self._on_dialog = on_dialog
-        listen(page, "popup", self._on_popup)
-
-    def on_window_open(self, event: dict[str, Any]) -> None:
-        """Record a window from the event ``Page.windowOpen``: ``window.open``, or a link or form with a target."""
-        detail: Detail = {"url": redact_url(event["url"])[:_MAX_TEXT]}
-        call = self._tracker.current_call()
-        if self._tracker.record(call, "popup", detail):
-            self._tracker.expect(call, "window", detail)
-
-    def on_target(self, frame: str) -> None:
-        """Remember the call under way as the owner of a new window; of the latest 100 windows."""
-        self.owners[frame] = self._tracker.current_call()
-        if len(self.owners) > 100:
-            oldest = next(iter(self.owners))
-            del self.owners[oldest]
-
-    def on_download(self, frame: str, guid: str, name: str) -> bool:
-        """Note a download of a window. Returns true if it is the PDF that the window shows."""
-        for window in self._open_windows:
-            if window.frame != frame:
-                continue
-            if window.saved is not None and not window.saved.done():
-                window.saved.set_result((guid, name))
-                return True
-            window.has_download = True
-            self._on_shown(window)
-        return False
-
-    def expect_content(self, call: CallEffects) -> None:
-        """Let the call, which has answered, wait for its windows that are blank or on their way to another address: an
-        app may open a window at once and send it to its file later."""
-        for window in call.windows:
-            expected = self._tracker.expect(call, "content", {})
-            if expected is not None:
-                self._tracker.spawn(self._follow_window(window, expected))
-
-    def loading(self, call: CallEffects) -> list[Window]:
-        return [window for window in call.windows if window.is_loading and not window.page.is_closed()]
-
-    def close_windows_of(self, call: CallEffects) -> None:
-        """Close the windows of a call that has ended, and those of no call. A window that waits for the answer of a
-        server, which may be a file, stays until the next call ends."""
-        loading = self.loading(call)
-        for window in (*call.windows, *self._tracker.unattributed.windows):
-            if window not in loading:
-                self._tracker.spawn(close_quietly(window.page))
-        call.windows.clear()
-        self._tracker.unattributed.windows[:] = loading
-
-    def _on_popup(self, page: Page) -> None:
-        """Follow a new window for the call that opened it, or close it if there are too many."""
-        self.watch(page, self._on_dialog)
-        page.on("dialog", self._on_dialog)
-
-        expected = self._tracker.take_expected("window")
-        if expected is None:
-            # A window that another window opened is not announced by the page.
-            self.on_window_open({"url": page.url})
-            expected = self._tracker.take_expected("window")
-        if expected is None:
-            # There are more windows than are recorded.
-            self._tracker.current_call().refused += 1
-            self._tracker.spawn(close_quietly(page))
-            return
-
-        max_windows = 8
-        self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        if len(self._open_windows) >= max_windows:
-            expected.call.refused += 1
-            expected.detail["closed"] = "too many windows"
-            self._tracker.mark_begun(expected)
-            self._tracker.spawn(close_quietly(page))
-            return
-
-        self._add_window(page, expected)
-
-    def _add_window(self, page: Page, expected: ExpectedEffect) -> None:
-        """Follow a window for the call that opened it, or for no call if that call has ended."""
-        call = expected.call
-        if self._tracker.current_call(call.id) is not call:
-            call = self._tracker.unattributed
-        window = Window(page, call)
-        self._open_windows.append(window)
-        call.windows.append(window)
-
-        if self._agent.channel.cdp is not None:
-            self._tracker.spawn(self._watch_frame(window))
-        listen(page, "request", lambda request: self._on_request(window, request, self._begin_loading))
-        listen(page, "requestfailed", lambda request: self._on_request(window, request, self._end_loading))
-        listen(page, "framenavigated", lambda frame: self._on_navigated(window, frame))
-        listen(page, "close", lambda _: self._on_shown(window))
-        self._tracker.spawn(self._follow_window(window, expected))
-
-    def _on_request(self, window: Window, request: Request, react: Callable[[Window], None]) -> None:
-        if _is_navigation(window.page, request):
-            react(window)
-
-    def _on_navigated(self, window: Window, frame: Frame) -> None:
-        if frame == window.page.main_frame:
-            self._on_shown(window)
-
-    def _begin_loading(self, window: Window) -> None:
-        window.navigations += 1
-        window.is_loading = True
-        window.has_download = False
-        window.changed.set()
-
-    def _end_loading(self, window: Window) -> None:
-        """Note the end of a navigation that shows nothing, unless another one begins within half a second. The download
-        that it may have become is reported apart."""
-        ended_navigation = window.navigations
-
-        def end() -> None:
-            if window.navigations == ended_navigation:
-                self._on_shown(window)
-
-        asyncio.get_running_loop().call_later(0.5, end)
-
-    def _on_shown(self, window: Window) -> None:
-        window.is_loading = False
-        window.changed.set()
-
-    async def _watch_frame(self, window: Window) -> None:
-        """Watch the navigations of a window over CDP, which reports more of them than Playwright."""
-        session = await window.page.context.new_cdp_session(window.page)
-        target = await session.send("Target.getTargetInfo")
-        frame = str(target["targetInfo"]["targetId"])
-
-        # This event comes before the answer of a call that begins a navigation.
-        def on_navigation(event: dict[str, Any]) -> None:
-            if event["frameId"] == frame and _is_loaded(event["url"]):
-                self._begin_loading(window)
-
-        def on_stopped(event: dict[str, Any]) -> None:
-            if event["frameId"] == frame:
-                self._end_loading(window)
-
-        listen(session, "Page.frameRequestedNavigation", on_navigation)
-        listen(session, "Page.frameStoppedLoading", on_stopped)
-        await session.send("Page.enable")
-        window.frame = frame
-        window.changed.set()
-
-    async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
-        """Capture the content of a window as soon as it shows some. In any case ``expected`` has begun then."""
-        try:
-            with contextlib.suppress(Error, TimeoutError):
-                # Longer than a call waits, since the next call may take the content.
-                async with asyncio.timeout(5.0):
-                    await self._wait_for_content(window)
-                    if window.page.url != window.shown:
-                        window.shown = window.page.url
-                        await self._capture(window)
-        finally:
-            self._tracker.mark_begun(expected)
-
-    async def _wait_for_content(self, window: Window) -> None:
-        """Wait until a window shows something, is closed, or has become a download."""
-        while not window.page.is_closed() and not window.has_download:
-            window.changed.clear()
-            # In this order: is_loading may change while the page is asked.
-            if window.page.url and not await _is_blank(window.page) and not window.is_loading:
-                return
-
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_INTERVAL):
-                    await window.changed.wait()
-
-    async def _capture(self, window: Window) -> None:
-        """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
-        url = window.page.url
-        if url.startswith("blob:"):
-            await self._capture_blob(window, url)
-            return
-
-        is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
-        if is_of_app_origin and await window.page.evaluate("document.contentType") == "application/pdf":
-            work = self._save_shown_pdf(window)
-            self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:_MAX_TEXT]})")
-
-    async def _capture_blob(self, window: Window, url: str) -> None:
-        text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
-        # Empty if the page has no such blob any more.
-        blobs = parse_json(text, list[Held], "the content of a window")
-        if blobs:
-            blob = blobs[0]
-            content = BinaryData(Handle(f"{_HELD}{blob.id}", blob.size), blob.type or None)
-            self._tracker.add_content(window.call, content, "the content of a window")
-
-    async def _save_shown_pdf(self, window: Window) -> BinaryData:
-        """Let the browser's viewer save the PDF that it shows, as its button does: the browser takes it from its cache.
-
-        The PDF is not requested again here, as the answer to a form, or to a link that works once, cannot be. Raises
-        :class:`~transports.errors.TransportError`.
-        """
-        failure = TransportError("the browser did not hand it over; let the app download or answer it")
-        if self.take_pdf is None:
-            raise failure
-        with contextlib.suppress(Error, TimeoutError):
-            async with asyncio.timeout(10.0):
-                while window.frame is None:
-                    await asyncio.sleep(_LOOK_INTERVAL)
-
-                window.saved = asyncio.get_running_loop().create_future()
-                while not await _press_save(window.page):
-                    await asyncio.sleep(_LOOK_INTERVAL)
-
-                guid, name = await window.saved
-                return await self.take_pdf(guid, name)
-        raise failure
-
-
-def _is_loaded(url: str) -> bool:
-    """Return whether a browser loads this address, and does not hand it to another program."""
-    return url.startswith(("http", "blob", "data"))
-
-
-def _is_navigation(page: Page, request: Request) -> bool:
-    try:
-        return request.is_navigation_request() and request.frame == page.main_frame
-    except Error:  # the window is too new to have frames
-        return True
-
-
-async def _is_blank(page: Page) -> bool:
-    """Return whether a window is at the blank page and has nothing written into it. The browser is asked in any case:
-    its events of a navigation that the app has begun come before its answer."""
-    try:
-        has_content = await page.evaluate("document.title !== '' || Boolean(document.body?.hasChildNodes())")
-    except Error:  # it is leaving
-        return True
-    return page.url == "about:blank" and not has_content
-
-
-async def _press_save(page: Page) -> bool:
-    """Press the save button of the PDF viewer in a window. Returns false while the viewer is not ready."""
-    for frame in page.frames:
-        if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
-            return True
-    return False
 
 
 #: Answer to ``confirm`` and ``prompt``.
@@ -465,7 +185,7 @@ class PageEffects:
         self._windows.expect_content(call)
         await self.tracker.settle(call, reply, timeout=timeout)
         for window in self._windows.loading(call):
-            address = redact_url(window.page.url)[:_MAX_TEXT]
+            address = redact_url(window.page.url)[:MAX_TEXT]
             warning = f"a window at {address} waited for its server; a file that it brings comes with a later call"
             reply.warnings = (*reply.warnings, warning)
 
@@ -486,7 +206,7 @@ class PageEffects:
         """Let the call under way wait for a navigation that may become a download."""
         call = self.tracker.current_call()
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
-        may_download = event["disposition"] == "currentTab" and _is_loaded(event["url"])
+        may_download = event["disposition"] == "currentTab" and is_loaded(event["url"])
         if may_download and not same_document and call.id is not None:
             self.tracker.expect(call, event["frameId"], {})
 
@@ -500,7 +220,7 @@ class PageEffects:
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
-    def on_event(self, kind: str, payload: Any, *, holder: str = _HELD) -> None:
+    def on_event(self, kind: str, payload: Any, *, holder: str = HELD) -> None:
         """Handle an event of an agent: ``print``, ``download``, ``filechooser``, ``clipboard``, ``share``,
         ``notice`` or ``unsent``.
 
@@ -510,7 +230,7 @@ class PageEffects:
         if not isinstance(payload, Effect):
             return
 
-        if holder == _HELD:
+        if holder == HELD:
             call = self.tracker.current_call(payload.call)
         else:
             call = self.tracker.call_of(payload.call)
@@ -524,9 +244,9 @@ class PageEffects:
             case Clipboard():
                 self._on_clipboard(call, kind, payload, holder, is_late=is_late)
             case Notice(title=title, body=body):
-                self.tracker.record(call, "notification", {"title": title[:_MAX_TEXT], "body": body[:_MAX_TEXT]})
+                self.tracker.record(call, "notification", {"title": title[:MAX_TEXT], "body": body[:MAX_TEXT]})
             case Unsent():
-                self.tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:_MAX_TEXT]}")
+                self.tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:MAX_TEXT]}")
             case Download(dropped=True):
                 self.tracker.drop(call)
             case Download(wait=wait):
@@ -534,7 +254,7 @@ class PageEffects:
 
     def _on_picker(self, call: CallEffects, chooser: FileChooser) -> None:
         if chooser.picker is not None:
-            picker = chooser.picker[:_MAX_TEXT]
+            picker = chooser.picker[:MAX_TEXT]
             self.tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
         detail = {"multiple": chooser.multiple, "directory": chooser.directory, "picker": chooser.picker}
         self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
@@ -549,7 +269,7 @@ class PageEffects:
     def _on_print(self, call: CallEffects, kind: str, printed: Print, *, is_late: bool) -> None:
         if not printed.kept:
             self.tracker.warn(call, "the page could not be copied at its print(): its PDF may show a later state")
-        if self.tracker.record(call, kind, {"title": printed.title[:_MAX_TEXT]}):
+        if self.tracker.record(call, kind, {"title": printed.title[:MAX_TEXT]}):
             work = self._print_snapshot(printed.id)
             self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
 
@@ -559,7 +279,7 @@ class PageEffects:
         if written.id is not None:
             content = Handle(f"{holder}{written.id}", written.size)
 
-        detail: Detail = {"type": written.type[:_MAX_TEXT], "bytes": written.size}
+        detail: Detail = {"type": written.type[:MAX_TEXT], "bytes": written.size}
         is_recorded = self.tracker.record(call, kind, detail)
         if is_recorded and content is not None:
             data = BinaryData(content, written.type or None, None, written.name or None)
@@ -571,7 +291,7 @@ class PageEffects:
 
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
-        detail: Detail = {"type": dialog.type, "message": dialog.message[:_MAX_TEXT]}
+        detail: Detail = {"type": dialog.type, "message": dialog.message[:MAX_TEXT]}
         if self._accept_dialogs or dialog.type in ("alert", "beforeunload"):
             detail["answer"] = "accepted"
             self.tracker.spawn(dialog.accept(dialog.default_value))
@@ -620,7 +340,7 @@ class PageEffects:
         if announced is not None and announced.is_late:
             is_late = True
 
-        detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
+        detail: Detail = {"url": redact_url(url)[:MAX_TEXT], "filename": name[:MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)
         if is_recorded:
             work = self._wait_for_download(guid, name, detail)
