@@ -157,14 +157,8 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
         target = app.entry.url
         transport_options = app.entry.options | transport_options
 
-    transport = _transport(
-        target,
-        transport_options,
-        settings=settings,
-        sampling=on_elicitation is not None,
-        app=app,
-        secrets=secrets_for(file, user),
-    )
+    make = partial(_make_transport, target, transport_options, settings, on_elicitation is not None)
+    transport = _guarded_transport(target, transport_options, make, app, secrets_for(file, user))
     clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
 
@@ -212,58 +206,58 @@ def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
     return transport.clean if isinstance(transport, Guarded) else None
 
 
-def _transport(
+def _make_transport(
+    target: str, options: Mapping[str, Any], settings: Settings, sampling: bool, resolved: Mapping[str, object]
+) -> Transport:
+    """Return the transport for a target, with ``resolved`` in the place of options that hold secrets."""
+    transport = options.get("transport", "auto")
+    session_options = ("transport", "headless", "timeout")
+    request_options: dict[str, object] = {}
+    browser_options: dict[str, object] = {}
+    for name, value in {**options, **resolved}.items():
+        if name in ("headers", "auth"):
+            request_options[name] = value
+        elif name not in session_options:
+            browser_options[name] = value
+
+    if isinstance(transport, Transport):
+        reject_options({**browser_options, **request_options}, "a transport instance; pass them to it")
+        return transport
+    return transport_for(
+        target,
+        transport,
+        settings=settings,
+        timeout=options.get("timeout"),
+        headless=options.get("headless"),
+        sampling=sampling,
+        browser_options=browser_options,
+        request_options=request_options,
+    )
+
+
+def _guarded_transport(
     target: str,
     options: Mapping[str, Any],
-    *,
-    settings: Settings,
-    sampling: bool,
+    make: Callable[[Mapping[str, object]], Transport],
     app: NamedApp | None,
     secrets: Secrets,
 ) -> Transport:
-    """Return the transport for a target, guarded if the settings file describes the app or has secrets."""
-    transport = options.get("transport", "auto")
-
-    def make(resolved: Mapping[str, object]) -> Transport:
-        """Make the transport, with ``resolved`` in the place of options that hold secrets."""
-        own_options = {"transport", "headless", "timeout"}
-        rest = {name: value for name, value in {**options, **resolved}.items() if name not in own_options}
-        if isinstance(transport, Transport):
-            reject_options(rest, "a transport instance; pass them to it")
-            return transport
-
-        request_options = {name: value for name, value in rest.items() if name in ("headers", "auth")}
-        browser_options = {name: value for name, value in rest.items() if name not in request_options}
-        return transport_for(
-            target,
-            transport,
-            settings=settings,
-            timeout=options.get("timeout"),
-            headless=options.get("headless"),
-            sampling=sampling,
-            browser_options=browser_options,
-            request_options=request_options,
-        )
-
-    if app is None and (not secrets or target.lower().startswith("replay:")):
+    """Return the transport that ``make`` makes, guarded if the settings file describes the app or has secrets."""
+    replays_recording = target.lower().startswith("replay:")
+    if app is None and (not secrets or replays_recording):
         return make({})
 
-    guarded_options = {name: options[name] for name in ("headers", "cdp_url") if name in options}
-    browser_address = str(options.get("cdp_url") or options.get("browser_server") or "")
-    if app is None:
-        guard = Guard(secrets, target, guarded_options, make, headers_to=browser_address)
-    else:
-        guard = Guard(
-            secrets,
-            target,
-            guarded_options,
-            make,
-            # The operator, who wrote the file, may see how the app is reached.
-            hidden=app.hidden if secrets.user is not None else (),
-            name=app.name,
-            max_sessions=app.entry.max_sessions,
-            headers_to=browser_address,
-        )
+    guard = Guard(
+        secrets,
+        target,
+        settings={name: options[name] for name in ("headers", "cdp_url") if name in options},
+        make=make,
+        headers_to=str(options.get("cdp_url") or options.get("browser_server") or ""),
+    )
+    if app is not None:
+        # The operator, who wrote the file, may see how the app is reached.
+        hidden = app.hidden if secrets.user is not None else ()
+        guard = replace(guard, name=app.name, hidden=hidden, max_sessions=app.entry.max_sessions)
     try:
         if app is not None:
             app.require_state()

@@ -71,7 +71,7 @@ def headers(data: bytes) -> None:
     assert representation.total is None or representation.total >= 0
     representation.matches(fields)
     content_coding(fields)
-    is_part(CIMultiDictProxy(fields), requested=False)
+    is_part(CIMultiDictProxy(fields), range_requested=False)
     for value in fields.values():
         span = content_range(CIMultiDictProxy(CIMultiDict({"Content-Range": value})))
         assert span is None or span[0] <= span[1] < span[2]

@@ -331,7 +331,7 @@ class Transfer:
         if response.status not in (200, 206):
             raise await status_error(response, answer.display_url, self.request, self.secrets)
 
-        holds_part = response.status == 206 or is_part(response.headers, requested=answer.resumes)
+        holds_part = response.status == 206 or is_part(response.headers, range_requested=answer.resumes)
         coding = content_coding(response.headers)
         if coding and not self._can_decode(coding, response, holds_part=holds_part):
             self._require_unknown(coding, answer)

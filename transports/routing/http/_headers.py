@@ -128,19 +128,20 @@ def content_range(headers: CIMultiDictProxy[str]) -> ContentRange | None:
     return part
 
 
-def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
-    """Return whether a 200 response wrongly holds only a part of the content (RFC 9110 §15.3.1 requires all of it)."""
-    ranges = [text.strip() for text in headers.getall("Content-Range", ()) if text.strip()]
+def is_part(headers: CIMultiDictProxy[str], *, range_requested: bool) -> bool:
+    """Return whether a 200 response wrongly holds only a part of the content (RFC 9110 §15.3.1 requires all of it).
+
+    Without a request for a range, a range in other units than bytes is the app's own, such as rows of a table, and a
+    range without a unit counts only if its length is that of the body."""
     if _has_several_parts(headers):
         return True
-    if requested and ranges:
-        return True
 
-    # Units other than bytes are those of an app, such as rows of a table.
-    if any(_UNIT.match(text) for text in ranges):
-        return any(_BYTES.match(text) for text in ranges)
-
-    # A range without a unit counts only if its length is that of the body.
+    ranges = [text.strip() for text in headers.getall("Content-Range", ()) if text.strip()]
+    if range_requested:
+        return bool(ranges)
+    ranges_with_unit = [text for text in ranges if _UNIT.match(text)]
+    if ranges_with_unit:
+        return any(_BYTES.match(text) for text in ranges_with_unit)
     return content_range(headers) is not None
 
 
