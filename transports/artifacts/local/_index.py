@@ -94,14 +94,6 @@ class IndexRow(NamedTuple):
 _COLUMNS = ", ".join(IndexRow._fields)
 
 
-class _OpenedFile(NamedTuple):
-    """The process that opened the file of the index, and the identity of the file."""
-
-    process: int
-    device: int
-    inode: int
-
-
 def row_of(metadata: Metadata, inode: int) -> IndexRow:
     """Return the row of metadata whose file has that ``inode``."""
     scope = metadata.scope
@@ -169,7 +161,8 @@ class Index:
         self._tree = tree
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._opened = _OpenedFile(0, 0, 0)
+        #: The process that opened the file, and the device and inode of the file.
+        self._opened = 0, 0, 0
         #: Time until which the index is not used (monotonic).
         self._paused_until = 0.0
         #: Number of running blocks of :meth:`kept_open`.
@@ -356,7 +349,7 @@ class Index:
 
         self._db = db
         device, inode = (status.st_dev, status.st_ino) if status else (0, 0)
-        self._opened = _OpenedFile(os.getpid(), device, inode)
+        self._opened = os.getpid(), device, inode
         if self.live:
             weakref.finalize(self, _close_connection, db, os.getpid())
         return db
@@ -399,7 +392,7 @@ class Index:
     def _close_index(self) -> None:
         db, self._db = self._db, None
         if db:
-            _close_connection(db, self._opened.process)
+            _close_connection(db, process=self._opened[0])
 
 
 def _prepare_database(db: sqlite3.Connection) -> None:

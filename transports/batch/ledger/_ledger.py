@@ -396,13 +396,10 @@ _FIND_HOSTS = """WITH RECURSIVE hosts(host) AS (
 SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (
     SELECT 1 FROM abp_jobs WHERE run = ? AND state = 'queued' AND abp_jobs.host = hosts.host AND not_before <= {now}
 ) LIMIT ?"""
-#: Outcomes of ended jobs. A job whose lease has ended meanwhile may be ``unknown``.
-_END_JOBS = """UPDATE abp_jobs SET state = ?, lease = NULL, lease_until = NULL, not_before = {now} + ?,
-finished = {now}, milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ?
-WHERE run = ? AND key = ? AND worker = ? AND state IN ('leased', 'unknown')"""
-#: Outcomes of jobs that will be retried.
-_QUEUE_JOBS_AGAIN = """UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL,
-not_before = {now} + ?, finished = NULL, milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ?
+#: Outcomes of jobs: ``finished`` is the time now of ended jobs, which keep their worker, and NULL of jobs that will be
+#: retried. A job whose lease has ended meanwhile may be ``unknown``.
+_SETTLE_JOBS = """UPDATE abp_jobs SET state = ?, worker = {worker}, lease = NULL, lease_until = NULL,
+not_before = {now} + ?, finished = {finished}, milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ?
 WHERE run = ? AND key = ? AND worker = ? AND state IN ('leased', 'unknown')"""
 #: Ids of the new lines, with the number of lines.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
@@ -607,11 +604,11 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
     not_begun = [settlement for settlement in settlements if not settlement.begun]
     held = 0
     if ended:
-        end_jobs = _END_JOBS.format(now=database.now)
+        end_jobs = _SETTLE_JOBS.format(now=database.now, worker="worker", finished=database.now)
         cursor.executemany(end_jobs, [_settled_row(run, worker, settlement) for settlement in ended])
         held += cursor.rowcount
     if retried:
-        queue_jobs = _QUEUE_JOBS_AGAIN.format(now=database.now)
+        queue_jobs = _SETTLE_JOBS.format(now=database.now, worker="NULL", finished="NULL")
         cursor.executemany(queue_jobs, [_settled_row(run, worker, settlement) for settlement in retried])
         held += cursor.rowcount
 
@@ -627,7 +624,7 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
 
 
 def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
-    """Return the values of :data:`_END_JOBS` and :data:`_QUEUE_JOBS_AGAIN`, in their order."""
+    """Return the values of :data:`_SETTLE_JOBS`, in their order."""
     outcome = settlement.outcome
     state = outcome.state if settlement.again_after is None else State.QUEUED
     return (
