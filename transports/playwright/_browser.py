@@ -149,12 +149,6 @@ def not_found(name: str | None) -> BrowserNotFound:
     return BrowserNotFound(f"no {name or 'Chromium or Chrome'} was found on this system; {how}")
 
 
-def require_display() -> None:
-    if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
-        headless = spelled("leave headless=True")
-        raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
-
-
 def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
     """Return the error for a browser that did not start.
 
@@ -323,8 +317,10 @@ class Browser(OpenedHere):
         choice = find_browser(self._executable, self._name)
         if choice is None:
             raise not_found(self._name)
-        if not self._headless:
-            require_display()
+        has_display = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        if not self._headless and not has_display:
+            headless = spelled("leave headless=True")
+            raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
         self._display_name = choice.path
         return choice
 

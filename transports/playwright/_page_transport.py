@@ -64,34 +64,6 @@ logger = logging.getLogger("transports.playwright")
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
-class ServerAddress:
-    """Numeric address and port of the server of the app's document, valid for the document's origin only."""
-
-    def __init__(self) -> None:
-        self._origin: tuple[str, str] | None = None
-        self._address: tuple[str, int] | None = None
-
-    async def read(self, response: Response | None) -> None:
-        """Remember the address that a response came from."""
-        self._origin = self._address = None
-        if response is None:
-            return
-        try:
-            address = await response.server_addr()
-        except Error:
-            # The page is going away, or the response did not come from the network.
-            return
-        if address is not None:
-            self._origin = _scheme_and_host(response.url)
-            self._address = address["ipAddress"], address["port"]
-
-    def of(self, url: str | None) -> tuple[str, int] | None:
-        """Return the address for ``url``, or ``None`` if the document had another origin or its address is unknown."""
-        if url is None or _scheme_and_host(url) != self._origin:
-            return None
-        return self._address
-
-
 def _scheme_and_host(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
@@ -212,6 +184,8 @@ class PageTransport(Transport):
         self._stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        # Scheme and host of the app's document, and the address and port of its server.
+        self._server: tuple[tuple[str, str], tuple[str, int]] | None = None
         self._limits = ByteLimits(DEFAULT_MAX_BYTES)
         # Counted across reconnections.
         self._rungs = {"download": 0, "stream": 0, "slices": 0}
@@ -230,6 +204,26 @@ class PageTransport(Transport):
         # The caller may now record a HAR in this context, which is written only if the context is closed properly.
         SESSION_CONTEXTS.discard(self._agent.page.context)
         return self._agent.page
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """Numeric address and port that the browser loaded the app from; ``None`` if the app is now at another host."""
+        url = self.url
+        if self._server is None or url is None:
+            return None
+        origin, address = self._server
+        return address if _scheme_and_host(url) == origin else None
+
+    async def _read_server_address(self, response: Response | None) -> None:
+        """Remember the address that the response with the app's document came from."""
+        self._server = None
+        if response is None:
+            return
+        # The page may be going away, or the response did not come from the network.
+        with contextlib.suppress(Error):
+            address = await response.server_addr()
+            if address is not None:
+                self._server = _scheme_and_host(response.url), (address["ipAddress"], address["port"])
 
     @property
     def rungs(self) -> Mapping[str, int]:

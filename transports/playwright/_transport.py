@@ -46,7 +46,7 @@ from ._diagnosis import (
 )
 from ._effects import Dialogs
 from ._frames import MARK, FrameTools, ToolFrame, own_tools
-from ._page_transport import PageTransport, Reach, ServerAddress, addresses_around, cancellation, sender_of
+from ._page_transport import PageTransport, Reach, addresses_around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import AppState, Effect, parse_json
 from ._scripts import Adapter, extension_folder, extension_page_in, failure_of, not_installed, read_adapter
@@ -138,7 +138,6 @@ class TopPageTransport(PageTransport):
         self._frames: FrameTools | None = None
         self._reaches: dict[ToolFrame, Reach] = {}
         self._greeted = False
-        self._server_address = ServerAddress()
         # Tasks that announce the tools of a new document.
         self._announcements: set[asyncio.Task[None]] = set()
         self._adapter = None if adapter is None else read_adapter(adapter, url)
@@ -148,11 +147,6 @@ class TopPageTransport(PageTransport):
         if protocol != "abp":
             self._scripts = (*PageTransport._scripts, "webmcp.js", "webmcp_tools.js", "webmcp_answers.js")
             self._script_options = {"protocol": protocol}
-
-    @property
-    def server_address(self) -> tuple[str, int] | None:
-        """The address that the browser loaded the app from."""
-        return self._server_address.of(self.url)
 
     async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
         """Check the adapter, and run it in the documents of the page."""
@@ -204,7 +198,7 @@ class TopPageTransport(PageTransport):
         else:
             response = await self._navigate(page)
             status = None if response is None else response.status
-            app, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
+            app, _ = await asyncio.gather(self._find_app(agent), self._read_server_address(response))
 
         if app.protocol == "webmcp":
             self.name = "webmcp"

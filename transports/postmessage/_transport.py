@@ -43,7 +43,7 @@ from ..playwright._diagnosis import (
     shown_address,
 )
 from ..playwright._effects import PageEffects
-from ..playwright._page_transport import PageTransport, ServerAddress, sender_of
+from ..playwright._page_transport import PageTransport, sender_of
 from ..playwright._process import listen, listener
 from ..playwright._source import PageOptions, PageSource
 from ..protocol._plain_text import redact_url
@@ -125,7 +125,6 @@ class PostMessageTransport(PageTransport):
         self._has_unknown_types = False
         self._frame: Frame | None = None
         self._navigation: NavigationWatcher | None = None
-        self._server_address = ServerAddress()
         self._app: AppFrame | None = None
 
     @property
@@ -134,11 +133,6 @@ class PostMessageTransport(PageTransport):
         if self._frame is None:
             return self._target
         return self._frame.url
-
-    @property
-    def server_address(self) -> tuple[str, int] | None:
-        """Socket address that the browser loaded the app from."""
-        return self._server_address.of(self.url)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -163,7 +157,7 @@ class PostMessageTransport(PageTransport):
             raise await self._load_error(navigation)
 
         self._frame = frame
-        await self._server_address.read(navigation.response)
+        await self._read_server_address(navigation.response)
         parts = urlsplit(frame.url)
         self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         await agent.invoke("setOrigin", self._origin, timeout=self._timeout)
