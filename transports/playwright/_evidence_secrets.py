@@ -510,16 +510,22 @@ def _clean_har_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, An
 
 def _text_bodies(entry: object) -> Iterator[tuple[str, str]]:
     """Yield the bodies of an entry that are text, each with its MIME type."""
-    for side in request_and_response(entry):
-        body = side.get("postData") or side.get("content")
-        if not isinstance(body, dict) or not isinstance(body.get("text"), str):
+    for body, mime_type in _bodies(entry):
+        text = body.get("text")
+        if not isinstance(text, str):
             continue
-        mime_type = str(body.get("mimeType", "")).lower()
-        text: str | None = body["text"]
         if body.get("encoding") == "base64":
-            text = body_text(decode_base64_or_none(body["text"]) or b"", mime_type)
+            text = body_text(decode_base64_or_none(text) or b"", mime_type)
         if text is not None:
             yield text, mime_type
+
+
+def _bodies(entry: object) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the bodies of the request and the response of an entry, each with its MIME type."""
+    for side in request_and_response(entry):
+        body = side.get("postData") or side.get("content")
+        if isinstance(body, dict):
+            yield body, str(body.get("mimeType", "")).lower()
 
 
 def _socket_frames(entry: object) -> list[object]:
@@ -691,18 +697,12 @@ def _resource_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
     which may be sent with several types."""
     types: dict[str, list[str]] = {}
     for entry in _logged_requests(archive):
-        for side in request_and_response(entry):
-            body = side.get("postData") or side.get("content")
-            if not isinstance(body, dict):
-                continue
+        for body, mime_type in _bodies(entry):
             path = body.get("_file", body.get("_sha1"))
-            if not isinstance(path, str):
-                continue
-
-            mime_type = str(body.get("mimeType", "")).lower()
-            types_of_file = types.setdefault(Path(path).name, [])
-            if mime_type not in types_of_file:
-                types_of_file.append(mime_type)
+            if isinstance(path, str):
+                types_of_file = types.setdefault(Path(path).name, [])
+                if mime_type not in types_of_file:
+                    types_of_file.append(mime_type)
     return types
 
 

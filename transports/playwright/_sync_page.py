@@ -110,11 +110,12 @@ class PageRunner:
         say, the coroutine is cancelled and gets ten seconds to end.
         """
         __tracebackhide__ = True
-        try:
-            self._check_usable()
-        except BaseException:
+        if threading.get_ident() != self._thread:
             coroutine.close()
-            raise
+            raise UsageError("a page of playwright.sync_api works in its own thread only; make this call there")
+        if self._is_stopped():
+            coroutine.close()
+            raise Disconnected("Playwright has been stopped; connect again")
         task = self._loop.create_task(coroutine)
         try:
             self._owner._sync(asyncio.wait((task,)))
@@ -125,12 +126,6 @@ class PageRunner:
                 self._owner._sync(asyncio.wait((task,), timeout=_CANCEL_TIMEOUT))
             raise
         return task.result()
-
-    def _check_usable(self) -> None:
-        if threading.get_ident() != self._thread:
-            raise UsageError("a page of playwright.sync_api works in its own thread only; make this call there")
-        if self._is_stopped():
-            raise Disconnected("Playwright has been stopped; connect again")
 
     def _is_stopped(self) -> bool:
         return self._loop.is_closed() or bool(getattr(self._owner._impl_obj._dispatcher_fiber, "dead", False))
