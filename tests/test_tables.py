@@ -203,7 +203,9 @@ def wide(columns: int) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("mime_type", wide(1))
+@pytest.mark.parametrize(
+    "mime_type", ["text/csv", "application/json", "application/x-ndjson", "application/vnd.apache.parquet"]
+)
 async def test_table_over_column_limit_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str
 ) -> None:
