@@ -161,14 +161,6 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
     return has_references, patterns
 
 
-_SAME = {"not", "if", "then", "else"}
-_SAME_LISTS = {"allOf", "anyOf", "oneOf"}
-_SAME_MAPS = {"dependentSchemas", "dependencies"}
-_EACH_MEMBER = {"additionalProperties", "unevaluatedProperties"}
-_EACH_ITEM = {"items", "additionalItems", "unevaluatedItems", "contains"}
-_BY_INDEX = {"items", "prefixItems"}
-
-
 def count_steps(schema: dict[str, object], data: object) -> int:
     """Return an upper bound of the validator's steps: pairs of a subschema and a value.
 
@@ -192,38 +184,39 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
     """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to."""
     members = value if isinstance(value, dict) else {}
     items = value if isinstance(value, _LISTS) else ()
-    for key, inner in node.items():
-        if key == "$ref" and isinstance(inner, str):
-            yield target_of(root, inner), value
-        elif key in _SAME:
-            yield inner, value
-        elif key in _EACH_MEMBER:
-            properties = node.get("properties") if key == "additionalProperties" else None
-            named = properties if isinstance(properties, dict) else {}
-            yield from ((inner, member) for name, member in members.items() if name not in named)
-        elif key == "propertyNames":
-            yield from ((inner, name) for name in members)
-        elif isinstance(inner, dict):
-            if key == "properties":
-                yield from ((inner[name], member) for name, member in members.items() if name in inner)
-            elif key == "patternProperties":
-                yield from ((subschema, member) for subschema in inner.values() for member in members.values())
-                # Matching a pattern takes time in proportion to the length of the name.
-                for name in members:
-                    for _ in range(len(name) // _CHARS_OF_VALUE * len(inner)):
-                        yield None, None
-            elif key in _SAME_MAPS:
-                yield from ((subschema, value) for subschema in inner.values())
-            elif key in _EACH_ITEM:
-                yield from ((inner, item) for item in items)
-        elif isinstance(inner, list):
-            if key in _SAME_LISTS:
-                yield from ((subschema, value) for subschema in inner)
-            elif key in _BY_INDEX:
-                yield from zip(inner, items, strict=False)
-            elif key == "enum":
+    for keyword, rule in node.items():
+        match keyword, rule:
+            case "$ref", str():
+                yield target_of(root, rule), value
+            case "not" | "if" | "then" | "else", _:
+                yield rule, value
+            case "allOf" | "anyOf" | "oneOf", list():
+                yield from ((subschema, value) for subschema in rule)
+            case "dependentSchemas" | "dependencies", dict():
+                yield from ((subschema, value) for subschema in rule.values())
+            case "enum", list():
                 # Comparisons with 16 members take as long as a step.
-                yield from ((None, value) for _ in range(len(inner) // 16))
+                yield from ((None, value) for _ in range(len(rule) // 16))
+
+            case "properties", dict():
+                yield from ((rule[name], member) for name, member in members.items() if name in rule)
+            case "patternProperties", dict():
+                yield from ((subschema, member) for subschema in rule.values() for member in members.values())
+                # Matching a pattern takes time in proportion to the length of the name.
+                steps_of_names = sum(len(name) // _CHARS_OF_VALUE * len(rule) for name in members)
+                yield from ((None, None) for _ in range(steps_of_names))
+            case "additionalProperties", _:
+                named = members_of(node.get("properties"))
+                yield from ((rule, member) for name, member in members.items() if name not in named)
+            case "unevaluatedProperties", _:
+                yield from ((rule, member) for member in members.values())
+            case "propertyNames", _:
+                yield from ((rule, name) for name in members)
+
+            case "items" | "additionalItems" | "unevaluatedItems" | "contains", dict():
+                yield from ((rule, item) for item in items)
+            case "items" | "prefixItems", list():
+                yield from zip(rule, items, strict=False)
 
 
 def target_of(root: object, pointer: str) -> object:
@@ -391,18 +384,21 @@ def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[t
             return
         place, schemas, value = waiting.pop()
         if isinstance(value, list | tuple):
-            items = [outer["items"] for outer in schemas if isinstance(outer, Mapping) and "items" in outer]
-            if items:
-                waiting += [((*place, index), items, item) for index, item in enumerate(value[: _LIMITS.hint_objects])]
-        elif isinstance(value, Mapping):
-            named = _named_members(schemas, schema, steps)
-            if named is None:
-                continue
-            for name, member in value.items():
-                if isinstance(name, str) and name not in named:
-                    yield place, name, [*named]
-                elif isinstance(member, Mapping | list | tuple):
-                    waiting.append(((*place, name), named[name], member))
+            item_schemas = [outer["items"] for outer in schemas if isinstance(outer, Mapping) and "items" in outer]
+            if item_schemas:
+                first_items = value[: _LIMITS.hint_objects]
+                waiting += [((*place, index), item_schemas, item) for index, item in enumerate(first_items)]
+            continue
+
+        members = members_of(value)
+        named = _named_members(schemas, schema, steps) if members else None
+        if named is None:
+            continue
+        for name, member in members.items():
+            if isinstance(name, str) and name not in named:
+                yield place, name, [*named]
+            elif isinstance(member, Mapping | list | tuple):
+                waiting.append(((*place, name), named[name], member))
 
 
 def _named_members(
