@@ -96,31 +96,38 @@ def transport_for(
 
     if chosen == "replay":
         return _replay_transport(target, browser_options, request_options, headless)
-
     if chosen == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
-        reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
-        from ..websocket._transport import WebSocketTransport
-
-        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
+        return _websocket_transport(target, seconds, settings, request_options)
 
     # Headers are for the server that runs the browser; a page itself takes none.
     if browser_options.keys() & {"cdp_url", "browser_server"}:
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
     reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
+    return _page_transport(target, name, chosen, {"headless": headless, "timeout": seconds, **browser_options})
 
+
+def _websocket_transport(
+    target: str, timeout: float, settings: Settings, request_options: Mapping[str, Any]
+) -> Transport:
+    reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
+    from ..websocket._transport import WebSocketTransport
+
+    return WebSocketTransport(target, timeout=timeout, max_bytes=settings.max_message_bytes, **request_options)
+
+
+def _page_transport(target: str, name: str, chosen: str, options: Mapping[str, Any]) -> Transport:
+    """Return the ``chosen`` transport of a page, by the ``name`` that was asked for; ``auto`` takes any page."""
     if chosen == "postmessage":
-        reject_options(_only(browser_options, "page", "extension_page", "adapter"), "an embedded app")
+        reject_options(_only(options, "page", "extension_page", "adapter"), "an embedded app")
         from ..postmessage._transport import PostMessageTransport
 
-        return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+        return PostMessageTransport(target, **options)
     if chosen == "webmcp":
-        return playwright.WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
+        return playwright.WebMcpTransport(target, **options)
     protocol: PageProtocol = "auto" if name == "auto" else "abp"
-    return playwright.PlaywrightTransport(
-        target, headless=headless, timeout=seconds, protocol=protocol, **browser_options
-    )
+    return playwright.PlaywrightTransport(target, protocol=protocol, **options)
 
 
 def _replay_transport(

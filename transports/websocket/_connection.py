@@ -14,7 +14,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from websockets.asyncio.client import ClientConnection
 from websockets.frames import CloseCode, Opcode
@@ -39,6 +39,18 @@ _ACKNOWLEDGED = slice(120, 128)
 #: would take long: the message then goes to :meth:`Connection.receive`. Messages come in order. An exception ends the
 #: connection.
 OnMessage: TypeAlias = Callable[[bytes, bool], bool]
+
+
+class _Head(NamedTuple):
+    """Head of a frame: its first byte, the position of its payload in the buffer, and the length of the payload."""
+
+    first: int
+    payload: int
+    length: int
+
+    @property
+    def payload_end(self) -> int:
+        return self.payload + self.length
 
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
@@ -145,55 +157,62 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     def _read_frames(self) -> None:
         """Process the frames in the buffer. Only an incomplete head or control frame stays there."""
-        buffer = self._buffer
         start = 0
         end = self._end
         while self._reads_frames:
             if self._missing:
                 start = self._read_payload(start, end)
-
-            # The head has two bytes, and 2 or 8 more for a length that does not fit into 7 bits (RFC 6455 §5.2).
-            if end - start < 2:
+            head = self._read_head(start, end)
+            if head is None:
                 break
-            first = buffer[start]
-            length = buffer[start + 1]
-            payload = start + 2
-            if length >= _MASKED:
-                # A server must not mask its frames (RFC 6455 §5.1).
-                self._fail(CloseCode.PROTOCOL_ERROR, "masked frame")
-                break
-            if length >= 126:
-                payload += 2 if length == 126 else 8
-                if end < payload:
+            if head.first in _CONTROL and head.length <= _MAX_CONTROL:
+                if end < head.payload_end:
                     break
-                length = int.from_bytes(buffer[start + 2 : payload])
-
-            if first in _CONTROL and length <= _MAX_CONTROL:
-                if end < payload + length:
-                    break
-                self._read_control(bytes(buffer[start : payload + length]))
-                start = payload + length
-                continue
-
-            opcode = first & ~_FIN
-            is_last = first >= _FIN
-            if not self._is_expected(opcode):
-                self._fail(CloseCode.PROTOCOL_ERROR, "unexpected frame")
-            elif self._message_size() + length > self._message_limit:
-                self._fail(CloseCode.MESSAGE_TOO_BIG, f"over the limit of {self._message_limit} bytes")
-            elif self._message is None and is_last and end >= payload + length:
-                # The usual case: the whole message is in the buffer.
-                start = payload + length
-                self._deliver(bytes(buffer[payload:start]), opcode == Opcode.TEXT)
+                self._read_control(bytes(self._buffer[start : head.payload_end]))
+                start = head.payload_end
             else:
-                self._begin_frame(opcode, is_last, length)
-                start = self._read_payload(payload, end)
+                start = self._read_message_frame(head, start, end)
 
         # Unread bytes move to the beginning of the buffer. After the end of the connection they are of no use.
         self._end = 0
         if self._reads_frames:
             self._end = end - start
-            buffer[: self._end] = buffer[start:end]
+            self._buffer[: self._end] = self._buffer[start:end]
+
+    def _read_head(self, start: int, end: int) -> _Head | None:
+        """Return the head of the frame at ``start``; ``None`` if it is incomplete, or the connection has failed."""
+        # The head has two bytes, and 2 or 8 more for a length that does not fit into 7 bits (RFC 6455 §5.2).
+        if end - start < 2:
+            return None
+        length = self._buffer[start + 1]
+        payload = start + 2
+        if length >= _MASKED:
+            # A server must not mask its frames (RFC 6455 §5.1).
+            self._fail(CloseCode.PROTOCOL_ERROR, "masked frame")
+            return None
+        if length >= 126:
+            payload += 2 if length == 126 else 8
+            if end < payload:
+                return None
+            length = int.from_bytes(self._buffer[start + 2 : payload])
+        return _Head(self._buffer[start], payload, length)
+
+    def _read_message_frame(self, head: _Head, start: int, end: int) -> int:
+        """Read a frame of a message as far as it has arrived. Return the position after what was read."""
+        opcode = head.first & ~_FIN
+        is_last = head.first >= _FIN
+        if not self._is_expected(opcode):
+            self._fail(CloseCode.PROTOCOL_ERROR, "unexpected frame")
+            return start
+        if self._message_size() + head.length > self._message_limit:
+            self._fail(CloseCode.MESSAGE_TOO_BIG, f"over the limit of {self._message_limit} bytes")
+            return start
+        if self._message is None and is_last and end >= head.payload_end:
+            # The usual case: the whole message is in the buffer.
+            self._deliver(bytes(self._buffer[head.payload : head.payload_end]), opcode == Opcode.TEXT)
+            return head.payload_end
+        self._begin_frame(opcode, is_last, head.length)
+        return self._read_payload(head.payload, end)
 
     def _is_expected(self, opcode: int) -> bool:
         if self._message is None:
