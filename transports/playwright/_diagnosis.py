@@ -37,8 +37,6 @@ _NETWORK_PREFIX = "Failed to load resource: "
 _REDACTOR = Redactor(secrets=NO_SECRETS)
 #: Status of HTTP for "Upgrade Required": the address belongs to a WebSocket.
 _UPGRADE = 426
-#: Advice on a certificate that is not trusted, for those who can give a context.
-_OWN_CONTEXT = ", or give a context= that was made with ignore_https_errors=True"
 #: Reasons of a failed navigation, with advice, by Chromium's ``net::ERR_…`` code.
 _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
@@ -73,7 +71,7 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
     for code, reason in _REASONS.items():
         if code in message:
             if code == "ERR_CERT":
-                reason += spelled(_OWN_CONTEXT)
+                reason += spelled(", or give a context= that was made with ignore_https_errors=True")
             return reason
 
     # An error without advice: its code, or the message of Playwright.

@@ -57,10 +57,6 @@ _FORMATS: Mapping[EvidenceKind, tuple[str, str]] = {
     "console": ("text/plain", "console.txt"),
     "screenshot": ("image/png", "png"),
 }
-#: Current values of password fields, to be redacted in all files.
-_PASSWORDS = (
-    "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
-)
 
 
 class ConsoleLog:
@@ -220,13 +216,14 @@ class CallEvidence:
             await self._page.screenshot(path=self._file_path("screenshot"), timeout=seconds * 1000)
 
     async def _learn_fields(self) -> None:
-        """Learn the cookies, and the values of password fields, as secrets."""
+        """Learn the cookies, and the current values of password fields, as secrets."""
+        fields = "[...document.querySelectorAll('input[type=password]')].slice(0, 50)"
         # A page that is gone has no fields, and Playwright may raise any error for it.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self._limits.picture):
                 for cookie in await self._page.context.cookies():
                     self._secrets.learn_value(cookie["value"])
-                for value in await self._page.evaluate(_PASSWORDS):
+                for value in await self._page.evaluate(f"{fields}.map((field) => field.value.slice(0, 4096))"):
                     self._secrets.learn_value(str(value))
 
     async def _try_step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:

@@ -41,12 +41,9 @@ from ..protocol._strict_json import decode_json
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
 #: Line of a form that is sent as plain text (HTML 4.10.22.8).
 _PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=[^\r]*")
-#: Beginning of GraphQL.
-_GRAPHQL = re.compile(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)")
 #: Start tag of XML, and an attribute in a tag.
 _TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
 _ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')")
-_CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
 #: Start of a field in HTML.
 _FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
 #: Prefix that services write before JSON, so that it cannot be loaded as a script.
@@ -56,8 +53,6 @@ TEXT_FRAME = 1
 _REDACTOR = Redactor()
 #: Keys of a HAR whose values are not content of the app.
 _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
-#: First bytes of compressed content (gzip, Zstandard), which cannot be searched for secrets.
-_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FRAMES = "_webSocketMessages"
 #: Actions that type, in lower case.
 _TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
@@ -93,7 +88,7 @@ def _charset_of(mime_type: str) -> str:
     if "multipart/" in mime_type:
         # Latin-1 keeps every byte, so that binary parts survive.
         return "latin-1"
-    declared = _CHARSET.search(mime_type)
+    declared = re.search(r"charset=[\"']?([\w.:-]{1,40})", mime_type)
     if declared is not None:
         return declared[1]
     return "utf-8"
@@ -231,7 +226,7 @@ def _clean_nested_text(text: str, secrets: SecretValues, depth: int) -> str:
         return _clean_parts(text, secrets, depth + 1)
     if _FIELD.search(text):
         return _REDACTOR.html(text)
-    if _GRAPHQL.match(text):
+    if re.match(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)", text):  # GraphQL
         return secrets.line(text)
     return text
 
@@ -503,7 +498,9 @@ def _clean_har_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, An
         if cleaned != plain:
             return {**body, "text": cleaned, "encoding": None}
 
-    if data.startswith(_PACKED) or secrets.holds_any(data):
+    # Compressed content cannot be searched for secrets.
+    gzip, zstandard = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+    if data.startswith((gzip, zstandard)) or secrets.holds_any(data):
         return left_out
     return body
 

@@ -80,9 +80,6 @@ class FetchedRequests:
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
 #: raises an :class:`~transports.errors.ABPError` if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-#: Replies of SOCKS 5 to a request (RFC 1928 6): connected, and not allowed by the ruleset.
-_CONNECTED_REPLY = b"\5\0\0\1\0\0\0\0\0\0"
-_NOT_ALLOWED_REPLY = b"\5\2\0\1\0\0\0\0\0\0"
 #: Host and port.
 _Server: TypeAlias = tuple[str, int]
 
@@ -192,18 +189,20 @@ class JudgedNetwork:
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect the browser to the server that it asks for, and copy data in both directions until the end."""
+        # Replies to a request (RFC 1928 6).
+        connected, not_allowed_by_ruleset = b"\5\0\0\1\0\0\0\0\0\0", b"\5\2\0\1\0\0\0\0\0\0"
         async with asyncio.timeout(self._limits.step):
             host, port = await _read_request(reader, writer)
         try:
             server_reader, server_writer = await self._connect_to(host, port)
         except ABPError as error:
             self._note_failure((host, port), error.message)
-            writer.write(_NOT_ALLOWED_REPLY)
+            writer.write(not_allowed_by_ruleset)
             await writer.drain()
             return
 
         try:
-            writer.write(_CONNECTED_REPLY)
+            writer.write(connected)
             await asyncio.gather(
                 _copy(reader, server_writer, lambda _: None),
                 _copy(server_reader, writer, self._count_received),

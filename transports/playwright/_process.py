@@ -626,8 +626,6 @@ def is_running(process: psutil.Process) -> bool:
 # after itself (a killed one never does), so its TMPDIR is this folder, which is removed as a whole. Folders of
 # processes that died are removed when any process starts a browser or makes its folder.
 
-#: Name of a run folder: process id and start time.
-_FOLDER_NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
 #: Base folder with a short path.
 _SHORT_BASE = Path("/tmp")
 _folder_lock = threading.Lock()
@@ -724,7 +722,7 @@ def sweep() -> None:
     """Remove the run folders of processes that have ended."""
     for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
-            name = _FOLDER_NAME.match(folder.name)
+            name = re.match(r"abp-run-(\d+)-(\d+)-", folder.name)
             if name is None:
                 continue
             pid, start_time = int(name[1]), int(name[2])
