@@ -19,7 +19,7 @@ from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol._capabilities import Capabilities
 from ..protocol._find_content import Place, find, replace
 from ..protocol._plain_text import plain_line, redact_url
-from ..protocol._strict_json import JSONValue
+from ..protocol._strict_json import JSONValue, members_of
 from ..protocol.binary import BinaryData, Encoded, verify_size
 from ..protocol.messages import Message, new_id
 from ..routing._policy import ResourcePolicy, Step
@@ -284,30 +284,35 @@ class Resources:
 
             small_link = self._small_link(block)
             if small_link is None:
-                new_block = {**block, "fetched": False}
-                if self.available:
-                    new_block["hint"] = READ_HINT
-                new_blocks["content", index] = new_block
+                new_blocks["content", index] = self._unread_link(block)
                 continue
 
             uri, size = small_link
             place = f"content.{index}"
-            reading = Call(call.id, "resources.read", self._timeout_or_default(None))
             try:
-                resource = await self._read_resource(uri, reading, size=size)
+                resource = await self._read_resource(uri, self._reading(call), size=size)
             except ABPError as error:
                 new_blocks["content", index] = {**block, "fetched": False, "fetch_error": error.message}
                 steps.append(Step("resources", place, f"could not be read: {error.message}"))
-                continue
-
-            contents = resource.data.get("contents") if isinstance(resource.data, dict) else None
-            new_blocks["content", index] = {**block, "fetched": True, "contents": contents}
-            artifacts |= {f"{place}.{field}": resource.artifacts[field] for field in resource.inline_fields}
-            steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
+            else:
+                contents = members_of(resource.data).get("contents")
+                new_blocks["content", index] = {**block, "fetched": True, "contents": contents}
+                artifacts |= {f"{place}.{field}": resource.artifacts[field] for field in resource.inline_fields}
+                steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
 
         inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
         data = cast(JSONValue, replace(result.data, new_blocks))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
+
+    def _reading(self, call: Call) -> Call:
+        """Return the call that reads a resource for another call."""
+        return Call(call.id, "resources.read", self._timeout_or_default(None))
+
+    def _unread_link(self, block: Mapping[str, Any]) -> dict[str, object]:
+        new_block = {**block, "fetched": False}
+        if self.available:
+            new_block["hint"] = READ_HINT
+        return new_block
 
     def _small_link(self, block: Mapping[str, Any]) -> tuple[str, int] | None:
         """Return the URI and the size of a link that is small enough to be read at once; ``None`` for any other."""
