@@ -14,10 +14,11 @@ import contextlib
 import re
 import time
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.message import Message
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import quote, unquote_plus
 
 import msgspec
@@ -531,20 +532,24 @@ def _socket_frames(entry: object) -> list[object]:
 
 
 def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
-    """Return the frames of a WebSocket without secrets, also without those that continue in the next frame of the same
-    direction."""
-    # direction → index of the frame → text
-    texts_by_direction: dict[str, dict[int, str]] = {}
-    for index, frame in enumerate(frames):
-        if isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str):
-            texts_by_direction.setdefault(str(frame.get("type")), {})[index] = frame["data"]
+    """Return the frames of a WebSocket without secrets.
 
-    cleaned = list(frames)
-    for texts in texts_by_direction.values():
-        cleaned_texts = secrets.pieces(list(texts.values()))
-        for index, text in zip(texts, cleaned_texts, strict=True):
-            cleaned[index] = {**cleaned[index], "data": text}  # type: ignore[dict-item]
+    A secret may be split over consecutive frames, so the texts of each direction are cleaned together."""
+    positions_by_direction: defaultdict[str, list[int]] = defaultdict(list)
+    for position, frame in enumerate(frames):
+        if _is_text_frame(frame):
+            positions_by_direction[str(frame.get("type"))].append(position)
+
+    cleaned: list[Any] = [dict(frame) if isinstance(frame, dict) else frame for frame in frames]
+    for positions in positions_by_direction.values():
+        texts = [cleaned[position]["data"] for position in positions]
+        for position, text in zip(positions, secrets.pieces(texts), strict=True):
+            cleaned[position]["data"] = text
     return [_clean_frame(frame, secrets) for frame in cleaned]
+
+
+def _is_text_frame(frame: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str)
 
 
 def _clean_frame(frame: object, secrets: SecretValues) -> object:

@@ -105,17 +105,14 @@ class _Reply(msgspec.Struct):
 
 
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
-    """Return the reply to ``request`` from the agent's JSON, with content inserted at its paths. Handles of content in
-    the document begin with ``holder``.
+    """Return the reply to ``request`` from the agent's JSON, which is parsed in a thread if it is long.
 
-    An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
-    :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins, and
-    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
-    has too many values, and if the reply is not valid. Long texts should be parsed in a thread.
+    Handles of content in the document begin with ``holder``. An exception of the app's ``call`` is a failed answer.
+
+    Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins, and
+    :class:`~transports.errors.ProtocolError` for an answer or a reply that cannot be used.
     """
-    max_values = MAX_LISTED
-    if request.type == "capabilities/call":
-        max_values = MAX_VALUES
+    max_values = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
     reply = checked(decode_json(text, at_most=max_values), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
@@ -126,18 +123,18 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     if reply.rest is None:
         raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
 
-    answer = reply.answer
-    if reply.rest.binaries:
-        contents: dict[Place, object] = {binary.path: _binary_of(binary, holder) for binary in reply.rest.binaries}
-        try:
-            answer = replace(answer, contents)
-        except (KeyError, RecursionError):
-            raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
-
-    warnings = reply.rest.warnings
-    if warnings:
-        warnings = [warning[:1000] for warning in warnings[:100]]
+    answer = _with_contents(reply.answer, reply.rest.binaries, holder)
+    warnings = [warning[:1000] for warning in reply.rest.warnings[:100]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
+
+
+def _with_contents(answer: object, binaries: list[_Binary], holder: str) -> object:
+    """Return an answer with its binaries at their places."""
+    contents: dict[Place, object] = {binary.path: _binary_of(binary, holder) for binary in binaries}
+    try:
+        return replace(answer, contents)
+    except (KeyError, RecursionError):
+        raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
 
 
 def _failed_answer(request: Message, error_name: str, error_message: str) -> Message:
