@@ -53,6 +53,7 @@ from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
     from ...routing._result import Result
+    from ...session._connect import ConnectOptions
     from ...session._session import Session
     from ...session._views import View, ViewOptions
 
@@ -129,6 +130,41 @@ class HostOptions:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenViewOptions:
+    """Options of ``abp view``."""
+
+    params: ParamOptions
+    calls: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--call",
+            metavar="TOOL",
+            help="Call this tool of the view, with the -p and --file that follow it (repeatable, in this order).",
+        ),
+    ] = None
+    screenshot: Annotated[
+        Path | None, typer.Option("--screenshot", metavar="FILE", help="Also write a picture of the view, a PNG.")
+    ] = None
+    host: HostOptions
+    output: Output = None
+    timeout: Timeout = None
+    reach: ConnectionOptions
+    record: RecordFile = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ViewCommand:
+    """One run of ``abp view``: the tool at its target, and the options of the command, the session and the view."""
+
+    target: str
+    tool: str
+    options: OpenViewOptions
+    connection: ConnectOptions
+    view_options: ViewOptions
+
+
 @app.command(cls=OrderedCommand)
 @spread_groups
 def view(
@@ -138,55 +174,61 @@ def view(
         str, typer.Argument(metavar="TOOL", help="A tool with a view; `abp capabilities TARGET` marks it.")
     ],
     *,
-    params: ParamOptions,
-    call: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--call",
-            metavar="TOOL",
-            help="Call this tool of the view, with the -p and --file that follow it (repeatable, in this order).",
-        ),
-    ] = None,
-    screenshot: Annotated[
-        Path | None, typer.Option("--screenshot", metavar="FILE", help="Also write a picture of the view, a PNG.")
-    ] = None,
-    host: HostOptions,
-    output: Output = None,
-    timeout: Timeout = None,
-    options: ConnectionOptions,
-    record: RecordFile = None,
-    as_json: Json = False,
+    options: OpenViewOptions,
 ) -> int:
     """Open the view of an MCP server's tool, and call its tools.
 
     Every result becomes a file.
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
-    connection = options.connection()
-    view_options = host.view_options(timeout)
+    command = _ViewCommand(
+        target=target,
+        tool=tool,
+        options=options,
+        connection=options.reach.connection(),
+        view_options=options.host.view_options(options.timeout),
+    )
+    return run_async(lambda: _read_and_open(command, ctx.meta[_ORDER]))
 
-    def read_params() -> Coroutine[object, object, int]:
-        require_folder(screenshot)
-        require_folder(record)
-        tool_options, *call_options = _params_in_order(ctx.meta[_ORDER], params)
-        calls = [(name, options.read()) for name, options in zip(call or (), call_options, strict=True)]
-        return open_and_call(tool_options.read(), calls)
 
-    async def open_and_call(tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
-        with ProgressBar(tool) as bar:
-            async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
-                find_capability(app.info.name, tool, app.capabilities)
-                async with app.open_view(tool, params_for(tool_params, app, tool), **view_options) as opened:
-                    outcomes = await _call_in_order(opened, calls, timeout, bar)
-                    document = await _document_of(opened, app.capabilities[tool].view, outcomes)
-                    if screenshot is not None:
-                        picture = await opened.screenshot()
-                        await app.save(picture.artifact(), screenshot)
-                        document["screenshot"] = str(screenshot)
-                    with bar.pause():
-                        _print_outcome(opened, document, outcomes, as_json=as_json)
-        return 0 if document["success"] else 1
+def _read_and_open(command: _ViewCommand, order: Sequence[str]) -> Coroutine[object, object, int]:
+    """Read all parameters, perhaps from stdin, and return the coroutine of the rest of the command."""
+    options = command.options
+    require_folder(options.screenshot)
+    require_folder(options.record)
 
-    return run_async(read_params)
+    tool_options, *call_options = _params_in_order(order, options.params)
+    calls: list[tuple[str, Params]] = []
+    for name, params in zip(options.calls or (), call_options, strict=True):
+        calls.append((name, params.read()))
+    return _open_and_call(command, tool_options.read(), calls)
+
+
+async def _open_and_call(command: _ViewCommand, tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
+    """Open the view, make the calls, print everything, and return the exit status."""
+    target = command.target
+    tool = command.tool
+    store = command.options.output
+    record = command.options.record
+    with ProgressBar(tool) as bar:
+        async with open_app(target, command.connection, store=store, record=record, pause=bar.pause) as app:
+            find_capability(app.info.name, tool, app.capabilities)
+            params = params_for(tool_params, app, tool)
+            async with app.open_view(tool, params, **command.view_options) as opened:
+                outcomes = await _call_in_order(opened, calls, command.options.timeout, bar)
+                document = await _document_of(opened, app.capabilities[tool].view, outcomes)
+                await _save_screenshot(opened, app, command.options.screenshot, document)
+                with bar.pause():
+                    _print_outcome(opened, document, outcomes, as_json=command.options.as_json)
+    return 0 if document["success"] else 1
+
+
+async def _save_screenshot(view: View, app: Session, file: Path | None, document: dict[str, Any]) -> None:
+    """Write a picture of the view to ``file``, if there is one, and its path into the document."""
+    if file is None:
+        return
+    picture = await view.screenshot()
+    await app.save(picture.artifact(), file)
+    document["screenshot"] = str(file)
 
 
 def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamOptions]:
@@ -198,7 +240,7 @@ def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamO
     in_order = [ParamOptions(options.params, pairs, files)]
     for name in order:
         match name:
-            case "call":
+            case "calls":
                 pairs = []
                 files = []
                 in_order.append(ParamOptions(None, pairs, files))
