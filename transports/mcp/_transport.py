@@ -223,34 +223,30 @@ class MCPTransport(Transport):
         name = payload["capability"]
         call_id = payload["options"]["callId"]
         tool = self._tools.get(name)
+        reply = Message("capabilities/call-result", id=message.id, is_checked=True)
         if tool is not None and not is_visible(tool, "model"):
             hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
-            return Message("capabilities/call-result", error_answer(hidden), id=message.id, is_checked=True)
+            reply.payload = error_answer(hidden)
+            return reply
 
         arguments = payload["params"]
         if message.content:
             schema = tool.input_schema if tool is not None else {}
             arguments = await asyncio.to_thread(to_arguments, arguments, message.content, schema)
 
-        def make_request(responses: types.InputResponses | None, state: str | None) -> types.CallToolRequest:
-            params = types.CallToolRequestParams(
-                name=name, arguments=arguments, input_responses=responses, request_state=state
-            )
-            return types.CallToolRequest(params=params)
-
-        reply = Message("capabilities/call-result", id=message.id, is_checked=True)
+        make_request = partial(_call_request, name, arguments)
         progress = partial(self._report_progress, call_id)
         sending = asyncio.ensure_future(send_request(connection, make_request, progress))
         self._pending[call_id] = sending
         try:
             result = await sending
-            warnings: list[str] = []
-            if result.pop(REPAIRED, False):
-                warnings.append(HALF_PAIR)
+            is_repaired = result.pop(REPAIRED, False)
             if message.opens_view:
                 reply.server_call = await self._server_call(name, arguments, result)
-            answer, faults = await in_thread_if_large(partial(_read_result, tool), result)
-            reply.warnings = warnings + faults
+            answer, warnings = await in_thread_if_large(partial(_read_result, tool), result)
+            if is_repaired:
+                warnings.insert(0, HALF_PAIR)
+            reply.warnings = warnings
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:
@@ -262,10 +258,8 @@ class MCPTransport(Transport):
         finally:
             del self._pending[call_id]
 
-        # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result.
-        refused = answer.get("error")
-        if tool is None and isinstance(refused, dict):
-            answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
+        if tool is None:
+            answer = _with_unknown_tool(answer)
         reply.payload = answer
         return reply
 
@@ -311,31 +305,31 @@ class MCPTransport(Transport):
 
         Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, for a resource
         that the server does not offer, and if the server refuses."""
-        kind = _RELAYED.get(method)
-        if kind is None:
+        await self._require_allowed(method, params)
+        request = _validated_request(method, params)
+
+        result = await self._request(request)
+        _warn_if_repaired(method, result)
+        result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
+        if method == "tools/call":
+            self._offered.add_links(result_json)
+        return result_json
+
+    async def _require_allowed(self, method: str, params: Mapping[str, object]) -> None:
+        """Raise :class:`~transports.errors.CapabilityError` unless a view may send this request."""
+        if method not in _RELAYED:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": types.METHOD_NOT_FOUND})
-        if kind is types.CallToolRequest:
+
+        if method == "tools/call":
             name = params.get("name")
             if not isinstance(name, str) or name not in self._tools or not is_visible(self._tools[name], "app"):
                 raise _invalid_params(f"the server has no tool {str(name)[:100]!r} for its views")
-        if kind is types.ReadResourceRequest:
+
+        if method == "resources/read":
             uri = params.get("uri")
             is_view = any(uri == view_of(tool) for tool in self._tools.values() if tool.meta)
             if not is_view:
                 await self._offered.require(uri)
-
-        try:
-            request = kind.model_validate({"method": method, "params": dict(params)}, by_name=False)
-        except ValidationError as error:
-            raise _invalid_params(f"{method}: {first_fault(error)}") from None
-
-        result = await self._request(request)
-        if result.pop(REPAIRED, False):
-            logger.warning("%s: %s", method, HALF_PAIR)
-        result_json: Mapping[str, object] = await in_thread_if_large(as_json, result)
-        if kind is types.CallToolRequest:
-            self._offered.add_links(result_json)
-        return result_json
 
     # --- resources ----------------------------------------------------------------------------------------------------
 
@@ -354,8 +348,7 @@ class MCPTransport(Transport):
             return types.ReadResourceRequest(params=params)
 
         result = await send_request(connection, make_request)
-        if result.pop(REPAIRED, False):
-            logger.warning("resources/read: %s", HALF_PAIR)
+        _warn_if_repaired("resources/read", result)
 
         contents = result.get("contents")
         resource: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
@@ -399,6 +392,39 @@ class MCPTransport(Transport):
         """Answer a question of the server with an ``elicitation/response``; other messages are ignored."""
         if message.type == "elicitation/response":
             self._questions.answer(message)
+
+
+def _call_request(
+    name: str, arguments: Any, responses: types.InputResponses | None, state: str | None
+) -> types.CallToolRequest:
+    """Return the request of a call, with the answers to the server's questions and the state that came with them."""
+    params = types.CallToolRequestParams(name=name, arguments=arguments, input_responses=responses, request_state=state)
+    return types.CallToolRequest(params=params)
+
+
+def _validated_request(method: str, params: Mapping[str, object]) -> types.Request[Any, Any]:
+    """Return a request of a view, of a relayed method. Raises :class:`~transports.errors.CapabilityError`."""
+    try:
+        return _RELAYED[method].model_validate({"method": method, "params": dict(params)}, by_name=False)
+    except ValidationError as error:
+        raise _invalid_params(f"{method}: {first_fault(error)}") from None
+
+
+def _warn_if_repaired(method: str, result: dict[str, Any]) -> None:
+    """Remove the mark of a repair from a result, and log a warning if there was one."""
+    is_repaired = result.pop(REPAIRED, False)
+    if is_repaired:
+        logger.warning("%s: %s", method, HALF_PAIR)
+
+
+def _with_unknown_tool(answer: dict[str, object]) -> dict[str, object]:
+    """Return the answer to a call of an unknown tool with the code ``UNKNOWN_CAPABILITY`` in its error, if it has one.
+
+    MCP has no code for this: servers use INVALID_PARAMS or an error in the result."""
+    error = answer.get("error")
+    if not isinstance(error, dict):
+        return answer
+    return {**answer, "error": {**error, "code": "UNKNOWN_CAPABILITY"}}
 
 
 def _read_result(tool: types.Tool | None, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:

@@ -107,18 +107,26 @@ class MessageReader:
         unknown.
         """
         for line in self._lines.feed(chunk):
-            if isinstance(line, bytes):
+            if not isinstance(line, Ends):
                 yield line
                 continue
-            problem = f"a message over the limit of {self._max_bytes:,} bytes"
-            error = _error_of_answered_request(line, OVER_LIMIT, f"the server sent {problem}")
-            if error is None:
-                logger.warning("left out %s; the request that it answers is unknown", problem)
-            else:
-                yield SessionMessage(error)
+
+            # Only the two ends of a line over the limit were kept.
+            refusal = self._refuse_long_line(line)
+            if refusal is not None:
+                yield refusal
+
+    def _refuse_long_line(self, ends: Ends) -> SessionMessage | None:
+        """Return the error of the request that a line over the limit answers; log if that request is unknown."""
+        problem = f"a message over the limit of {self._max_bytes:,} bytes"
+        error = _error_of_answered_request(ends, OVER_LIMIT, f"the server sent {problem}")
+        if error is None:
+            logger.warning("left out %s; the request that it answers is unknown", problem)
+            return None
+        return SessionMessage(error)
 
     async def parse(self, line: bytes | SessionMessage) -> SessionMessage | None:
-        """Return the message of a line.
+        """Return the message of a line, or the error that :meth:`split` put in the place of a line.
 
         A line that is not a message is left out with a warning. In its place comes the error of the request that it
         answers, or ``None`` if that request cannot be identified.
@@ -130,14 +138,21 @@ class MessageReader:
                 return SessionMessage(parse_message(line))
             return SessionMessage(await asyncio.to_thread(parse_message, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
-            if not self._has_warned:
-                self._has_warned = True
-                reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
-                logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
+            self._warn_once(error)
             failure = unreadable_answer(line, error)
             if failure is None:
                 return None
             return SessionMessage(failure)
+
+    def _warn_once(self, error: Exception) -> None:
+        """Log why the first unreadable line was left out."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        reason = "it is not a JSON-RPC message"
+        if isinstance(error, ProtocolError):
+            reason = error.message
+        logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
 
 
 def first_fault(error: ValidationError) -> str:
