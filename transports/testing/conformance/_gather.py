@@ -171,55 +171,57 @@ class StrictWebSocket(WebSocketTransport):
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Return the error for the end of the connection, and record the app's fault, if any, once."""
-        our_code: int | None = None
-        if closed.sent is not None and not closed.rcvd_then_sent:
-            our_code = closed.sent.code
-        if our_code in _CLOSED_BY_US:
-            reason = finding = _CLOSED_BY_US[our_code]
-        elif closed.rcvd is None:
-            reason = "without a closing frame"
-            finding = "the connection broke off without a closing frame"
-        else:
-            reason = f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
-            finding = ""
-        if finding and not self._end_noted:
+        fault = _fault_of_app(closed)
+        if fault is not None:
+            self._note_end(fault)
+            return Disconnected(f"the connection ended: {fault}")
+        if closed.rcvd is None:
+            self._note_end("the connection broke off without a closing frame")
+            return Disconnected("the connection ended: without a closing frame")
+        reason = f"the app closed it with {closed.rcvd.code} {closed.rcvd.reason[:80]}"
+        return Disconnected(f"the connection ended: {reason}")
+
+    def _note_end(self, finding: str) -> None:
+        """Record why the connection ended, once."""
+        if not self._end_noted:
             self._findings.append(finding)
             self._end_noted = True
-        return Disconnected(f"the connection ended: {reason}")
 
     def _on_message(self, data: bytes, text: bool) -> bool:
         """Record the faults of a message, and deliver it if it is an envelope."""
-        note = self._findings.append
         if text:
-            # If it is not UTF-8, the exception closes the connection.
-            data.decode()
+            _require_utf8(data)
         else:
-            note("it sent a binary frame")
+            self._findings.append("it sent a binary frame")
 
+        envelope = self._read_envelope(data)
+        if envelope is not None:
+            self._check_timestamp(envelope)
+            self._deliver(_message_of(envelope))
+        return True
+
+    def _read_envelope(self, data: bytes) -> dict[str, Any] | None:
+        """Return the envelope in a message; ``None``, with the fault recorded, if it is none."""
         try:
             envelope = decode_json(data)
         except ProtocolError as error:
             _, _, reason = error.message.partition(": ")
-            note(f"it sent text that is not JSON ({reason[:80]})")
-            return True
+            self._findings.append(f"it sent text that is not JSON ({reason[:80]})")
+            return None
 
-        kind = envelope.get("type") if isinstance(envelope, dict) else None
-        if not isinstance(envelope, dict) or not isinstance(kind, str):
-            note("it sent JSON that is not an envelope: {type, id?, timestamp, payload}")
-            return True
+        if isinstance(envelope, dict) and isinstance(envelope.get("type"), str):
+            return envelope
+        self._findings.append("it sent JSON that is not an envelope: {type, id?, timestamp, payload}")
+        return None
 
+    def _check_timestamp(self, envelope: Mapping[str, Any]) -> None:
+        """Record a timestamp that is missing or not a number."""
+        kind = envelope["type"][:40]
         timestamp = envelope.get("timestamp")
         if timestamp is None:
-            self._untimed.append(kind[:40])
+            self._untimed.append(kind)
         elif isinstance(timestamp, bool) or not isinstance(timestamp, int | float):
-            note(f"the timestamp of a {kind[:40]} is not a number (Unix milliseconds)")
-
-        message = Message(kind, envelope.get("payload"))
-        message_id = envelope.get("id")
-        if isinstance(message_id, str | int):
-            message.id = str(message_id)
-        self._deliver(message)
-        return True
+            self._findings.append(f"the timestamp of a {kind} is not a number (Unix milliseconds)")
 
     def _deliver(self, message: Message) -> None:
         """Give a message to the request that it answers, or to the events, and record a message that fits neither."""
@@ -234,6 +236,26 @@ class StrictWebSocket(WebSocketTransport):
             self._events.put_nowait(message)
         elif outcome == "event":
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
+
+
+def _fault_of_app(closed: ConnectionClosed) -> str | None:
+    """Return the fault of the app for which this side closed the connection; ``None`` if it did not."""
+    if closed.sent is None or closed.rcvd_then_sent:
+        return None
+    return _CLOSED_BY_US.get(closed.sent.code)
+
+
+def _require_utf8(text: bytes) -> None:
+    """Raise :class:`UnicodeDecodeError`, which closes the connection, for a text frame that is not UTF-8."""
+    text.decode()
+
+
+def _message_of(envelope: Mapping[str, Any]) -> Message:
+    message = Message(envelope["type"], envelope.get("payload"))
+    message_id = envelope.get("id")
+    if isinstance(message_id, str | int):
+        message.id = str(message_id)
+    return message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -290,13 +312,9 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
     """Collect the evidence about an app in a browser: in a page, an iframe or an extension."""
     if options.headers:
         reject_options({"headers": options.headers}, f"a page; sign in with {spelled('storage_state=')}")
-    page_options: dict[str, Any] = {}
     script: Adapter | None = None
     if options.adapter is not None:
-        page_options["adapter"] = options.adapter
         script = read_adapter(options.adapter, evidence.target)
-    if evidence.kind == "page" and options.transport == "auto":
-        page_options["protocol"] = "auto"
 
     async with contextlib.AsyncExitStack() as stack:
         browser = await _open_browser(stack, evidence.target, options.browser, options.headless)
@@ -305,31 +323,16 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
             plan.on_step("manifest")
             evidence.discovery = await discover(evidence.target, allow_private=plan.allow_private)
 
-        transport_class: type[PlaywrightTransport | PostMessageTransport | WebMcpTransport] = PlaywrightTransport
-        if evidence.kind == "embedded":
-            transport_class = PostMessageTransport
-        elif evidence.kind == "webmcp":
-            transport_class = WebMcpTransport
         transports: list[PageTransport] = []
-
-        def make_transport() -> Transport:
-            transport = transport_class(
-                evidence.target,
-                browser=browser,
-                storage_state=options.storage_state,
-                timeout=plan.open_timeout,
-                **page_options,
-            )
-            transports.append(transport)
-            return transport
-
+        make_transport = _transport_factory(evidence, plan, options, browser, transports)
         address = await _run_steps(evidence, plan, make_transport)
 
         embedded = [transport for transport in transports if isinstance(transport, PostMessageTransport)]
         foreign_messages = sum(transport.counts.get("foreign", 0) for transport in embedded)
         evidence.transport_findings = ["a message of another window or origin"] * foreign_messages
 
-        if not embedded and evidence.kind != "webmcp" and address is not None:
+        has_page_object = not embedded and evidence.kind != "webmcp"
+        if has_page_object and address is not None:
             plan.on_step("page object")
             evidence.page_steps = await probe_page(
                 browser,
@@ -341,6 +344,36 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
             )
             if script is not None and "adapter" in evidence.page_steps:
                 evidence.is_adapted = evidence.page_steps["adapter"].value == script.name
+
+
+def _transport_factory(
+    evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, made: list[PageTransport]
+) -> Callable[[], Transport]:
+    """Return a function that makes a transport to an app in a browser, and adds it to ``made``."""
+    transport_class: type[PlaywrightTransport | PostMessageTransport | WebMcpTransport] = PlaywrightTransport
+    if evidence.kind == "embedded":
+        transport_class = PostMessageTransport
+    elif evidence.kind == "webmcp":
+        transport_class = WebMcpTransport
+
+    page_options: dict[str, Any] = {}
+    if options.adapter is not None:
+        page_options["adapter"] = options.adapter
+    if evidence.kind == "page" and options.transport == "auto":
+        page_options["protocol"] = "auto"
+
+    def make_transport() -> Transport:
+        transport = transport_class(
+            evidence.target,
+            browser=browser,
+            storage_state=options.storage_state,
+            timeout=plan.open_timeout,
+            **page_options,
+        )
+        made.append(transport)
+        return transport
+
+    return make_transport
 
 
 async def _open_browser(
@@ -365,14 +398,9 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
     """Run all steps over a transport. Return the app's address, or ``None`` if it was never reached."""
     async with Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("session")
-        try:
-            await client.connect()
-        except ABPError as error:
-            # A page that loads too slowly, or a server with another status, is a finding.
-            has_answered = bool({"timeout", "status"} & error.details.keys())
-            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not has_answered):
-                raise
-            evidence.open_error = error
+        failure = await _connect(client)
+        if failure is not None:
+            evidence.open_error = failure
             return None
         address = client.transport.url
         # The tools of the page were chosen by "auto".
@@ -383,26 +411,51 @@ async def _run_steps(evidence: Evidence, plan: Plan, make_transport: Callable[[]
         if evidence.open_error is not None:
             return address
         await _try_capabilities(evidence, plan, client)
-
-        plan.on_step("cancellation")
-        evidence.unknown_cancel = await _cancel_call(client, UNKNOWN_NAME)
-        for trial in _long_calls(evidence.called):
-            evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
-
+        await _cancel_calls(evidence, plan, client)
         if evidence.kind == "webmcp":
-            plan.on_step("tools")
-            if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
-                evidence.tool_facts = await client.transport.inspect_tools()
-            return address
-
-        plan.on_step("shutdown")
-        if await _reconnected(client):
-            await _end_session(evidence, plan, client)
-        plan.on_step("reload")
-        await client.disconnect()
-        evidence.initialize_on_new_connection = await client.initialize()
-        evidence.effects_outside_calls = client.effects_outside_calls
+            await _inspect_tools(evidence, plan, client)
+        else:
+            await _end_and_reload(evidence, plan, client)
         return address
+
+
+async def _connect(client: Client) -> ABPError | None:
+    """Connect to the app. Return an error that is a finding about the app, and raise any other."""
+    try:
+        await client.connect()
+    except ABPError as error:
+        # A page that loads too slowly, or a server with another status, is a finding.
+        has_answered = bool({"timeout", "status"} & error.details.keys())
+        if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not has_answered):
+            raise
+        return error
+    return None
+
+
+async def _cancel_calls(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """Cancel a call that does not exist, then each long call."""
+    plan.on_step("cancellation")
+    evidence.unknown_cancel = await _cancel_call(client, UNKNOWN_NAME)
+    for trial in _long_calls(evidence.called):
+        evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
+
+
+async def _inspect_tools(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """Look at the tools that a page offers through WebMCP."""
+    plan.on_step("tools")
+    if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
+        evidence.tool_facts = await client.transport.inspect_tools()
+
+
+async def _end_and_reload(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """Shut the app down, and begin a session on a new connection."""
+    plan.on_step("shutdown")
+    if await _reconnected(client):
+        await _end_session(evidence, plan, client)
+    plan.on_step("reload")
+    await client.disconnect()
+    evidence.initialize_on_new_connection = await client.initialize()
+    evidence.effects_outside_calls = client.effects_outside_calls
 
 
 async def _begin_session(evidence: Evidence, plan: Plan, client: Client) -> None:

@@ -136,6 +136,7 @@ async def gather_views(
 ) -> None:
     """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
     settings = Settings.load()
+    starts_headless = settings.headless if headless is None else headless
     request_options: dict[str, Any] = {}
     if headers:
         request_options["headers"] = headers
@@ -166,19 +167,9 @@ async def gather_views(
         views.resources = await _listed_resources(server, plan.timeout)
         addresses = _view_addresses(views.tools)
         for uri in dict.fromkeys(addresses.values()):
-            try:
-                answer = await _relay(server, "resources/read", {"uri": uri}, timeout=plan.timeout)
-                views.documents[uri] = Exchange(answer=answer)
-            except ABPError as error:
-                views.documents[uri] = Exchange(error=error)
+            views.documents[uri] = await _read_resource(server, uri, plan.timeout)
 
-        if headless is None:
-            headless = settings.headless
-        # Started for the first view with a document, unless the user gave a browser.
-        shared_browser: Browser | None = None
-        if isinstance(browser, Browser):
-            shared_browser = browser
-
+        shared_browser = _SharedBrowser(stack, browser, headless=starts_headless)
         for trial in _prepare_trials(evidence, plan, addresses):
             plan.on_step(trial.name)
             call = await _call_tool(client, trial, views.tools[trial.name], plan.timeout)
@@ -193,11 +184,41 @@ async def gather_views(
             views.trials.append(view)
 
             document = views.documents[uri]
-            if shared_browser is None and document.error is None:
-                new_browser = Browser(name=browser, headless=headless)  # type: ignore[arg-type]
-                shared_browser = await stack.enter_async_context(new_browser)
-            source = PageSource(browser=shared_browser)
-            await _open_view(view, document, call, _mcp_server(client), plan.timeout, source)
+            if document.error is None:
+                await shared_browser.start()
+            await _open_view(view, document, call, _mcp_server(client), plan.timeout, shared_browser.page_source())
+
+
+class _SharedBrowser:
+    """Browser of all views: the one that the user gave, else one that is started once and ends with ``stack``."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack, browser: Browser | str | None, *, headless: bool) -> None:
+        self._stack = stack
+        self._headless = headless
+        self._name: str | None = None
+        self._browser: Browser | None = None
+        if isinstance(browser, Browser):
+            self._browser = browser
+        else:
+            self._name = browser
+
+    async def start(self) -> None:
+        """Start the browser, unless there is one already."""
+        if self._browser is None:
+            new_browser = Browser(name=self._name, headless=self._headless)
+            self._browser = await self._stack.enter_async_context(new_browser)
+
+    def page_source(self) -> PageSource:
+        """Return the source of pages for a view. Before :meth:`start` it may have no browser."""
+        return PageSource(browser=self._browser)
+
+
+async def _read_resource(server: MCPTransport, uri: str, timeout: float) -> Exchange:
+    try:
+        answer = await _relay(server, "resources/read", {"uri": uri}, timeout=timeout)
+        return Exchange(answer=answer)
+    except ABPError as error:
+        return Exchange(error=error)
 
 
 def _view_addresses(tools: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
@@ -298,18 +319,9 @@ async def _open_view(
     """Open a view and record into ``view`` what it does.
 
     ``read`` is the answer with its document, ``call`` the call of its tool."""
-
-    async def tool_with_document() -> OpenedTool:
-        if read.error is not None:
-            raise read.error
-        params = {"uri": view.uri, "read": read.fields}
-        payload = await _request_payload(server, "view/listed", params, timeout)
-        document = read_document(view.uri, read.fields, payload["listed"])
-        return OpenedTool(call.tool, call.arguments, call.result, document)
-
     transport = StrictView(
         view,
-        tool_with_document,
+        partial(_tool_with_document, view.uri, read, call, server, timeout),
         source=source,
         relay=partial(_relay, server, timeout=timeout),
         context=HostContext(),
@@ -326,3 +338,14 @@ async def _open_view(
             # The report names the view itself.
             _, _, reason = error.message.partition(f"the view {view.uri} ")
             view.why_blank = Finding(reason or error.message)
+
+
+async def _tool_with_document(
+    uri: str, read: Exchange, call: ServerCall, server: MCPTransport, timeout: float
+) -> OpenedTool:
+    """Return the called tool with the document of its view. Raises the error of reading it."""
+    if read.error is not None:
+        raise read.error
+    payload = await _request_payload(server, "view/listed", {"uri": uri, "read": read.fields}, timeout)
+    document = read_document(uri, read.fields, payload["listed"])
+    return OpenedTool(call.tool, call.arguments, call.result, document)
