@@ -85,13 +85,73 @@ class Action:
         return call_id if isinstance(call_id, str) else None
 
 
+def _read_actions(reader: Reader) -> list[Action]:
+    """Return the actions in the lines of a file: each operation with its events and its outcome."""
+    grouping = _Grouping()
+    for line, entry in reader.entries:
+        try:
+            if isinstance(entry, Operation):
+                grouping.add_operation(line, entry)
+            elif isinstance(entry, EventEntry):
+                grouping.add_event(line, entry)
+            else:
+                grouping.add_outcome(line, entry)
+        except _Misplaced as error:
+            raise reader.error(line, str(error), "undo the edit, or record again") from None
+    return list(grouping.actions.values())
+
+
+class _Misplaced(Exception):
+    """An entry of a recording that does not fit those before it."""
+
+
+class _Grouping:
+    """Groups the entries of a recording, in their order, into actions."""
+
+    def __init__(self) -> None:
+        #: Actions by the numbers of their operations.
+        self.actions: dict[int, Action] = {}
+        self._calls: dict[str, Action] = {}
+        self._running: dict[int, Action] = {}
+        self._latest_request: Action | None = None
+
+    def add_operation(self, line: int, operation: Operation) -> None:
+        number = operation.n
+        if number in self.actions:
+            raise _Misplaced(f"the number {number} was used before")
+
+        action = Action(operation, line)
+        self.actions[number] = action
+        if action.call is not None:
+            self._calls[action.call] = action
+        if operation.kind in ("open", "request"):
+            self._running[number] = action
+            self._latest_request = action
+
+    def add_event(self, line: int, event: EventEntry) -> None:
+        owner = self._calls.get(_operation_id(event.payload))
+        # An event that names no call belongs to the latest request that still runs, else to the latest of all.
+        if owner is None:
+            owner = next(reversed(self._running.values()), self._latest_request)
+        if owner is None:
+            raise _Misplaced("an event comes before the first request")
+        owner.events.append((line, event))
+
+    def add_outcome(self, line: int, outcome: Answer | Failed | Abandoned) -> None:
+        action = self.actions.get(outcome.n)
+        if action is None or action.outcome is not None:
+            raise _Misplaced(f"no operation {outcome.n} is waiting for an answer")
+        action.outcome = outcome
+        action.end = line
+        self._running.pop(outcome.n, None)
+
+
 class Script:
     """Actions of one recording. Each is taken once, equal actions in recorded order."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.actions: list[Action] = []
-        self._read_actions()
+        self.actions = _read_actions(reader)
         self._unplayed: dict[str, deque[Action]] = {}
         for action in self.actions:
             try:
@@ -105,42 +165,6 @@ class Script:
         starts = [action.start for action in self.actions]
         ends = [action.end for action in self.actions if action.end is not None]
         self._lines = sorted(starts + ends)
-
-    def _read_actions(self) -> None:
-        """Group the lines of the file into actions: each operation with its events and its outcome."""
-        by_number: dict[int, Action] = {}
-        calls: dict[str, Action] = {}
-        running: dict[int, Action] = {}
-        latest_request: Action | None = None
-
-        for line, entry in self._reader.entries:
-            if isinstance(entry, Operation):
-                if entry.n in by_number:
-                    raise self._bad_line(line, f"the number {entry.n} was used before")
-                action = Action(entry, line)
-                by_number[entry.n] = action
-                self.actions.append(action)
-                if action.call is not None:
-                    calls[action.call] = action
-                if entry.kind in ("open", "request"):
-                    running[entry.n] = action
-                    latest_request = action
-
-            elif isinstance(entry, EventEntry):
-                # An event that names no call belongs to the latest request that still runs, else to the latest of all.
-                owner = next(reversed(running.values()), latest_request)
-                owner = calls.get(_operation_id(entry.payload), owner)
-                if owner is None:
-                    raise self._bad_line(line, "an event comes before the first request")
-                owner.events.append((line, entry))
-
-            else:
-                answered = by_number.get(entry.n)
-                if answered is None or answered.outcome is not None:
-                    raise self._bad_line(line, f"no operation {entry.n} is waiting for an answer")
-                answered.outcome = entry
-                answered.end = line
-                running.pop(entry.n, None)
 
     def _bad_line(self, line: int, what: str) -> BadRecording:
         return self._reader.error(line, what, "undo the edit, or record again")
@@ -190,10 +214,8 @@ class Script:
 
         nearest = self._nearest_action(operation)
         if nearest is None:
-            labels = sorted(
-                {_label(action.operation) for action in self.actions if action.operation.kind == operation.kind}
-            )
-            listed = ", ".join(labels) or "nothing like it"
+            labels = {_label(action.operation) for action in self.actions if action.operation.kind == operation.kind}
+            listed = ", ".join(sorted(labels)) or "nothing like it"
             return NotRecorded(f"{name} is not in {path}, which has {listed}; record again")
 
         diff = _diff(nearest.operation, operation, nearest.start)
@@ -235,33 +257,38 @@ def _comparable_parts(operation: Operation) -> object:
 
     Ids, timeouts, and the name and version of this library are left out: they differ in each run.
     """
-    payload: Any = operation.payload
-    match operation.kind, operation.type:
-        case "request", "initialize":
-            return members_of(payload).get("requestedCapabilities")
+    kind_and_type = (operation.kind, operation.type)
+    if kind_and_type == ("notify", "shutdown"):
+        return None
+    if kind_and_type == ("request", "initialize"):
+        return members_of(operation.payload).get("requestedCapabilities")
+    if operation.kind == "request" and isinstance(operation.payload, dict):
+        return _comparable_request(operation, operation.payload)
+    return _sorted(operation.payload)
 
-        case "request", "capabilities/call" if isinstance(payload, dict):
-            # Content is compared by its hash.
-            hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
-            hashed_payload: Any = replace(payload, hashes)
-            return _sorted({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
 
-        case "request", "capabilities/cancel" if isinstance(payload, dict):
+def _comparable_request(operation: Operation, payload: dict[str, Any]) -> object:
+    """Return the parts of a request, other than ``initialize``, that decide whether it equals a recorded one."""
+    match operation.type:
+        case "capabilities/call":
+            return _comparable_call(operation, payload)
+        case "capabilities/cancel":
             return payload.get("callId")
-
-        case "notify", "shutdown":
-            return None
-
-        case "request", "view/request" if isinstance(payload, dict):
+        case "view/request":
             # _meta holds a token that differs on each connection.
             params = {name: value for name, value in payload["params"].items() if name != "_meta"}
             return _sorted({"method": payload["method"], "params": params})
-
-        case "request", "view/listed" if isinstance(payload, dict):
+        case "view/listed":
             return payload.get("uri")
-
         case _:
             return _sorted(payload)
+
+
+def _comparable_call(operation: Operation, payload: dict[str, Any]) -> object:
+    """Return the capability and the parameters of a call, with hashes in the places of content."""
+    hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
+    hashed_payload: Any = replace(payload, hashes)
+    return _sorted({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
 
 
 def _is_response(operation: Operation) -> bool:
@@ -561,25 +588,11 @@ class ReplayTransport(Transport):
     async def _play(self, operation: Operation) -> tuple[Action, Answer]:
         """Play the recorded action that equals ``operation``: its events, then its answer or its error."""
         action = self._script.take(operation)
-        current_id = Action(operation, 0).call
-        if action.call is not None and current_id is not None:
-            self._current_ids[action.call] = current_id
-            self._recorded_ids[current_id] = action.call
-
+        self._note_call_ids(action, operation)
         self._progress.mark_done(action.start)
         end = action.end or self._script.end
-        lines_before = deque(self._script.lines_between(action.start, end))
         try:
-            for line, event in action.events:
-                if line < end:
-                    await self._progress.wait_until(line, lines_before)
-                    self._emit(line, event)
-
-            if lines_before:
-                await self._progress.wait_until(end, lines_before)
-                if operation.kind == "request":
-                    # It outlasted another call when it was recorded, so it ends after that one again.
-                    await asyncio.sleep(min(self._script.pause_before(end), 0.3))
+            await self._play_until_answer(action, end)
             await self._wait_for_listener()
             return action, await self._outcome_of(action)
         finally:
@@ -587,6 +600,27 @@ class ReplayTransport(Transport):
             late_events = [(line, event) for line, event in action.events if line > end]
             if late_events and not self._progress.closed.is_set():
                 spawn(self._play_late_events(end, late_events), self._tasks)
+
+    def _note_call_ids(self, action: Action, operation: Operation) -> None:
+        """Remember which current call plays which recorded one."""
+        current_id = Action(operation, 0).call
+        if action.call is not None and current_id is not None:
+            self._current_ids[action.call] = current_id
+            self._recorded_ids[current_id] = action.call
+
+    async def _play_until_answer(self, action: Action, end: int) -> None:
+        """Emit the events of an action before its answer on line ``end``, and wait until the answer is due."""
+        lines_before = deque(self._script.lines_between(action.start, end))
+        for line, event in action.events:
+            if line < end:
+                await self._progress.wait_until(line, lines_before)
+                self._emit(line, event)
+
+        if lines_before:
+            await self._progress.wait_until(end, lines_before)
+            if action.operation.kind == "request":
+                # It outlasted another call when it was recorded, so it ends after that one again.
+                await asyncio.sleep(min(self._script.pause_before(end), 0.3))
 
     async def _outcome_of(self, action: Action) -> Answer:
         """Return the answer of an action, or raise its recorded error."""
