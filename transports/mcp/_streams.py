@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias, get_args
@@ -32,7 +32,7 @@ from .._internal.tasks import begin
 from ..errors import ProtocolError, spelled
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer
-from ._stdio import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
+from ._stdio import CHUNK_BYTES, GRACE, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
     LIMITS,
     UNREADABLE,
@@ -141,31 +141,31 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return what the SDK sees of a result. If that is not all of it, the whole result is put aside."""
-        result = self._aside.take(result) or result
-        _repair_handshake(result)
-        is_large = is_larger(result, LIMITS.values_on_loop)
-        lists = _LISTS & result.keys()
-        if not (is_large or lists or "structuredContent" in result):
-            return result
+        whole = self._aside.take(result) or result
+        _repair_handshake(whole)
+        is_large = is_larger(whole, LIMITS.values_on_loop)
+        lists = _LISTS & whole.keys()
+        if not (is_large or lists or "structuredContent" in whole):
+            return whole
 
-        shown: dict[str, Any] = {key: _without_items(value) for key, value in result.items() if key not in _NOT_SHOWN}
+        shown: dict[str, Any] = {key: _without_items(value) for key, value in whole.items() if key not in _NOT_SHOWN}
         shown |= {key: [] for key in lists}
-        if "structuredContent" in result:
+        if "structuredContent" in whole:
             shown["content"] = []
 
-        cursor = _read_cursor(result.pop("nextCursor", None))
+        cursor = _read_cursor(whole.pop("nextCursor", None))
         shown.pop("nextCursor", None)
         if cursor is not None:
-            result["nextCursor"] = cursor
+            whole["nextCursor"] = cursor
             shown["nextCursor"] = cursor
 
-        if "tools" in result:
-            tools = result["tools"] if isinstance(result["tools"], list) else []
+        if "tools" in whole:
+            tools = whole["tools"] if isinstance(whole["tools"], list) else []
             if is_large:
-                result["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
+                whole["tools"], shown["tools"] = await asyncio.to_thread(_sort_tools, tools)
             else:
-                result["tools"], shown["tools"] = _sort_tools(tools)
-        return {**shown, **self._aside.put(result)}
+                whole["tools"], shown["tools"] = _sort_tools(tools)
+        return {**shown, **self._aside.put(whole)}
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
@@ -288,43 +288,56 @@ async def http_streams(
     ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
     body could inflate to any size. Results of long messages are put ``aside``.
     """
-    limit = max_message_bytes(max_bytes)
-
-    async def limit_response(response: httpx2.Response) -> None:
-        coding = response.headers.get("content-encoding", "identity").lower()
-        # As requested: a compressed answer is not inflated.
-        response.headers["content-encoding"] = "identity"
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        kind = response.headers.get("content-type", "").lower()
-        if response.is_success and kind.startswith("text/event-stream"):
-            response.stream = _Events(response.stream, limit, aside)
-            return
-
-        request_id = await _request_id(response.request)
-        convert: Callable[[bytes], bytes] | None = None
-        if request_id is not None:
-            if coding != "identity":
-                convert = partial(_refuse_coding, request_id, coding)
-            elif response.is_success and kind.startswith("application/json"):
-                convert = partial(_convert_answer, request_id, aside)
-            elif response.is_error and response.status_code != 404:
-                # The SDK itself tells a forgotten session from an unknown method.
-                convert = partial(_convert_error, request_id, response)
-        if convert is not None:
-            response.headers["content-type"] = "application/json"
-        response.stream = _Body(response.stream, limit, max_bytes, convert)
-
     async with (
         httpx2.AsyncClient(
             headers={"Accept-Encoding": "identity", **server.headers},
             auth=auth,
             # Each call has its own limit for the answer.
             timeout=httpx2.Timeout(30.0, read=None),
-            event_hooks={"response": [limit_response]},
+            event_hooks={"response": [partial(_limit_response, aside, max_bytes)]},
         ) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
+        streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=max_message_bytes(max_bytes)
+        ) as streams,
     ):
         yield streams
+
+
+async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Response) -> None:
+    """Replace the stream of a response by one that is limited and converted for the SDK."""
+    limit = max_message_bytes(max_bytes)
+    coding = response.headers.get("content-encoding", "identity").lower()
+    # As requested: a compressed answer is not inflated.
+    response.headers["content-encoding"] = "identity"
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    kind = response.headers.get("content-type", "").lower()
+    if response.is_success and kind.startswith("text/event-stream"):
+        response.stream = _Events(response.stream, limit, aside)
+        return
+
+    convert: Callable[[bytes], bytes] | None = None
+    request_id = await _request_id(response.request)
+    if request_id is not None:
+        convert = _conversion(response, coding, kind, request_id, aside)
+    if convert is not None:
+        response.headers["content-type"] = "application/json"
+    response.stream = _Body(response.stream, limit, max_bytes, convert)
+
+
+def _conversion(
+    response: httpx2.Response, coding: str, kind: str, request_id: int, aside: Aside
+) -> Callable[[bytes], bytes] | None:
+    """Return what makes a message of a response's body; ``None`` for a body that the SDK gets as it is.
+
+    ``coding`` and ``kind`` are the encoding and the type of the body, as the server sent them."""
+    if coding != "identity":
+        return partial(_refuse_coding, request_id, coding)
+    if response.is_success and kind.startswith("application/json"):
+        return partial(_convert_answer, request_id, aside)
+    # The SDK itself tells a forgotten session from an unknown method.
+    if response.is_error and response.status_code != 404:
+        return partial(_convert_error, request_id, response)
+    return None
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -552,12 +565,17 @@ async def stdio_streams(
         finally:
             closing = True
             with anyio.CancelScope(shield=True):
-                try:
-                    await end_process(process)
-                finally:
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.wait(tasks)
+                await _end_server(process, tasks)
+
+
+async def _end_server(process: ServerProcess, tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End a server's process, then the tasks that read and write its streams."""
+    try:
+        await end_process(process)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _read_stdout(
