@@ -9,6 +9,7 @@ import logging
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, Unpack
 
@@ -242,9 +243,7 @@ class Recorder(WrappedTransport):
             Operation(n=number, at=started, kind=kind, type=type, id=id, payload=packed_payload, leaves=leaves)
         )
 
-        def write_failure(error: ABPError) -> None:
-            writer.write(Failed(n=number, at=writer.now, error=record_error(error, self._scrubber)))
-
+        write_failure = partial(self._write_failure, writer, number)
         try:
             result = await work()
             self._record_state(writer)
@@ -261,6 +260,9 @@ class Recorder(WrappedTransport):
             writer.write(Abandoned(n=number, at=writer.now))
             raise
         return result
+
+    def _write_failure(self, writer: Writer, number: int, error: ABPError) -> None:
+        writer.write(Failed(n=number, at=writer.now, error=record_error(error, self._scrubber)))
 
     @contextmanager
     def _skip_unrecordable(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
