@@ -132,7 +132,7 @@ async def test_leaving_map_loop_early_cancels_its_jobs(world: World) -> None:
         outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
         assert (await anext(outcomes)).state is State.SUCCEEDED
         await eventually(lambda: world.waiting == 3)
-        workers = [task for task in asyncio.all_tasks() if "run_all" in str(task.get_coro())]
+        workers = [task for task in asyncio.all_tasks() if "_work_off" in str(task.get_coro())]
         await outcomes.aclose()
         assert len(workers) >= 3 and all(task.done() for task in workers)
         await eventually(lambda: pool.stats().leased == 0)

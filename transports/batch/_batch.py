@@ -81,32 +81,34 @@ def ignore(_: Settlement) -> None:
     """Ignore an outcome."""
 
 
-def _with_progress(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
-    """Return a callback that calls ``on_settled`` and then reports the progress of the run to ``on_progress``.
+class _RunProgress:
+    """Count of the jobs of a run that have ended, which is reported to ``on_progress``.
 
     ``counts`` are the jobs of the run when it starts."""
-    from ..protocol._payloads import Progress  # late, as it loads pydantic
 
-    ended = counts.total - counts.open
-    failed = counts[State.FAILED] + counts[State.UNKNOWN]
+    def __init__(self, counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> None:
+        self._total = counts.total
+        self._ended = counts.total - counts.open
+        self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
+        self._on_settled = on_settled
+        self._on_progress = on_progress
 
-    def report_progress() -> None:
-        status = f"{failed} failed" if failed else None
-        on_progress(Progress(progress=ended, total=counts.total, status=status))
+    def report(self) -> None:
+        from ..protocol._payloads import Progress  # late, as it loads pydantic
 
-    def count_settlement(settlement: Settlement) -> None:
-        nonlocal ended, failed
-        on_settled(settlement)
+        status = f"{self._failed} failed" if self._failed else None
+        self._on_progress(Progress(progress=self._ended, total=self._total, status=status))
+
+    def count(self, settlement: Settlement) -> None:
+        """Pass an outcome on, and report the progress unless the job is tried again."""
+        self._on_settled(settlement)
         will_be_retried = settlement.again_after is not None
         if will_be_retried:
             return
-        ended += 1
+        self._ended += 1
         if settlement.outcome.state is not State.SUCCEEDED:
-            failed += 1
-        report_progress()
-
-    report_progress()
-    return count_settlement
+            self._failed += 1
+        self.report()
 
 
 @short_traceback
@@ -146,19 +148,25 @@ async def run(
     if isinstance(jobs, str | os.PathLike):
         # Checked before the folder is made.
         await in_thread(require_input, Path(jobs))
-        files = Path(files_from or Path(jobs).parent).absolute()
-        consent = Consent(allow_programs, target, files, any_target=files_from is not None)
+        folder_of_files = Path(files_from or Path(jobs).parent).absolute()
+        consent = Consent(allow_programs, target, folder_of_files, any_target=files_from is not None)
+
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(open_ledger(folder))
         await add_input(ledger, jobs, folder, target=target, extend=extend, consent=consent)
         run_options = replace(options or RunOptions(), consent=consent)
+
         driver = pool
         if driver is None:
             browsers, sessions = pool_size(run_options.concurrency)
             driver = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
+
         settled_callback = on_settled
         if on_progress is not None:
-            settled_callback = _with_progress(await ledger.counts(), on_settled, on_progress)
+            progress = _RunProgress(await ledger.counts(), on_settled, on_progress)
+            progress.report()
+            settled_callback = progress.count
+
         await Runner(ledger, driver, run_options, settled_callback).run()
         return await export_run(ledger, folder)
 
@@ -232,15 +240,19 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                 continue
             stem = _fill_template(name, row, file)
             path = folder / _unused_filename(stem, row, number, ref, used_names)
-            is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
-            if not is_linked:
-                await store.export(ref, path)
+            await _link_or_copy(store, ref, path)
             exported += 1
 
     if missing:
         files = "1 file is" if missing == 1 else f"{missing} files are"
         raise StoreError(f"{files} no longer in the store, {exported} in {folder}; name the run's store with --store")
     return exported
+
+
+async def _link_or_copy(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
+    is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
+    if not is_linked:
+        await store.export(ref, path)
 
 
 def _unused_filename(stem: str, row: Row, number: int, ref: ArtifactRef, used_names: set[int]) -> str:

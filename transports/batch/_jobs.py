@@ -172,21 +172,10 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     fields = {name: value for name, value in document.items() if value not in (None, "")}
     files: dict[str, object] = dict(_parse_object(fields, "files"))
     params = dict(_parse_object(fields, "params"))
-    carried: dict[str, JSONValue] = {}
-
-    # A field such as "params.title" or "files.image" has a place inside the object before the dot.
-    for name, value in fields.items():
-        object_name, _, place = name.partition(".")
-        if object_name == "params" and place:
-            set_path(params, place.split("."), _json_or_text(value))
-        elif object_name == "files" and place:
-            files[place] = value
-        elif name not in _JOB_FIELDS:
-            carried[name] = cast(JSONValue, value)
+    carried = _distribute_fields(fields, params, files)
     if is_deeper([params, carried], MAX_DEPTH):
         raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
 
-    folder = folder or Path()
     job_id = _parse_id(fields)
     if "capability" not in fields:
         hint = _spelling_hint(fields) or "each job needs one, such as export.pdf"
@@ -196,11 +185,35 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
         params=params,
         target=_require_text("target", fields.get("target", "")) or target,
         id=job_id,
-        files={place: (folder / _require_text(f"files.{place}", path)).absolute() for place, path in files.items()},
+        files=_absolute_paths(files, folder or Path()),
         timeout=_parse_timeout(fields.get("timeout")),
         idempotent=_parse_idempotent(fields.get("idempotent", False)),
         carried=carried,
     )
+
+
+def _distribute_fields(
+    fields: Mapping[str, object], params: dict[str, JSONValue], files: dict[str, object]
+) -> dict[str, JSONValue]:
+    """Add fields such as ``params.title`` and ``files.image`` to ``params`` and ``files``, and return the fields that
+    are carried along."""
+    carried: dict[str, JSONValue] = {}
+    for name, value in fields.items():
+        object_name, _, place = name.partition(".")
+        if object_name == "params" and place:
+            set_path(params, place.split("."), _json_or_text(value))
+        elif object_name == "files" and place:
+            files[place] = value
+        elif name not in _JOB_FIELDS:
+            carried[name] = cast(JSONValue, value)
+    return carried
+
+
+def _absolute_paths(files: Mapping[str, object], folder: Path) -> dict[str, Path]:
+    paths: dict[str, Path] = {}
+    for place, path in files.items():
+        paths[place] = (folder / _require_text(f"files.{place}", path)).absolute()
+    return paths
 
 
 def require_few_fields(names: Sized) -> None:
@@ -331,20 +344,14 @@ class Outcome:
                 milliseconds=milliseconds,
             )
 
-        # An app wrote the details of a CapabilityError, which proves that it received the call.
-        is_proof_of_receipt = isinstance(error, CapabilityError)
-        may_have_been_sent = sent and (is_proof_of_receipt or error.sent is not False)
-
-        ran_without_usable_result = isinstance(error, BinaryError | ProtocolError | StoreError)
-        is_lost = may_have_run(error) or (ran_without_usable_result and not job.idempotent)
-        state = State.UNKNOWN if may_have_been_sent and is_lost else State.FAILED
+        may_have_been_sent = sent and _may_have_been_sent(error)
+        state = State.FAILED
+        if may_have_been_sent and _is_result_lost(error, job):
+            state = State.UNKNOWN
 
         is_refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
-        is_temporary = error.retryable or isinstance(error, ConnectFailed)
         has_not_run = not may_have_been_sent or is_refused
-        artifacts: tuple[ArtifactRef, ...] = ()
-        if error.result is not None:
-            artifacts = tuple(ref for ref in error.result.artifacts.values() if isinstance(ref, ArtifactRef))
+        is_temporary = error.retryable or isinstance(error, ConnectFailed)
         return cls(
             job,
             state,
@@ -352,7 +359,7 @@ class Outcome:
             error=error.message,
             attempts=attempts,
             milliseconds=milliseconds,
-            artifacts=artifacts,
+            artifacts=_stored_artifacts(error),
             retry_after=error.retry_after,
             retryable=is_temporary and (has_not_run or job.idempotent),
         )
@@ -381,6 +388,26 @@ class Outcome:
             return [ref.as_dict() for ref in self.artifacts]
         fields = self.result.artifacts.keys()
         return [{"field": field, **ref.as_dict()} for field, ref in zip(fields, self.artifacts, strict=True)]
+
+
+def _may_have_been_sent(error: ABPError) -> bool:
+    # An app wrote the details of a CapabilityError, which proves that it received the call.
+    return isinstance(error, CapabilityError) or error.sent is not False
+
+
+def _is_result_lost(error: ABPError, job: Job) -> bool:
+    """Return whether a job that was sent may have run without a usable result, and may not be run again by hand."""
+    if may_have_run(error):
+        return True
+    is_unusable = isinstance(error, BinaryError | ProtocolError | StoreError)
+    return is_unusable and not job.idempotent
+
+
+def _stored_artifacts(error: ABPError) -> tuple[ArtifactRef, ...]:
+    """Return the files that were stored before the error."""
+    if error.result is None:
+        return ()
+    return tuple(ref for ref in error.result.artifacts.values() if isinstance(ref, ArtifactRef))
 
 
 @dataclass(frozen=True, slots=True)

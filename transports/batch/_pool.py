@@ -84,25 +84,13 @@ async def run_all(
     # Outcomes, and the end of each worker: its error, or ``None``.
     events: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
 
-    async def work() -> None:
-        try:
-            while True:
-                async with reading:
-                    job = await anext(remaining_jobs, None)
-                if job is None:
-                    break
-                await events.put(await run(job))
-        except Exception as error:  # noqa: BLE001 - any error of the jobs' source is raised below
-            await events.put(error)
-        else:
-            await events.put(None)
+    workers: set[asyncio.Task[None]] = set()
 
     def fail(error: BaseException) -> None:
         spawn(events.put(error), workers)
 
-    workers: set[asyncio.Task[None]] = set()
     for _ in range(count):
-        spawn(work(), workers, fail)
+        spawn(_work_off(remaining_jobs, reading, run, events), workers, fail)
 
     running_workers = count
     failure: BaseException | None = None
@@ -119,6 +107,27 @@ async def run_all(
             raise failure
     finally:
         await cancel_and_wait(workers)
+
+
+async def _work_off(
+    jobs: AsyncIterator[Job],
+    reading: asyncio.Lock,
+    run: Callable[[Job], Awaitable[Outcome]],
+    events: asyncio.Queue[Outcome | BaseException | None],
+) -> None:
+    """Run jobs one after the other, and put their outcomes into ``events``, then the error of the jobs' source or
+    ``None``. Only one worker at a time reads ``jobs``."""
+    try:
+        while True:
+            async with reading:
+                job = await anext(jobs, None)
+            if job is None:
+                break
+            await events.put(await run(job))
+    except Exception as error:  # noqa: BLE001 - any error of the jobs' source is raised by run_all
+        await events.put(error)
+    else:
+        await events.put(None)
 
 
 async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
@@ -158,6 +167,15 @@ def _free_in_group(folder: str, *, limit: str, used: str, reclaimable: str) -> f
         statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return limit_bytes - used_bytes + int(statistics.get(reclaimable, 0))
     return math.inf
+
+
+def _count_own_browsers(browsers: int | None, endpoints: Sequence[Endpoint]) -> int:
+    """Return how many browsers the pool starts itself: by default one per core, or none beside ``endpoints``."""
+    if browsers is not None:
+        return browsers
+    if endpoints:
+        return 0
+    return os.cpu_count() or 1
 
 
 class Pool(OpenedHere):
@@ -207,11 +225,11 @@ class Pool(OpenedHere):
     ) -> None:
         if reuse not in ("session", "context", "never"):
             raise UsageError(f"reuse= must be 'session', 'context' or 'never', not {reuse!r}")
-        if browsers is None:
-            browsers = 0 if endpoints else os.cpu_count() or 1
-        if browsers < 0 or browsers + len(endpoints) < 1 or sessions < 1:
+        own_browsers = _count_own_browsers(browsers, endpoints)
+        if own_browsers < 0 or own_browsers + len(endpoints) < 1 or sessions < 1:
             raise UsageError("a pool needs at least one browser and one session; correct browsers= and sessions=")
-        if not min(recycle_after, max_age, max_memory) > 0 or not max_slowdown > 1 or min_free_memory < 0:
+        has_positive_limits = min(recycle_after, max_age, max_memory) > 0
+        if not has_positive_limits or not max_slowdown > 1 or min_free_memory < 0:
             raise UsageError("limits of a pool must be more than 0, and max_slowdown= more than 1")
 
         self._settings = settings = Settings.load()
@@ -222,16 +240,19 @@ class Pool(OpenedHere):
 
         make_browser = partial(Browser, headless=headless, timeout=self._open_timeout)
         sources = []
-        if browsers:
-            sources.append(Source(make_browser, browsers, sessions))
+        if own_browsers:
+            sources.append(Source(make_browser, own_browsers, sessions))
         for endpoint in endpoints:
             connect_browser = partial(endpoint.browser, self._open_timeout)
             sources.append(Source(connect_browser, 1, endpoint.sessions or sessions, endpoint.weight))
         self._size = sum(source.count * source.sessions for source in sources)
-        room_without_browser = Member(0, Source(make_browser, 1, self._size), None)
 
-        limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
-        self._fleet = Fleet(sources, room_without_browser, limits, lambda: free_memory() >= min_free_memory)
+        self._fleet = Fleet(
+            sources,
+            Member(0, Source(make_browser, 1, self._size), None),
+            Limits(recycle_after, max_age, max_memory, max_slowdown),
+            lambda: free_memory() >= min_free_memory,
+        )
         self._connect = connect
         self._options: dict[str, object] = {}
         if timeout is not None:
@@ -319,12 +340,7 @@ class Pool(OpenedHere):
             raise UsageError("the job has no target; give Job(target=…)")
 
         started = time.perf_counter()
-        sent = False
-
-        def on_session() -> None:
-            nonlocal sent
-            sent = True
-
+        sent = asyncio.Event()
         try:
             params: Mapping[str, object] = job.params
             if job.files:
@@ -336,15 +352,15 @@ class Pool(OpenedHere):
                 job.timeout,
                 idempotent=job.idempotent,
                 once=once,
-                on_session=on_session,
+                on_session=sent.set,
             )
         except asyncio.CancelledError:
-            if sent:
+            if sent.is_set():
                 raise
             raise asyncio.CancelledError(NOT_SENT) from None
         except Exception as error:  # noqa: BLE001 - any error is the outcome of this job
             milliseconds = (time.perf_counter() - started) * 1000
-            return Outcome.of_error(job, error, sent=sent, milliseconds=milliseconds)
+            return Outcome.of_error(job, error, sent=sent.is_set(), milliseconds=milliseconds)
         milliseconds = (time.perf_counter() - started) * 1000
         return Outcome.of_result(job, result, milliseconds=milliseconds)
 
