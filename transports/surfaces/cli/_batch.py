@@ -320,14 +320,7 @@ async def work_off(
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
 
-    def drain_engine() -> None:
-        engine.drain()
-        print_note("no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
-
-    def drain() -> None:
-        loop.call_soon_threadsafe(drain_engine)
-
-    with draining(drain) as signalled, progress:
+    with draining(partial(loop.call_soon_threadsafe, _drain, engine)) as signalled, progress:
         updating = begin(progress.keep_updating())
         try:
             async with _serving_metrics(metrics):
@@ -340,6 +333,11 @@ async def work_off(
     if stopped is not None:
         return stopped.status, browsers
     return exit_status(await ledger.counts()), browsers
+
+
+def _drain(engine: Engine) -> None:
+    engine.drain()
+    print_note("no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
 
 
 @asynccontextmanager
@@ -512,13 +510,17 @@ async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> 
                 ledger, make_engine, as_json=options.as_json, metrics=options.working.metrics
             )
         except asyncio.CancelledError:
-            # The report of a long run must not delay the end.
-            with suppress(ABPError, TimeoutError):
-                async with asyncio.timeout(5):
-                    await report({})
+            await _try_to_report(report({}))
             raise
         await report(browsers)
     return status
+
+
+async def _try_to_report(report: Coroutine[object, object, None]) -> None:
+    """Write the report of a run that is stopped, unless it takes so long that it would delay the end."""
+    with suppress(ABPError, TimeoutError):
+        async with asyncio.timeout(5):
+            await report
 
 
 def _chosen_engine(out: Path, consent: Consent, options: BatchOptions) -> MakeEngine:
@@ -648,12 +650,12 @@ async def export(
     folder = out or run_folder
     if folder is None:
         raise UsageError("name a folder for the manifest with --out DIR")
-    files_url: str | Path | None = None
+    run_store: str | Path | None = None
     if store:
-        files_url = store
+        run_store = store
     elif run_folder is not None:
-        files_url = run_folder / "files"
-    if files is not None and files_url is None:
+        run_store = run_folder / "files"
+    if files is not None and run_store is None:
         raise UsageError("name the run's store with --store URL")
 
     async with open_run(run, read_only=True) as ledger:
@@ -663,8 +665,12 @@ async def export(
         else:
             # Without the folder of the run, the report does not advise to export the files, which is done here.
             print_report(report, folder, run=None, as_json=as_json)
-            async with open_store(files_url) as opened:
-                count = await export_files(ledger, opened, files, name)
-            verb = "file is" if count == 1 else "files are"
-            print_note(f"{count} {verb} in {files}")
+            await _export_files(ledger, run_store, files, name)
         return exit_status(await ledger.counts())
+
+
+async def _export_files(ledger: Ledger, store: str | Path | None, folder: Path, name: str) -> None:
+    async with open_store(store) as opened:
+        count = await export_files(ledger, opened, folder, name)
+    verb = "file is" if count == 1 else "files are"
+    print_note(f"{count} {verb} in {folder}")

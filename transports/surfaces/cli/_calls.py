@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ...protocol._declarations import AppInfo, Capability
     from ...routing._policy import RoutingConfig
     from ...routing._result import Result
+    from ...session._connect import ConnectOptions
     from ...session._session import Session
 
 #: Words for the hints of tools (MCP, WebMCP).
@@ -166,13 +167,24 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
 
     words = [shell_word(word) for word in (*target, capability.name)]
     if target:
-        for name, file in files.items():
-            words += ["--file", shell_word(f"{name}={file}")]
-        words += example_words(values)
+        words += _words_of_command(files, values)
     else:
-        words += [f"{name}@{file}" for name, file in files.items()]
-        words += [f"{name}={json_line(value)}" for name, value in values.items()]
+        words += _words_of_shell(files, values)
     return " ".join(words)
+
+
+def _words_of_command(files: Mapping[str, str], values: Mapping[str, object]) -> list[str]:
+    """Return parameters as options of ``abp call``."""
+    words: list[str] = []
+    for name, file in files.items():
+        words += ["--file", shell_word(f"{name}={file}")]
+    return [*words, *example_words(values)]
+
+
+def _words_of_shell(files: Mapping[str, str], values: Mapping[str, object]) -> list[str]:
+    """Return parameters as words of ``abp shell``."""
+    words = [f"{name}@{file}" for name, file in files.items()]
+    return [*words, *(f"{name}={json_line(value)}" for name, value in values.items())]
 
 
 def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
@@ -337,30 +349,35 @@ class _Caller:
 
         A failed call does not end the others, unless it ended the session. With ``--json`` one document is printed,
         whose ``results`` are those of ``abp call --json``, each with its ``line``."""
-        results: list[dict[str, object]] = []
-        failed = 0
         with self._bar:
             async with self._open_app() as app:
-                common_params = params_for(params, app, self._capability)
-                for count, (number, line) in enumerate(lines, 1):
-                    self._bar.set_label(f"{self._capability} {count}/{len(lines)}")
-                    try:
-                        result = await self._call(app, common_params | line)
-                    except ABPError as error:
-                        failed += 1
-                        results.append({"line": number, **self._print_failure(number, error)})
-                        if error.session_survives:
-                            continue
-                        print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
-                        break
-                    results.append({"line": number, **result.as_dict()})
-                    self._print_line(number, result)
-
+                results, failed = await self._call_lines(app, params_for(params, app, self._capability), lines)
                 if self._options.as_json:
                     print_json({"success": not failed, "results": results})
                 if failed:
                     print_note(f"{failed} of {len(lines)} calls failed", always=True)
         return 1 if failed else 0
+
+    async def _call_lines(
+        self, app: Session, common_params: dict[str, object], lines: Sequence[tuple[int, dict[str, object]]]
+    ) -> tuple[list[dict[str, object]], int]:
+        """Make the calls until the session ends. Return the documents of their results, and how many failed."""
+        results: list[dict[str, object]] = []
+        failed = 0
+        for count, (number, line) in enumerate(lines, 1):
+            self._bar.set_label(f"{self._capability} {count}/{len(lines)}")
+            try:
+                result = await self._call(app, common_params | line)
+            except ABPError as error:
+                failed += 1
+                results.append({"line": number, **self._print_failure(number, error)})
+                if error.session_survives:
+                    continue
+                print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
+                break
+            results.append({"line": number, **result.as_dict()})
+            self._print_line(number, result)
+        return results, failed
 
     async def _call(self, app: Session, params: dict[str, object]) -> Result:
         """Make a call. With ``--inline-data off`` its result has only the places of its data."""
@@ -417,7 +434,7 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> int:
     files = _files_by_path(ParamOptions(files=options.params.files).read())
     server = options.server
 
-    async def work() -> int:
+    async def start_call() -> int:
         async with open_server(server, options.connection.token or os.environ.get("ABP_SERVE_TOKEN")) as client:
             transport = options.connection.transport
             call = await client.start(target, capability, params, files, transport=transport, timeout=options.timeout)
@@ -428,7 +445,7 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> int:
             print_note(f"abp calls wait {call['id']} --server {server} prints its result")
         return 0
 
-    return run_async(work)
+    return run_async(start_call)
 
 
 def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
@@ -471,32 +488,38 @@ def capabilities(
 ) -> int:
     """List the capabilities of an app, or show one of them."""
     connection = options.connection()
+    return run_async(lambda: _show_capabilities(target, name, connection, options.transport, as_json=as_json))
 
-    async def work() -> int:
-        async with open_app(target, connection, store="none:") as app:
-            chosen = [*app.capabilities.values()]
-            if name is not None:
-                chosen = [find_capability(app.info.name, name, app.capabilities)]
-            if as_json:
-                print_json(
-                    {
-                        "success": True,
-                        "app": app.info.model_dump(exclude_none=True),
-                        "features": dict(app.features),
-                        "transport": app.transport.name,
-                        "capabilities": [capability.model_dump(by_alias=True) for capability in chosen],
-                    }
-                )
-            elif name is None:
-                print_capabilities(app.info, chosen)
-            else:
-                command = ["abp", "call"]
-                if options.transport != "auto":
-                    command += ["--transport", options.transport]
-                print_capability(chosen[0], [*command, redact_url(target) or target])
-        return 0
 
-    return run_async(work)
+async def _show_capabilities(
+    target: str, name: str | None, connection: ConnectOptions, transport: str, *, as_json: bool
+) -> int:
+    """Print all capabilities of an app, or only the one of this ``name``, with a command that calls it."""
+    async with open_app(target, connection, store="none:") as app:
+        chosen = [*app.capabilities.values()]
+        if name is not None:
+            chosen = [find_capability(app.info.name, name, app.capabilities)]
+
+        if as_json:
+            print_json(_capabilities_document(app, chosen))
+        elif name is None:
+            print_capabilities(app.info, chosen)
+        else:
+            command = ["abp", "call"]
+            if transport != "auto":
+                command += ["--transport", transport]
+            print_capability(chosen[0], [*command, redact_url(target) or target])
+    return 0
+
+
+def _capabilities_document(app: Session, chosen: Collection[Capability]) -> dict[str, object]:
+    return {
+        "success": True,
+        "app": app.info.model_dump(exclude_none=True),
+        "features": dict(app.features),
+        "transport": app.transport.name,
+        "capabilities": [capability.model_dump(by_alias=True) for capability in chosen],
+    }
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:

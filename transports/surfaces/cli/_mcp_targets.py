@@ -397,16 +397,21 @@ async def resources(
     store = output if read or watch else "none:"
     async with open_app(target, {"headers": headers}, store=store) as app:
         if read:
-            results = [await app.resources.read(uri, timeout=timeout) for uri in read]
-            if as_json:
-                print_json({"success": True, "results": [result.as_dict() for result in results]})
-            else:
-                print_text("\n".join(result.summary(max_chars=LIMITS.summary) for result in results))
+            await _print_contents(app, read, timeout, as_json)
         if watch:
             await _print_changes(app, watch, timeout, as_json)
         if not read and not watch:
             await _print_resources(app, timeout, as_json)
     return 0
+
+
+async def _print_contents(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
+    """Read resources, and print them once all are read."""
+    results = [await app.resources.read(uri, timeout=timeout) for uri in uris]
+    if as_json:
+        print_json({"success": True, "results": [result.as_dict() for result in results]})
+    else:
+        print_text("\n".join(result.summary(max_chars=LIMITS.summary) for result in results))
 
 
 async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:

@@ -28,7 +28,7 @@ from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, CallRecord, ConnectedApp, Entry, LogGap, Subject, call_record
-from ..shared._apps import Apps, listed_in
+from ..shared._apps import App, Apps, listed_in
 from ..shared._detached import DetachedCalls
 from ._access import Limits, Visitor
 from ._artifacts import ArtifactRoutes
@@ -300,9 +300,7 @@ class CallRoutes:
         if body.get("timeout") is not None:
             timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
 
-        running = sum(isinstance(pending, _WebCall) for pending in app.pending_calls)
-        if running >= self._max_per_app:
-            raise RequestRefused(429, "RATE_LIMITED", f"{self._max_per_app} calls of this app are already running")
+        self._require_room(app)
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
 
         call = _WebCall(new_id(), self._calls, self._question_timeout)
@@ -315,6 +313,12 @@ class CallRoutes:
 
         await self._calls.start(record, call, listed_in(app.pending_calls, call, call_app))
         return json_response(record.as_dict(), status=202)
+
+    def _require_room(self, app: App) -> None:
+        """Raise :class:`~._responses.RequestRefused` if as many calls of an app run as may at a time."""
+        running = sum(isinstance(pending, _WebCall) for pending in app.pending_calls)
+        if running >= self._max_per_app:
+            raise RequestRefused(429, "RATE_LIMITED", f"{self._max_per_app} calls of this app are already running")
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
         """Put uploaded files into ``params``. ``files`` is a list or a single file; each names an artifact and the path

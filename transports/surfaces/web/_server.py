@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -193,11 +194,7 @@ class Site:
         except ABPError as error:
             response = error_response(error)
         except web.HTTPException as error:
-            headers = {name: value for name, value in error.headers.items() if name == "Allow"}
-            code = "INTERNAL_ERROR"
-            if error.status < 500:
-                code = "INVALID_PARAMS"
-            response = error_response(RequestRefused(error.status, code, error.reason, headers=headers))
+            response = _response_of_framework(error)
         except (ConnectionError, RequestPayloadError):  # the client has disconnected
             response = web.Response(status=400)
         except Exception as error:
@@ -219,6 +216,15 @@ class Site:
         for record in self._activity.calls.values():
             self.metrics.calls.labels(record.status).inc()
         return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _response_of_framework(error: web.HTTPException) -> web.StreamResponse:
+    """Return an error that aiohttp raises, such as that of an unknown path, as one of this server."""
+    headers = {name: value for name, value in error.headers.items() if name == "Allow"}
+    code = "INTERNAL_ERROR"
+    if error.status < 500:
+        code = "INVALID_PARAMS"
+    return error_response(RequestRefused(error.status, code, error.reason, headers=headers))
 
 
 async def _add_security_headers(_: web.Request, response: web.StreamResponse) -> None:
@@ -332,10 +338,7 @@ async def serve(
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     calls = DetachedCalls(ledger, activity)
 
-    def report_run(run_id: str, overview: Overview) -> None:
-        activity.run_changed(states_document(run_id, overview))
-
-    served_runs = ServedRuns(runs, report_run, limits)
+    served_runs = ServedRuns(runs, partial(_report_run, activity), limits)
     site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named, limits)
     use_global_providers()
 
@@ -349,6 +352,10 @@ async def serve(
             public_url = f"{options.public_url}/"
         with registered(public_url, store.url):
             yield Served(url, token, apps, activity, signer, connections, calls, public_url)
+
+
+def _report_run(activity: Activity, run_id: str, overview: Overview) -> None:
+    activity.run_changed(states_document(run_id, overview))
 
 
 @asynccontextmanager

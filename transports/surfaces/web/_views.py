@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -29,6 +30,7 @@ from ._access import Limits, Visitor, hostname
 from ._responses import RequestRefused, artifact_meta, json_response, read_json, whole_number
 
 if TYPE_CHECKING:
+    from ...artifacts._base import ArtifactStore
     from ...mcp.views._host import Host
     from ...mcp.views._transport import OpenedTool
     from ...protocol.binary import BinaryData
@@ -198,6 +200,17 @@ class LiveView:
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
 
+async def _store_file(store: ArtifactStore, ids: list[str], max_files: int, content: BinaryData) -> None:
+    """Store a file that a view hands out, and add its id to ``ids``. Raises :class:`~transports.errors.UsageError`
+    once there are ``max_files``."""
+    if len(ids) >= max_files:
+        raise UsageError(f"the view has handed out {max_files} files, which is the limit")
+    stored = await Router(store).route(
+        {"file": content}, capability="ui/download-file", transport="view", started=time.perf_counter()
+    )
+    ids.extend(ref.id for ref in stored.artifacts.values())
+
+
 class ViewRoutes:
     """Handlers of live views, by the id of the call that opened each."""
 
@@ -299,24 +312,17 @@ class ViewRoutes:
             )
 
         opened = OpenedTool(server_call.tool, server_call.arguments, {}, document)
-
-        async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-            return await server.relay(method, params, timeout=limits.view_timeout)
-
-        handed_out: list[str] = []
-
-        async def save(content: BinaryData) -> None:
-            if len(handed_out) >= limits.view_files:
-                raise UsageError(f"the view has handed out {limits.view_files} files, which is the limit")
-            stored = await Router(store).route(
-                {"file": content}, capability="ui/download-file", transport="view", started=time.perf_counter()
-            )
-            handed_out.extend(ref.id for ref in stored.artifacts.values())
-
-        handlers = ViewHandlers(on_display_mode=lambda mode: mode == "inline")
-        host = Host(HostContext(), opened.tool, handlers, relay=relay, save_file=save, current_call=lambda: call)
+        files: list[str] = []
+        host = Host(
+            HostContext(),
+            opened.tool,
+            ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
+            relay=partial(server.relay, timeout=limits.view_timeout),
+            save_file=partial(_store_file, store, files, limits.view_files),
+            current_call=lambda: call,
+        )
         name = f"view-{secrets.token_hex(8)}.localhost"
-        return LiveView(name, store.scope, opened, encoded_input, host, files=handed_out)
+        return LiveView(name, store.scope, opened, encoded_input, host, files=files)
 
     def _forget_view(self, call: str) -> None:
         view = self._views.pop(call, None)
