@@ -301,6 +301,22 @@ async def test_webmcp_polyfill_is_detected_at_install_and_late(
             await app.call("fail", {"how": "throw"})
 
 
+async def test_effects_of_open_page_are_handled_while_session_opens(
+    fixture: Fixture, context: BrowserContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = await context.new_page()
+    url = fixture.url + "webmcp/cases"
+    await page.goto(url)
+    # Frames prolong the opening.
+    await page.evaluate("""() => {
+      for (let i = 0; i < 5; i++) document.body.append(document.createElement("iframe"));
+      setInterval(() => navigator.clipboard.writeText("again").catch(() => {}), 2);
+    }""")
+    async with connect(url, page=page, transport="webmcp", store=tmp_path):
+        pass
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 async def test_duplicate_tool_name_does_not_affect_first_tool(
     fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:

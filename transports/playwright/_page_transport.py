@@ -49,7 +49,7 @@ from ._agent import OPAQUE, Agent, Document, FrameWatcher, PageAgent, is_closed
 from ._browser import Browser
 from ._channels import open_channel
 from ._content import Ladder, Uploads, is_elsewhere
-from ._downloads import ByteLimits
+from ._downloads import ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effects import Dialogs, PageEffects
 from ._process import SESSION_CONTEXTS
 from ._received import Elicitation, Flood, parse_reply
@@ -263,7 +263,7 @@ class PageTransport(Transport):
         """Open the page, install the agent in it, and load the app. Returns the agent."""
         tab = await self._source.open(self._tab_stack, self._browser, self._tab, permissions=self._permissions)
         self._tab = tab
-        self._agent = agent = await self._install_agent(tab)
+        agent = await self._install_agent(tab)
         preparing = await self._watch_effects(tab, agent)
         self._top_reach = self._make_reach(agent)
         await self._load_app(tab.page, agent)
@@ -287,15 +287,9 @@ class PageTransport(Transport):
             self._page_stack.callback(agent.stop_listening)
 
         frames = self._watch_frames(agent)
-        await agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
-        return agent
-
-    async def _watch_effects(self, tab: Tab, agent: PageAgent) -> asyncio.Future[Any]:
-        """Begin to watch the side effects of the page. Return a future that is done once the browser is ready for
-        them."""
-        self._downloads = tab.downloads(agent)
-        if self._downloads is not None:
-            self._page_stack.callback(self._downloads.close)
+        # Before the agent, as a page that is open already may have effects at once.
+        self._agent = agent
+        self._downloads: CdpDownloads | PlaywrightDownloads | None = None
         self._effects = PageEffects(
             agent,
             tab,
@@ -305,8 +299,15 @@ class PageTransport(Transport):
             release=self.release,
             limits=self._limits,
         )
+        self._page_stack.callback(self._close_downloads)
         self._page_stack.push_async_callback(self._effects.aclose)
+        await agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
+        return agent
 
+    async def _watch_effects(self, tab: Tab, agent: PageAgent) -> asyncio.Future[Any]:
+        """Begin to watch the side effects of the page. Return a future that is done once the browser is ready for
+        them."""
+        self._downloads = tab.downloads(agent)
         # The browser takes commands in order. So these are only sent before the app is loaded, and their answers come
         # meanwhile. Those of the agent go to another process, and were waited for.
         preparing = asyncio.gather(
@@ -318,6 +319,10 @@ class PageTransport(Transport):
         for _ in range(3):
             await asyncio.sleep(0)
         return preparing
+
+    def _close_downloads(self) -> None:
+        if self._downloads is not None:
+            self._downloads.close()
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         return None
