@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from transports import CallStatus, Scope, UsageError
-from transports.errors import LedgerError
+from transports.errors import ABPError, LedgerError
 from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
 from transports.session._events import CallFinished
@@ -63,6 +63,16 @@ async def test_call_is_found_after_restart_by_its_owner_only(tmp_path: Path) -> 
         lost = await ledger.get("b", BOB)
         assert lost and lost.record.status is CallStatus.UNKNOWN and not lost.expired
         assert lost.record.error and lost.record.error[0] == "OUTCOME_UNKNOWN"
+
+
+async def test_outcome_with_text_that_is_not_utf8_is_saved() -> None:
+    failed = CallFinished("a", "job.run", 5.0, error=ABPError("/caf\udce9: no space left"))
+    async with CallLedger() as ledger:
+        await ledger.add(record("a"))
+        await ledger.finish(record("a").ended(failed), b"{}")
+        kept_call = await ledger.get("a", ANN)
+    assert kept_call and kept_call.record.status is CallStatus.FAILED
+    assert kept_call.record.error == ("INTERNAL_ERROR", "/caf\ufffd: no space left")
 
 
 async def test_call_of_live_server_continues_and_of_dead_server_is_unknown(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ so that the next server with the same ``--state`` finds them by id.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -31,6 +32,7 @@ from ...artifacts._ref import Scope
 from ...batch.ledger._schema import SqliteDatabase, decoded_object, encoded
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
 from ...protocol._payloads import ElicitationRequest
+from ...protocol._strict_json import without_half_pairs
 from ...routing._result import Result
 from ...session._app_tables import AppEntry
 from ...session._call import CallStatus
@@ -44,6 +46,13 @@ from ._apps import Connect, PendingCall, pooled
 logger = logging.getLogger("transports")
 
 _RECORD = TypeAdapter(CallRecord)
+
+
+def _encode_record(record: CallRecord) -> str:
+    """Return a record as JSON. A path in its error may hold bytes that are not UTF-8, and so halves of surrogate
+    pairs, which are replaced."""
+    text = json.dumps(_RECORD.dump_python(record, mode="json"))
+    return without_half_pairs(text.encode()).decode()
 
 
 def make_private(folder: Path) -> None:
@@ -192,7 +201,7 @@ class CallLedger:
             cursor.execute(
                 "INSERT INTO calls (id, owner, tenant, user, session, started, status, record, worker) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, _RECORD.dump_json(record).decode(), self._worker),
+                (*values, _encode_record(record), self._worker),
             )
 
         await self._in_transaction(insert_call)
@@ -201,7 +210,7 @@ class CallLedger:
         """Save the outcome of a call, and expire older answers."""
 
         def update_call(cursor: Cursor) -> None:
-            outcome = (record.status.value, _RECORD.dump_json(record).decode(), _text(answer), _text(content))
+            outcome = (record.status.value, _encode_record(record), _text(answer), _text(content))
             cursor.execute(
                 f"UPDATE calls SET finished = {self._database.now}, status = ?, record = ?, answer = ?, content = ? "
                 "WHERE id = ?",
