@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import PDF, inner
+from tests.support.local_store import PDF, PNG, inner
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
 from transports.artifacts._files import try_lock
 from transports.artifacts._retention import Entry, Incoming, Removal
+from transports.artifacts.local._tree import Folder
 
 VIEW = Scope(session="s")
 
@@ -91,3 +92,24 @@ async def test_delete_keeps_content_that_another_process_stored_under_new_ids(st
     assert await other.get(kept.id) == PDF
     assert await store.delete(kept.id)
     assert inner(root, "blobs") == []
+
+
+@pytest.mark.skipif(not Folder.is_possible(), reason="names are copies on this system, not links")
+async def test_delete_keeps_content_of_restored_metadata(store: LocalStore, root: Path) -> None:
+    first, second, third = [await store.put_bytes(PDF, namespace=namespace) for namespace in ("a", "b", "c")]
+    files = [root / ".abp" / "meta" / f"{third.id}.json", Path(str(third.path))]
+    backup = [file.read_bytes() for file in files]
+    assert await store.delete(third.id) and await store.delete(first.id)
+    files[0].write_bytes(backup[0])  # as a backup does, or a program that does not change the lock file
+    files[1].hardlink_to(Path(str(second.path)))
+    assert await store.delete(second.id)
+    assert await store.get(third.id) == PDF
+
+
+async def test_delete_keeps_content_that_damaged_metadata_names(store: LocalStore, root: Path) -> None:
+    damaged, intact = await store.put_bytes(PDF), await store.put_bytes(PNG)
+    metadata = root / ".abp" / "meta" / f"{damaged.id}.json"
+    metadata.write_text(metadata.read_text().replace(damaged.sha256, intact.sha256))
+    Path(str(intact.path)).unlink()
+    assert await store.delete(damaged.id)
+    assert await store.get(intact.id) == PNG

@@ -26,7 +26,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -127,8 +127,7 @@ class BlobStore:
             self._index.forget([key])
             # Without readable metadata, the names and the content are unknown.
             if metadata:
-                is_shared = any(metadata.sha256.startswith(digest_prefix(other)) for other in known.ids)
-                _remove_content(folders, metadata, is_shared=is_shared)
+                _remove_content(folders, metadata, known.ids)
         return True
 
     def remove_orphan(self, digest: str) -> bool:
@@ -453,16 +452,31 @@ def _is_same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
     return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
 
 
-def _remove_content(folders: StoreFolders, metadata: Metadata, *, is_shared: bool) -> None:
+def _remove_content(folders: StoreFolders, metadata: Metadata, known_ids: Collection[str]) -> None:
     """Remove the names of an artifact, and its content unless other metadata shares that. A user's file under one of
-    the names stays."""
+    the names stays. ``known_ids`` are the other ids under its lock."""
     digest = metadata.sha256
     names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
     removed = [_discard_name(folders, name, digest) for name in names]
     # A sweep recognises a copy that stays by its content.
-    if all(removed) and not is_shared:
+    if all(removed) and not _is_shared(folders, metadata, known_ids):
         folders.blobs.discard(digest)
         folders.quarantine.discard(digest)
+
+
+def _is_shared(folders: StoreFolders, metadata: Metadata, known_ids: Collection[str]) -> bool:
+    """Return whether other metadata may name the content of an artifact whose names are removed."""
+    digest = metadata.sha256
+    if any(digest.startswith(digest_prefix(key)) for key in known_ids):
+        return True
+    # Damaged metadata may name content of another lock. Metadata that another program put there, such as a backup or an
+    # older version, did not change the lock file, but its name is a link to the content.
+    is_of_lock = digest.startswith(digest_prefix(metadata.id))
+    blob = folders.blobs.file_status(digest)
+    has_other_names = blob is not None and blob.st_nlink > 1
+    if is_of_lock and not has_other_names:
+        return False
+    return bool(keys_of(folders, digest))
 
 
 def _quarantine_content(folders: StoreFolders, digest: str) -> None:
