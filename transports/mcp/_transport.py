@@ -229,11 +229,7 @@ class MCPTransport(Transport):
             reply.payload = error_answer(hidden)
             return reply
 
-        arguments = payload["params"]
-        if message.content:
-            schema = tool.input_schema if tool is not None else {}
-            arguments = await asyncio.to_thread(to_arguments, arguments, message.content, schema)
-
+        arguments = await _arguments_of(message, tool)
         make_request = partial(_call_request, name, arguments)
         progress = partial(self._report_progress, call_id)
         sending = asyncio.ensure_future(send_request(connection, make_request, progress))
@@ -392,6 +388,15 @@ class MCPTransport(Transport):
         """Answer a question of the server with an ``elicitation/response``; other messages are ignored."""
         if message.type == "elicitation/response":
             self._questions.answer(message)
+
+
+async def _arguments_of(message: Message, tool: types.Tool | None) -> Any:
+    """Return the parameters of a call with their content as base64."""
+    payload: Any = message.payload
+    if not message.content:
+        return payload["params"]
+    schema = tool.input_schema if tool is not None else {}
+    return await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
 
 
 def _call_request(

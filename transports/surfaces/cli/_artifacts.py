@@ -325,26 +325,33 @@ async def rm(
 ) -> int:
     """Remove artifacts and their files."""
     async with store_at(output) as store:
-        refs: dict[str, ArtifactRef] = {}
-        missing: list[ArtifactNotFound] = []
-        for name in artifact_ids:
-            try:
-                ref = await find(store, name)
-            except ArtifactNotFound as error:
-                missing.append(error)
-            else:
-                refs[ref.id] = ref
-
+        refs, missing = await _find_all(store, artifact_ids)
         for problem in missing:
             problem.message += "; nothing was removed"
             print_error(problem)
         if missing:
             return 1
 
-        for ref in refs.values():
+        for ref in refs:
             await store.delete(ref.id)
             print_note(f"removed {ref.id} ({ref.filename})")
         return 0
+
+
+async def _find_all(
+    store: ArtifactStore, artifact_ids: Sequence[str]
+) -> tuple[list[ArtifactRef], list[ArtifactNotFound]]:
+    """Return the artifacts, each once, and an error for each id that does not exist."""
+    refs: dict[str, ArtifactRef] = {}
+    missing: list[ArtifactNotFound] = []
+    for name in artifact_ids:
+        try:
+            ref = await find(store, name)
+        except ArtifactNotFound as error:
+            missing.append(error)
+        else:
+            refs[ref.id] = ref
+    return list(refs.values()), missing
 
 
 @app.command()

@@ -517,15 +517,19 @@ async def conformance(
             headless=False if headed else None,
             headers=headers_of(token, header or ()),
         )
-    if junit is not None:
-        junit.write_bytes(report.junit())
-    if badge is not None:
-        badge.write_bytes(encode_json(report.badge()) + b"\n")
+    _write_report_files(report, junit, badge)
     if as_json:
         print_json(report.as_dict())
     else:
         _print_report(report)
     return 0 if report.conformant else 1
+
+
+def _write_report_files(report: Report, junit: Path | None, badge: Path | None) -> None:
+    if junit is not None:
+        junit.write_bytes(report.junit())
+    if badge is not None:
+        badge.write_bytes(encode_json(report.badge()) + b"\n")
 
 
 def _print_report(report: Report) -> None:

@@ -314,12 +314,7 @@ def _write_project(
     json_target = json.dumps(target, ensure_ascii=False).encode()
     try:
         for name, source in templates.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            content = source.read_bytes()
-            if target != _TARGET:
-                content = content.replace(json.dumps(_TARGET).encode(), json_target)
-            path.write_bytes(content)
+            _write_template(source, folder / name, json_target)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written ({error.strerror}); make room or the folder writable, or name another folder"
@@ -335,6 +330,13 @@ def _write_project(
             steps_from_here = next_steps.replace("  cd {folder}\n", "")
         print_text(steps_from_here.format(folder=shell_word(str(folder))))
     return 0
+
+
+def _write_template(source: Traversable, path: Path, json_target: bytes) -> None:
+    """Write a template to ``path``, with another target, as JSON, in the place of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    own_target = json.dumps(_TARGET).encode()
+    path.write_bytes(source.read_bytes().replace(own_target, json_target))
 
 
 def _find_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:

@@ -46,10 +46,12 @@ from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
+    from ...artifacts._ref import ArtifactRef
     from ..mcp._bridge import Bridge
     from ..mcp._options import Options as BridgeOptions
     from ..mcp.proxy._exchange import Shared
     from ..mcp.proxy._stats import Count
+    from ..shared._activity import Activity
     from ..shared._detached import Host
     from ..web._server import Served
 
@@ -211,10 +213,14 @@ async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
         ) as apps,
         AsyncExitStack() as stack,
     ):
-        activity, link, connections = None, None, None
+        activity: Activity | None = None
+        link: Callable[[ArtifactRef], str] | None = None
+        connections: Connections | None = None
         if given.gallery:
             served = await stack.enter_async_context(_serve_gallery(store, apps, users))
-            activity, link, connections = served.activity, served.link, served.connections
+            activity = served.activity
+            link = served.link
+            connections = served.connections
             calls = served.calls
         else:
             calls = DetachedCalls(apps.ledger)

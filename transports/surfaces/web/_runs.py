@@ -271,28 +271,14 @@ class RunRoutes:
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """List a page of jobs. The text ``q`` may be the id of a ``copy``."""
         run = await self._find_run(request, visitor)
-        query = request.query
-        states = FINAL
-        if query.get("state"):
-            try:
-                states = (State(query["state"]),)
-            except ValueError:
-                raise RequestRefused(400, "INVALID_PARAMS", f"state must be one of {', '.join(State)}") from None
-        limit = whole_number(query.get("limit", "50"))
-        if not limit or limit > 200:
-            raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number from 1 to 200")
-        text = query.get("q", "").strip()[:_MAX_NAME]
-
-        job_query = JobQuery(
-            states=states, code=query.get("code"), text=text or None, after=query.get("after"), limit=limit
-        )
-        page = await run.view.jobs(job_query)
+        query = _read_job_query(request.query)
+        page = await run.view.jobs(query)
         jobs = []
         for row in page.rows:
             job = _row_document(row, max_files=4)
             job["copy"] = None
             if row.key in page.copies:
-                job["copy"] = _name(text)
+                job["copy"] = _name(query.text or "")
             jobs.append(job)
         return json_response({"jobs": jobs, "next": page.next})
 
@@ -314,6 +300,21 @@ class RunRoutes:
         if run is None:
             raise RequestRefused(404, "NOT_FOUND", "no run has this id; it may have been removed")
         return run
+
+
+def _read_job_query(query: Mapping[str, str]) -> JobQuery:
+    """Return the jobs that a request asks for. Raises :class:`~._responses.RequestRefused`."""
+    states = FINAL
+    if query.get("state"):
+        try:
+            states = (State(query["state"]),)
+        except ValueError:
+            raise RequestRefused(400, "INVALID_PARAMS", f"state must be one of {', '.join(State)}") from None
+    limit = whole_number(query.get("limit", "50"))
+    if not limit or limit > 200:
+        raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number from 1 to 200")
+    text = query.get("q", "").strip()[:_MAX_NAME]
+    return JobQuery(states=states, code=query.get("code"), text=text or None, after=query.get("after"), limit=limit)
 
 
 def states_document(run_id: str, overview: Overview) -> dict[str, object]:

@@ -31,7 +31,7 @@ from ...protocol.messages import Message, ServerCall
 from ...session._settings import Settings
 from ...session._targets import transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial, as_list, view_address
+from ._evidence import Evidence, Exchange, Finding, Plan, ServerViews, Trial, ViewTrial, as_list, view_address
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -172,21 +172,27 @@ async def gather_views(
         shared_browser = _SharedBrowser(stack, browser, headless=starts_headless)
         for trial in _prepare_trials(evidence, plan, addresses):
             plan.on_step(trial.name)
-            call = await _call_tool(client, trial, views.tools[trial.name], plan.timeout)
-            if not call.result.get("isError"):
-                views.results[trial.name] = call.result
+            await _try_tool(client, trial, views, addresses[trial.name], plan.timeout, shared_browser)
 
-            uri = addresses[trial.name]
-            is_tried_already = any(view.uri == uri for view in views.trials)
-            if is_tried_already:
-                continue
-            view = ViewTrial(trial.name, uri)
-            views.trials.append(view)
 
-            document = views.documents[uri]
-            if document.error is None:
-                await shared_browser.start()
-            await _open_view(view, document, call, _mcp_server(client), plan.timeout, shared_browser.page_source())
+async def _try_tool(
+    client: Client, trial: Trial, views: ServerViews, uri: str, timeout: float, shared_browser: _SharedBrowser
+) -> None:
+    """Call a tool, and open its view at ``uri`` unless another tool's trial has opened it."""
+    call = await _call_tool(client, trial, views.tools[trial.name], timeout)
+    if not call.result.get("isError"):
+        views.results[trial.name] = call.result
+
+    is_tried_already = any(view.uri == uri for view in views.trials)
+    if is_tried_already:
+        return
+    view = ViewTrial(trial.name, uri)
+    views.trials.append(view)
+
+    document = views.documents[uri]
+    if document.error is None:
+        await shared_browser.start()
+    await _open_view(view, document, call, _mcp_server(client), timeout, shared_browser.page_source())
 
 
 class _SharedBrowser:

@@ -104,6 +104,15 @@ def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) 
     return None
 
 
+def _suggested_values(schema: Mapping[str, object]) -> list[object]:
+    """Return the values that a schema itself gives: its examples, its allowed values, its constant or its default."""
+    for key in ("examples", "enum"):
+        values = as_list(schema.get(key))
+        if values:
+            return values
+    return [schema[key] for key in ("const", "default") if key in schema]
+
+
 class _Sampler:
     """Generator of values that are likely to fit the parts of one schema, ``root``."""
 
@@ -125,13 +134,9 @@ class _Sampler:
         if isinstance(pointer, str):
             return self.sample(_resolve_pointer(self._root, pointer), hint, depth + 1)
 
-        for key in ("examples", "enum"):
-            values = as_list(schema.get(key))
-            if values:
-                return copy.deepcopy(values[0])
-        for key in ("const", "default"):
-            if key in schema:
-                return copy.deepcopy(schema[key])
+        suggested = _suggested_values(schema)
+        if suggested:
+            return copy.deepcopy(suggested[0])
 
         parts = schema.get("allOf")
         if isinstance(parts, list):
