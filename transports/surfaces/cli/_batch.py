@@ -369,18 +369,7 @@ def print_report(
         return
 
     counts = cast("Mapping[str, int]", report["states"])
-    jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    print_text(f"Jobs: {jobs or 'none'}")
-    copies = report["copies"]
-    if copies:
-        repeat = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
-        print_text(f"Lines: {report['lines']}, of which {copies} {repeat}")
-    codes = cast("Mapping[str, int]", report["codes"])
-    if codes:
-        print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
-        _print_first_errors(codes, cast("Mapping[str, Mapping[str, str | None]]", report["first_errors"]))
-    for hint in cast("list[str]", report["hints"]):
-        print_text(f"Hint: {hint}")
+    _print_jobs_and_errors(report, counts)
 
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if counts.get("failed"):
@@ -393,6 +382,25 @@ def print_report(
     next_step = _next_step(counts, run)
     if next_step is not None:
         print_text(next_step)
+
+
+def _print_jobs_and_errors(report: Mapping[str, JSONValue], counts: Mapping[str, int]) -> None:
+    """Print how many jobs are in each state, repeated lines, errors and hints."""
+    jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print_text(f"Jobs: {jobs or 'none'}")
+
+    copies = report["copies"]
+    if copies:
+        repeat = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
+        print_text(f"Lines: {report['lines']}, of which {copies} {repeat}")
+
+    codes = cast("Mapping[str, int]", report["codes"])
+    if codes:
+        print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
+        _print_first_errors(codes, cast("Mapping[str, Mapping[str, str | None]]", report["first_errors"]))
+
+    for hint in cast("list[str]", report["hints"]):
+        print_text(f"Hint: {hint}")
 
 
 def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Mapping[str, str | None]]) -> None:

@@ -417,25 +417,32 @@ async def _print_contents(app: Session, uris: Sequence[str], timeout: float | No
 async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
     """Print the resources now and after each change, until the session ends. They are printed after a reconnection too,
     since a notification of a change may have been lost meanwhile."""
-
-    async def print_resource(uri: str, *, fresh: bool) -> None:
-        result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
-        if as_json:
-            print_event({"success": True, "uri": uri, "result": result.as_dict()})
-        else:
-            print_text(f"{uri}\n{result.summary(max_chars=LIMITS.summary)}")
-
     async with app.events() as events:
         for uri in uris:
             await app.resources.subscribe(uri, timeout=timeout)
-            await print_resource(uri, fresh=False)
+            await _print_resource(app, uri, timeout, as_json, fresh=False)
         async for event in events:
-            match event:
-                case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
-                    await print_resource(uri, fresh=True)
-                case ConnectionChanged(connected=True):
-                    for uri in uris:
-                        await print_resource(uri, fresh=True)
+            for uri in _changed_uris(event, uris):
+                await _print_resource(app, uri, timeout, as_json, fresh=True)
+
+
+def _changed_uris(event: object, uris: Sequence[str]) -> Sequence[str]:
+    """Return those of ``uris`` whose resources an event says may have changed."""
+    match event:
+        case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
+            return [uri]
+        case ConnectionChanged(connected=True):
+            return uris
+    return []
+
+
+async def _print_resource(app: Session, uri: str, timeout: float | None, as_json: bool, *, fresh: bool) -> None:
+    """Read and print one resource. If ``fresh``, it does not come from the session's cache."""
+    result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
+    if as_json:
+        print_event({"success": True, "uri": uri, "result": result.as_dict()})
+    else:
+        print_text(f"{uri}\n{result.summary(max_chars=LIMITS.summary)}")
 
 
 async def _print_resources(app: Session, timeout: float | None, as_json: bool) -> None:

@@ -338,17 +338,7 @@ class UploadRoutes:
                     part = await reader.next()
                 if part is None:
                     break
-
-                # aiohttp's own parser supports names in pieces (RFC 2231), and raises for some of them.
-                disposition = part.headers.get("Content-Disposition")
-                if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
-                    raise RequestRefused(422, "INVALID_PARAMS", "a form has files only, each as a field called 'file'")
-                if len(refs) == 100:
-                    raise RequestRefused(413, "TOO_LARGE", "a form may have at most 100 files")
-
-                content_type = part.headers.get("Content-Type")
-                name = filename_of(disposition)
-                refs.append(await self._store_file(_read_pieces(part), store, content_type, name, None))
+                refs.append(await self._store_part(part, store, has_room=len(refs) < 100))
         except (BadContentDispositionHeader, BadContentDispositionParam):
             # aiohttp's warnings are raised under -W error.
             raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
@@ -357,6 +347,22 @@ class UploadRoutes:
         if not refs:
             raise RequestRefused(422, "INVALID_PARAMS", "the form has no file; send it as a field called 'file'")
         return refs
+
+    async def _store_part(
+        self, part: MultipartReader | BodyPartReader, store: ArtifactStore, *, has_room: bool
+    ) -> ArtifactRef:
+        """Store a part of a form. Raises :class:`~._responses.RequestRefused` unless it is a file and the form
+        ``has_room`` for one more."""
+        # aiohttp's own parser supports names in pieces (RFC 2231), and raises for some of them.
+        disposition = part.headers.get("Content-Disposition")
+        if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
+            raise RequestRefused(422, "INVALID_PARAMS", "a form has files only, each as a field called 'file'")
+        if not has_room:
+            raise RequestRefused(413, "TOO_LARGE", "a form may have at most 100 files")
+
+        content_type = part.headers.get("Content-Type")
+        name = filename_of(disposition)
+        return await self._store_file(_read_pieces(part), store, content_type, name, None)
 
     async def _store_file(
         self,

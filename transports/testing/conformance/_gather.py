@@ -333,17 +333,24 @@ async def _gather_from_page(evidence: Evidence, plan: Plan, options: ConnectOpti
 
         has_page_object = not embedded and evidence.kind != "webmcp"
         if has_page_object and address is not None:
-            plan.on_step("page object")
-            evidence.page_steps = await probe_page(
-                browser,
-                address,
-                storage_state=options.storage_state,
-                timeout=plan.open_timeout,
-                long_call=_long_call_of(evidence),
-                adapter=script,
-            )
-            if script is not None and "adapter" in evidence.page_steps:
-                evidence.is_adapted = evidence.page_steps["adapter"].value == script.name
+            await _inspect_page_object(evidence, plan, options, browser, address, script)
+
+
+async def _inspect_page_object(
+    evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, address: str, script: Adapter | None
+) -> None:
+    """Probe the page object of the page at ``address``, and note whether the adapter made it."""
+    plan.on_step("page object")
+    evidence.page_steps = await probe_page(
+        browser,
+        address,
+        storage_state=options.storage_state,
+        timeout=plan.open_timeout,
+        long_call=_long_call_of(evidence),
+        adapter=script,
+    )
+    if script is not None and "adapter" in evidence.page_steps:
+        evidence.is_adapted = evidence.page_steps["adapter"].value == script.name
 
 
 def _transport_factory(
