@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.resources import files
 from operator import attrgetter
@@ -44,6 +45,7 @@ from ._options import (
     headers_of,
     require_folder,
     seconds_between,
+    spread_groups,
 )
 from ._output import installed_version, print_json, print_note, print_text, shows_progress
 from ._running import asynchronous
@@ -462,17 +464,16 @@ CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
 _Patterns = list[str] | None
 
 
-@asynchronous
-async def conformance(
-    target: Target,
-    transport: TransportName = "auto",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConformanceOptions:
+    """Options of ``abp conformance``."""
+
+    transport: TransportName = "auto"
     only: Annotated[
         _Patterns, typer.Option("--only", metavar="PATTERN", help="Call these capabilities only, such as 'export.*'.")
-    ] = None,
-    skip: Annotated[
-        _Patterns, typer.Option("--skip", metavar="PATTERN", help="Do not call these capabilities.")
-    ] = None,
-    no_calls: Annotated[bool, typer.Option("--no-calls", help="Call no capability at all.")] = False,
+    ] = None
+    skip: Annotated[_Patterns, typer.Option("--skip", metavar="PATTERN", help="Do not call these capabilities.")] = None
+    no_calls: Annotated[bool, typer.Option("--no-calls", help="Call no capability at all.")] = False
     timeout: Annotated[
         float,
         typer.Option(
@@ -481,19 +482,23 @@ async def conformance(
             parser=seconds_between(0.1, 3600),
             help="Time that each call is given: seconds, or 5s, 2m.",
         ),
-    ] = 5.0,
-    browser: BrowserName = None,
-    headed: Headed = False,
-    storage_state: StorageState = None,
-    adapter: AdapterFile = None,
-    token: Token = None,
-    header: Headers = None,
-    as_json: Json = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
-    badge: Annotated[
-        Path | None, typer.Option("--badge", metavar="FILE", help="Also write the JSON of a badge.")
-    ] = None,
-) -> int:
+    ] = 5.0
+    browser: BrowserName = None
+    headed: Headed = False
+    storage_state: StorageState = None
+    adapter: AdapterFile = None
+    token: Token = None
+    header: Headers = None
+    as_json: Json = False
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None
+    badge: Annotated[Path | None, typer.Option("--badge", metavar="FILE", help="Also write the JSON of a badge.")] = (
+        None
+    )
+
+
+@spread_groups
+@asynchronous
+async def conformance(target: Target, *, options: ConformanceOptions) -> int:
     """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not, or if it does
     not answer.
 
@@ -503,22 +508,29 @@ async def conformance(
     from ...testing.conformance import check_app
     from ...testing.conformance._evidence import Plan
 
-    for file in (junit, badge):
+    for file in (options.junit, options.badge):
         require_folder(file)
     with _status_line() as show:
-        plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=show)
+        plan = Plan(
+            timeout=options.timeout,
+            only=options.only or (),
+            skip=options.skip or (),
+            calls=not options.no_calls,
+            on_step=show,
+        )
         report = await check_app(
             target,
             plan,
-            transport=transport,
-            browser=browser,
-            storage_state=storage_state,
-            adapter=adapter,
-            headless=False if headed else None,
-            headers=headers_of(token, header or ()),
+            transport=options.transport,
+            browser=options.browser,
+            storage_state=options.storage_state,
+            adapter=options.adapter,
+            headless=False if options.headed else None,
+            headers=headers_of(options.token, options.header or ()),
         )
-    _write_report_files(report, junit, badge)
-    if as_json:
+
+    _write_report_files(report, options.junit, options.badge)
+    if options.as_json:
         print_json(report.as_dict())
     else:
         _print_report(report)
