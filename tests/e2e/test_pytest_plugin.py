@@ -300,7 +300,9 @@ def no_browser_of_playwright(pytester: pytest.Pytester, monkeypatch: pytest.Monk
 def test_pytest_playwright_starts_browser_found_by_doctor(pytester: pytest.Pytester, plugins: tuple[str, ...]) -> None:
     """In whatever order the two plugins are loaded."""
     pytester.makepyfile(PAGE)
-    ran(pytester, plugins=plugins).assert_outcomes(passed=1)
+    result = ran(pytester, plugins=plugins)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*'launch_browser'*")  # pytest warns of fixtures that it will no longer support
 
 
 LAUNCH_ARGS = """

@@ -38,8 +38,6 @@ from ..protocol._plain_text import is_page
 from ..sync._bridge import SHARED
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserType
-
     from webapp_fixture import Fixture
 
     from ..session._session import Session
@@ -204,44 +202,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "abp(target, transport='auto', **options): the app of abp_app; options are those of connect()"
     )
     config.addinivalue_line("markers", "abp_transports(*names): run the test once over each of these transports")
-    # Registered when all plugins are loaded: of two plugins with one fixture, pytest takes that of the later one.
     if any(hasattr(plugin, "launch_browser") for plugin in config.pluginmanager.get_plugins()):
-        config.pluginmanager.register(_PlaywrightFixtures(), "abp_playwright_fixtures")
+        from . import _playwright_fixtures
 
-
-class _PlaywrightFixtures:
-    """Fixtures that replace those of pytest-playwright, but not the user's own."""
-
-    @pytest.fixture(scope="session")
-    def launch_browser(
-        self,
-        launch_browser: Callable[..., object],
-        browser_type_launch_args: Mapping[str, object],
-        browser_type: BrowserType,
-        connect_options: Mapping[str, object] | None,
-    ) -> Callable[..., object]:
-        """Start the browser that ``abp doctor`` finds, if Playwright has no Chromium of its own and none is named."""
-        if connect_options or browser_type.name != "chromium" or _is_installed(browser_type.executable_path):
-            return launch_browser
-
-        from ..playwright._find import find_browser  # late: each run of pytest imports this module
-
-        def launch(**options: object) -> object:
-            named = {"executable_path", "channel"} & (browser_type_launch_args.keys() | options.keys())
-            choice = None if named else find_browser()
-            if choice is not None:
-                options["executable_path"] = choice.path
-            return launch_browser(**options)
-
-        return launch
-
-
-def _is_installed(executable: str) -> bool:
-    """Return whether Playwright has its Chromium, or the headless shell of the same version, in a folder beside it."""
-    for folder in Path(executable).parents:
-        if folder.name.startswith("chromium-"):
-            return any(folder.parent.glob(folder.name.replace("-", "*-")))
-    return Path(executable).is_file()
+        config.pluginmanager.register(_playwright_fixtures, "abp_playwright_fixtures")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
