@@ -312,20 +312,23 @@ async def test_installation_steps_are_sent_at_once_in_order() -> None:
     await installing
 
 
-async def test_context_is_opened_again_in_browser_that_was_restarted_meanwhile() -> None:
+async def test_context_is_opened_again_in_browser_that_was_restarted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Restarted(Browser):
         closed = property(lambda self: False)
         running = False
-
-        async def new_context(self, options: object) -> Any:
-            if not self.running:
-                raise AttributeError("it is being started")
-            return Recorded(), ""
 
         async def ensure_running(self, *, patience: float) -> None:
             await asyncio.sleep(0.01)
             self.running = True
 
+    async def open_context(browser: Restarted, options: object) -> Any:
+        if not browser.running:
+            raise AttributeError("it is being started")
+        return Recorded(), ""
+
+    monkeypatch.setattr("transports.playwright._source.open_context", open_context)
     browser = Restarted()
     async with AsyncExitStack() as stack:
         source = PageSource(browser=browser)

@@ -128,7 +128,7 @@ GIVEN = {
 #: stream of the loop's: ``stage()`` takes chunks.
 LEFT_OUT = {"Browser.playwright", "Browser.context", "Browser.cdp", "Browser.on_end", "Browser.mark_ended"}
 LEFT_OUT |= {"View.frame"}  # its methods block, as those of playwright.sync_api
-LEFT_OUT |= {"Pool.lend", "Browser.new_context"}  # what a session asks them
+LEFT_OUT |= {"Pool.lend"}  # what a session asks it
 LEFT_OUT |= {"Browser.note_download"}  # what a download tells it
 LEFT_OUT |= {"NoneStore.describe", "NoneStore.warn_once"}  # what the router asks it
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}

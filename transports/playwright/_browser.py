@@ -351,12 +351,6 @@ class Browser(OpenedHere):
         """The context that all sessions share; ``None`` if each session gets its own."""
         return self._process.context
 
-    async def new_context(self, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
-        """Open a context, with the options of Playwright. Return it with its id in CDP, which is empty if it cannot be
-        known: the browser has no CDP, or a caller opened another context at the same time."""
-        self._owner.require()
-        return await self._process.new_context(options)
-
     @property
     def cdp(self) -> CDPSession:
         """The browser's own CDP session.
@@ -478,3 +472,10 @@ class Browser(OpenedHere):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+async def open_context(browser: Browser, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
+    """Open a context, with the options of Playwright. Return it with its id in CDP, which is empty if it cannot be
+    known: the browser has no CDP, or a caller opened another context at the same time."""
+    browser._owner.require()
+    return await browser._process.new_context(options)

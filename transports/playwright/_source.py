@@ -20,7 +20,7 @@ from .._internal.tasks import drop
 from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._strict_json import parser_limits
 from ._agent import PageAgent, is_closed
-from ._browser import Browser, BrowserLender
+from ._browser import Browser, BrowserLender, open_context
 from ._downloads import CdpDownloads, PlaywrightDownloads
 from ._find import require_listener
 from ._process import SESSION_CONTEXTS, RunFolder, headers_without_address
@@ -329,14 +329,14 @@ class PageSource:
 
     async def _new_context(self, browser: Browser, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
         """Open a context. A shared browser that has died is started again, and opens another one."""
-        opening = asyncio.ensure_future(browser.new_context(options))
+        opening = asyncio.ensure_future(open_context(browser, options))
         try:
             if isinstance(self.browser, Browser):
                 # Checked meanwhile, as the answer decides nothing while the browser lives.
                 await browser.ensure_running(patience=self._patience)
                 await asyncio.wait((opening,))
                 if opening.exception() is not None:
-                    opening = asyncio.ensure_future(browser.new_context(options))
+                    opening = asyncio.ensure_future(open_context(browser, options))
             return await opening
         finally:
             drop(opening)
