@@ -265,15 +265,20 @@ async def test_mcp_command_serves_over_http(fixture: Fixture, tmp_path: Path) ->
     more = environment(tmp_path, ABP_MCP_TOKEN="")
     with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as served:
         assert served.stderr and served.stdout
-        token = served.stderr.readline().decode().split()[-1]
-        url = served.stderr.readline().decode().split()[-1]
-        async with (
-            httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            assert "abp_export_pdf" in {tool.name for tool in (await client.list_tools()).tools}
-        family = [psutil.Process(served.pid), *psutil.Process(served.pid).children(recursive=True)]
-        assert len(family) > 2
-        served.terminate()
+        try:
+            token = served.stderr.readline().decode().split()[-1]
+            url = served.stderr.readline().decode().split()[-1]
+            async with (
+                httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+                Client(streamable_http_client(url, http_client=http)) as client,
+                asyncio.timeout(60),
+            ):
+                # A slow browser joins after the first list.
+                while "abp_export_pdf" not in {tool.name for tool in (await client.list_tools()).tools}:
+                    await asyncio.sleep(0.1)
+            family = [psutil.Process(served.pid), *psutil.Process(served.pid).children(recursive=True)]
+            assert len(family) > 2
+        finally:
+            served.terminate()
         await asyncio.to_thread(gone, family)
         assert served.stdout.read() == b""

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from transports.playwright._agent import Document, PageObject
 from transports.playwright._page_transport import addresses_around, sender_of, sends_cookie
 from transports.protocol.messages import Sender
 
@@ -21,7 +20,8 @@ def frame(*urls: str) -> Any:
 
 
 def sender_in(made: Any, origin: str, *, page: str, domain: str) -> Sender:
-    return sender_of(made.url, origin, page=Document(PageObject(None), page, domain), around=addresses_around([made]))
+    around = tuple(addresses_around([made]))
+    return sender_of(made.url, origin, page_origin=page, page_domain=domain, around=around)
 
 
 @pytest.mark.parametrize(

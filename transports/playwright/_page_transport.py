@@ -18,6 +18,7 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace as replace_field
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,30 +70,34 @@ def _scheme_and_host(url: str) -> tuple[str, str]:
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
 
 
+@lru_cache(64)
 def sender_of(
     url: str,
     origin: str,
     *,
-    page: Document,
-    around: Iterable[str] = (),
+    page_origin: str,
+    page_domain: str,
+    around: tuple[str, ...] = (),
     server_address: tuple[str, int] | None = None,
 ) -> Sender:
-    """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address. ``page`` is the page's
-    own document. ``around`` are the addresses of the documents that contain it, if it is in a frame."""
-    site = _site(origin, page.domain)
+    """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address.
+
+    ``page_origin`` and ``page_domain`` are those of the page's own document. ``around`` are the addresses of the
+    documents that contain it, if it is in a frame. Nearly all calls of a page have the same sender."""
+    site = _site(origin, page_domain)
     domain = ""
-    if site.endswith(f"//{page.domain}"):
-        domain = page.domain
+    if site.endswith(f"//{page_domain}"):
+        domain = page_domain
     # A document with an origin may not be at its last known address any more.
     if origin not in (origin_of(url), OPAQUE):
         url = f"{origin}/"
 
-    sites_around = [_site(origin_of(address) or "", page.domain) for address in around]
+    sites_around = [_site(origin_of(address) or "", page_domain) for address in around]
     return Sender(
         url,
         origin,
         domain=domain,
-        page=_site(page.origin, page.domain),
+        page=_site(page_origin, page_domain),
         third_party=any(other != site for other in sites_around),
         server_address=server_address,
     )
@@ -456,7 +461,9 @@ class PageTransport(Transport):
         """Return the sender of answers to calls of the page's document."""
         address = self._address_of(document.origin)
         url = self._require_agent().page.url
-        return sender_of(url, document.origin, page=document, server_address=address)
+        return sender_of(
+            url, document.origin, page_origin=document.origin, page_domain=document.domain, server_address=address
+        )
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         if origin_of(self.url) != origin:

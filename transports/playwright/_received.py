@@ -123,8 +123,12 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     if reply.rest is None:
         raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
 
-    answer = _with_contents(reply.answer, reply.rest.binaries, holder)
-    warnings = [warning[:1000] for warning in reply.rest.warnings[:100]]
+    answer = reply.answer
+    if reply.rest.binaries:
+        answer = _with_contents(answer, reply.rest.binaries, holder)
+    warnings = reply.rest.warnings
+    if warnings:
+        warnings = [warning[:1000] for warning in warnings[:100]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
 
 

@@ -389,8 +389,9 @@ class TopPageTransport(PageTransport):
         return sender_of(
             frame.url,
             frame.origin,
-            page=page,
-            around=addresses_around(same_origin) or [""],
+            page_origin=page.origin,
+            page_domain=page.domain,
+            around=tuple(addresses_around(same_origin)) or ("",),
             server_address=self._address_of(frame.origin),
         )
 

@@ -177,8 +177,9 @@ class PostMessageTransport(PageTransport):
         return sender_of(
             self._frame.url,
             self._origin,
-            page=document,
-            around=[document.origin],
+            page_origin=document.origin,
+            page_domain=document.domain,
+            around=(document.origin,),
             server_address=self._address_of(self._origin),
         )
 

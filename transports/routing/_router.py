@@ -262,11 +262,6 @@ class _Answer:
     #: In the place of ``stored``, if the store keeps nothing.
     unkept: Unkept | None = None
 
-    @property
-    def places(self) -> Sequence[Place]:
-        """Places in the data whose values are files."""
-        return [*self.recognised.refs, *(file.path for file in self.recognised.files)]
-
     async def process(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``work`` on the whole answer, in a thread if the answer is large."""
         if self.recognised.large:
@@ -383,10 +378,15 @@ class Router:
         for place, ref in recognised.refs.items():
             answer.add_reference(place, ref)
 
-        await self._store_files(answer)
+        if recognised.files or answer.captured:
+            await self._store_files(answer)
         routed, previews = await self._store_data(answer)
+        file_places = [*recognised.refs, *(file.path for file in recognised.files)]
         if schema:
-            answer.warnings += check_output(schema, routed, answer.places)
+            answer.warnings += check_output(schema, routed, file_places)
+        metadata: Mapping[str, object] = {}
+        if file_places or answer.captured or answer.stored.keys() - {""}:
+            metadata = await answer.process(metadata_of, recognised.data, recognised.files, recognised.refs)
 
         result = Result(
             capability,
@@ -396,12 +396,12 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(answer.warnings),
             effects=tuple(effects),
-            metadata=await self._metadata_of(answer),
+            metadata=metadata,
             steps=tuple(answer.steps),
             summaries=tuple(answer.summaries),
             previews=previews,
             limits=self._policy.agent,
-            inline_fields=frozenset(map(field_of, answer.places)),
+            inline_fields=frozenset(map(field_of, file_places)),
             call=call,
             on_clamped=self._on_event,
         )
@@ -496,13 +496,6 @@ class Router:
             routed = cast(JSONValue, await answer.process(replace, routed, with_text))
             previews |= self._text_previews(answer)
         return routed, previews
-
-    async def _metadata_of(self, answer: _Answer) -> Mapping[str, object]:
-        has_files = bool(answer.places or answer.captured or answer.stored.keys() - {""})
-        if not has_files:
-            return {}
-        recognised = answer.recognised
-        return await answer.process(metadata_of, recognised.data, recognised.files, recognised.refs)
 
     async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or has no files.
