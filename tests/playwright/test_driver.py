@@ -372,9 +372,8 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
     recorded.contexts = [recorded] if has == "contexts" else []
     if has == "session":
         async with AsyncExitStack() as stack:
-            browser: Any = SimpleNamespace(
-                new_context=process.new_context, engine="", context=None, folder=Path(), attached=True
-            )
+            browser: Any = SimpleNamespace(engine="", context=None, folder=Path(), attached=True)
+            browser._process, browser._owner = process, SimpleNamespace(require=lambda: None)
             await PageSource().open(stack, browser)
         assert recorded.contexts
     if has == "downloads":
