@@ -369,7 +369,12 @@ class Index:
         """
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
-                if os.path.lexists(path.with_name(name)) and not folder.file_status(name):
+                try:
+                    mode = folder.stat(name).st_mode
+                except FileNotFoundError:
+                    # One look at the file: another process may end, and SQLite removes its log then.
+                    continue
+                if not stat.S_ISREG(mode):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
             if not create and not folder.file_status(_DATABASE_FILE):
                 raise FileNotFoundError(path)
