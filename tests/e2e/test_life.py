@@ -218,6 +218,27 @@ async def test_cancelling_connect_closes_everything(
             await task
 
 
+async def test_cancelled_connect_leaves_no_context_in_shared_browser(
+    fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(browser.playwright.contexts)
+
+    async def check_slowly(self: Browser, **options: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Browser, "ensure_running", check_slowly)
+
+    async def open_session() -> None:
+        async with connect(fixture.url, browser=browser, store="none:", timeout=60):
+            raise AssertionError("the check has no end")
+
+    opening = asyncio.ensure_future(open_session())
+    await eventually(lambda: len(browser.playwright.contexts) > before)
+    opening.cancel()
+    await asyncio.wait((opening,))
+    await eventually(lambda: len(browser.playwright.contexts) == before)
+
+
 async def test_concurrent_sessions_each_own_and_close_their_browser(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:

@@ -70,7 +70,7 @@ def _scheme_and_host(url: str) -> tuple[str, str]:
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
 
 
-@lru_cache(64)
+@lru_cache(16)
 def sender_of(
     url: str,
     origin: str,

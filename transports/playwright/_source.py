@@ -338,6 +338,11 @@ class PageSource:
                 if opening.exception() is not None:
                     opening = asyncio.ensure_future(open_context(browser, options))
             return await opening
+        except BaseException:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                context, _ = opening.result()
+                await close_quietly(context)
+            raise
         finally:
             drop(opening)
 
