@@ -32,7 +32,7 @@ from .._internal.tasks import begin
 from ..errors import ProtocolError, spelled
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer
-from ._stdio import CHUNK_BYTES, GRACE, ServerProcess, end_process, end_stdout, exit_reason, start_process
+from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
     LIMITS,
     UNREADABLE,
@@ -381,16 +381,13 @@ async def _request_id(request: httpx2.Request) -> int | None:
     """Return the id of the JSON-RPC request that an HTTP request sends; ``None`` for any other HTTP request."""
     if request.method != "POST":
         return None
-    try:
-        # A redirected request has not read its own content.
-        message = decode_json(await request.aread())
-    except ProtocolError:
-        return None
-    if not isinstance(message, dict) or "jsonrpc" not in message or "method" not in message:
-        return None
-    identity = message.get("id")
+    # A redirected request has not read its own content, which may be a large file: only its ends are looked at.
+    content = await request.aread()
+    ends = Ends(content, content)
     # The SDK numbers its requests.
-    return identity if isinstance(identity, int) else None
+    if not ends.has_method or not ends.identity.isdigit():
+        return None
+    return int(ends.identity)
 
 
 def _convert_answer(request_id: int, aside: Aside, body: bytes) -> bytes:
