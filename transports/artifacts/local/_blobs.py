@@ -130,6 +130,17 @@ class BlobStore:
                 _remove_content(folders, metadata, known.ids)
         return True
 
+    def is_orphan(self, digest: str) -> bool:
+        """Return whether content has no readable metadata, and no process stores or deletes it at this moment."""
+        try:
+            with self._tree.locked(digest) as folders:
+                records = [_read_if_valid(folders.meta, key) for key in keys_of(folders, digest)]
+                is_named = any(metadata and metadata.sha256 == digest for metadata in records)
+                return not is_named and folders.blobs.file_status(digest) is not None
+        except OSError:
+            # Nothing can be locked in a read-only store.
+            return True
+
     def remove_orphan(self, digest: str) -> bool:
         """Remove content without metadata. Return ``False`` if it is gone, has metadata by now, or is open on
         Windows."""

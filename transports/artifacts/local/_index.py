@@ -246,11 +246,13 @@ class Index:
 
         return self._query(select)
 
-    def differences(self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]) -> list[str] | None:
-        """Return the ids whose row differs from the metadata, or that are not among ``keys``. Missing rows and rows of
-        an older file do not count, because those files are read again anyway."""
+    def differences(
+        self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]
+    ) -> tuple[list[str], list[str]] | None:
+        """Return the ids whose row differs from the metadata, and the ids that are not among ``keys``. Missing rows and
+        rows of an older file do not count, because those files are read again anyway."""
 
-        def compare(db: sqlite3.Connection) -> list[str]:
+        def compare(db: sqlite3.Connection) -> tuple[list[str], list[str]]:
             all_rows = db.execute(f"SELECT {_COLUMNS} FROM artifacts")
             rows = {key: IndexRow(key, *columns) for key, *columns in all_rows}
             wrong = []
@@ -262,8 +264,8 @@ class Index:
                 if row._replace(used=record.stored) != row_of(record, inode):
                     wrong.append(record.id)
 
-            without_file = [key for key in rows if key not in keys]
-            return wrong + without_file
+            unknown = [key for key in rows if key not in keys]
+            return wrong, unknown
 
         return self._query(compare, create=False)
 
@@ -501,6 +503,14 @@ class Catalog:
         except FileNotFoundError:
             return None, {}
 
+    def without_file(self, keys: Collection[str]) -> list[str]:
+        """Return the ids without a metadata file now. Other processes may have stored some since the files were
+        listed."""
+        if not keys:
+            return []
+        with self._tree.folder(".abp", "meta") as meta:
+            return [key for key in keys if not meta.file_status(f"{key}.json")]
+
     def read_all(self, keys: Iterable[str]) -> Iterator[tuple[Metadata, int]]:
         """Yield the readable metadata of these ids with the inode of each file. Unreadable files are logged."""
         with self._tree.folder(".abp", "meta") as meta:
@@ -603,7 +613,7 @@ class Catalog:
         indexed, changes = state
         self.index.incomplete = False
 
-        gone = indexed.keys() - keys.keys()
+        gone = self.without_file(indexed.keys() - keys.keys())
         if gone:
             self.index.forget(gone)
             changes += 1

@@ -279,10 +279,12 @@ class Maintenance:
         readable = list(self._catalog.read_all(keys)) if keys else []
         readable_ids = {metadata.id for metadata, _ in readable}
         for key in keys:
-            if key not in readable_ids and ID.fullmatch(key):
+            if key not in readable_ids and ID.fullmatch(key) and self._is_unreadable(key):
                 problems.append(self._report_unreadable(key, repair=repair))
 
         for orphan in self._list_orphans():
+            if not self._blobs.is_orphan(orphan.digest):
+                continue
             detail = f"content of {orphan.size:,} bytes that no metadata names; `gc` removes it after an hour"
             problems.append(Problem("orphan", orphan.digest, detail))
         for stray in self._strays.find():
@@ -290,14 +292,25 @@ class Maintenance:
             problems.append(Problem("name", stray.name, detail))
 
         index = self._catalog.index
-        wrong = index.differences(readable, keys) or []
-        # Even an empty list makes the next list compare all rows.
-        index.forget(wrong)
+        wrong, unknown = index.differences(readable, keys) or ([], [])
+        # A row without a file is no problem: another process may delete the artifact at this moment. Even an empty list
+        # makes the next list compare all rows.
+        index.forget([*wrong, *self._catalog.without_file(unknown)])
         if wrong:
             index.put([(metadata, inode) for metadata, inode in readable if metadata.id in set(wrong)])
         for key in wrong:
             problems.append(Problem("index", key, "the index differed from the metadata; it is repaired"))
         return problems
+
+    def _is_unreadable(self, key: str) -> bool:
+        """Return whether metadata cannot be read now. It may have been missing for a moment only, or be deleted."""
+        try:
+            self._catalog.load(key)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError):
+            return True
+        return False
 
     def _report_unreadable(self, key: str, *, repair: bool) -> Problem:
         """Return the problem of unreadable metadata, which ``repair`` moves to quarantine."""
@@ -315,6 +328,11 @@ class Maintenance:
         for parts in folders:
             with suppress(FileNotFoundError), self._tree.folder(".abp", *parts) as folder:
                 for name in folder.names():
-                    if stat.S_ISLNK(folder.stat(name).st_mode):
+                    try:
+                        mode = folder.stat(name).st_mode
+                    except FileNotFoundError:
+                        # Another process removed it since.
+                        continue
+                    if stat.S_ISLNK(mode):
                         path = "/".join((".abp", *parts, name))
                         yield Problem("symlink", path, "a symlink that is not followed; remove it")
