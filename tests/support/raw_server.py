@@ -94,12 +94,36 @@ class RawServer:
 Serve: TypeAlias = Callable[..., Awaitable[RawServer]]
 
 
+def sockets_on_same_port(*hosts: str) -> tuple[list[socket.socket], int]:
+    """Sockets bound to one port of several addresses, and the port. Another program may use a port of one of them."""
+    for _ in range(50):
+        sockets = [socket.socket() for _ in hosts]
+        port = 0
+        try:
+            for sock, host in zip(sockets, hosts, strict=True):
+                sock.bind((host, port))
+                port = sock.getsockname()[1]
+        except OSError:
+            for sock in sockets:
+                sock.close()
+        else:
+            return sockets, port
+    raise AssertionError(f"no port is free at all of {hosts}")
+
+
 @asynccontextmanager
 async def listening(
-    *answers: Answer, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    *answers: Answer,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    sock: socket.socket | None = None,
 ) -> AsyncIterator[RawServer]:
     raw = RawServer(list(answers) or [reply(BODY)])
-    server = await asyncio.start_server(raw.serve, host, 0, ssl=tls)
+    if sock:
+        host = sock.getsockname()[0]
+        server = await asyncio.start_server(raw.serve, sock=sock, ssl=tls)
+    else:
+        server = await asyncio.start_server(raw.serve, host, 0, ssl=tls)
     scheme, port = "https" if tls else "http", server.sockets[0].getsockname()[1]
     raw.url = f"{scheme}://{host}:{port}"
     try:

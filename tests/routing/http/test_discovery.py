@@ -15,7 +15,19 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, drip, hang, moved, reply, stall
+from tests.support.raw_server import (
+    Answer,
+    Connection,
+    Dns,
+    RawServer,
+    Serve,
+    drip,
+    hang,
+    moved,
+    reply,
+    sockets_on_same_port,
+    stall,
+)
 from transports.errors import DiscoveryFailed, UsageError
 from transports.protocol._capabilities import Capabilities, Discovery
 from transports.protocol._declarations import Capability
@@ -335,10 +347,10 @@ async def test_private_addresses_except_typed_host_are_rejected(find: Find, serv
 
 @pytest.mark.fault(35)
 async def test_typed_host_is_pinned_to_address_it_was_reached_at(find: Find, serve: Serve) -> None:
-    inside = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
-    port = int(inside.url.rpartition(":")[2])
+    (inside_socket, outside_socket), port = sockets_on_same_port("127.0.0.2", "127.0.0.1")
+    inside = await serve(site({"/": page(), "/m.json": json_reply()}), sock=inside_socket)
     outside = RawServer([page()])
-    async with await asyncio.start_server(outside.serve, "127.0.0.1", port):
+    async with await asyncio.start_server(outside.serve, sock=outside_socket):
         failure = why(await find(f"http://app.example:{port}/", resolver=Dns(["127.0.0.1"], ["127.0.0.2"])))
     assert failure.code == "BLOCKED_ADDRESS" and failure.details["address"] == "127.0.0.2"
     assert (outside.connects, inside.connects) == (1, 0)

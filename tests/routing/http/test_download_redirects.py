@@ -16,6 +16,7 @@ from tests.support.raw_server import (
     moved,
     reply,
     rest,
+    sockets_on_same_port,
 )
 from transports.errors import AddressBlocked, DownloadFailed, RedirectRefused
 from transports.routing.http import _addresses as addresses
@@ -150,8 +151,8 @@ async def test_dns_rebinding_is_blocked(get: Get, serve: Serve, fake_public: str
 async def test_happy_eyeballs_connects_only_to_public_address(
     get: Get, serve: Serve, fake_public: str, found: list[str]
 ) -> None:
-    outside = await serve(host=fake_public)
-    port = int(outside.url.rpartition(":")[2])
+    (public_socket, private_socket), port = sockets_on_same_port(fake_public, "127.0.0.1")
+    outside = await serve(sock=public_socket)
     connects = 0
 
     async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -159,7 +160,7 @@ async def test_happy_eyeballs_connects_only_to_public_address(
         connects += 1
         writer.close()
 
-    async with await asyncio.start_server(count, "127.0.0.1", port):
+    async with await asyncio.start_server(count, sock=private_socket):
         got = await get(f"http://files.example:{port}/", allow_private=False, resolver=Dns(found))
     assert (got.data, outside.connects, connects) == (BODY, 1, 0)
 
