@@ -156,8 +156,8 @@ class Finder:
         occurrences: set[Occurrence] = set()
         for begin in range(0, max(1, len(content) - self._overlap), size):
             piece = content[begin : begin + size + self._overlap]
-            for found in self._search(piece):
-                occurrences.add(Occurrence(begin + found.start, begin + found.end, found.label))
+            for match in self._search(piece):
+                occurrences.add(Occurrence(begin + match.start, begin + match.end, match.label))
         return _without_overlaps(occurrences)
 
     def _search(self, content: bytes) -> Iterator[Occurrence]:
@@ -171,8 +171,8 @@ class Finder:
             in_decoded = list(_find_needles(decoded, self._plain))
             if in_decoded:
                 origins = _origins(content, pattern, decode)
-                for found in in_decoded:
-                    yield Occurrence(origins[found.start], origins[found.end], found.label)
+                for match in in_decoded:
+                    yield Occurrence(origins[match.start], origins[match.end], match.label)
 
 
 def _with_plus(content: bytes) -> bytes:

@@ -322,7 +322,7 @@ class Pool(OpenedHere):
         if files:
             job = Job(capability, cast("Mapping[str, JSONValue]", params or {}), files=files)
             params = job.call_params()
-        return await self._call(target, capability, params, timeout, idempotent=False)
+        return await self._call_in_slot(target, capability, params, timeout, idempotent=False)
 
     async def run(self, job: Job) -> Outcome:
         """Run a job and return its outcome. Errors of the call are part of the outcome and not raised.
@@ -345,7 +345,7 @@ class Pool(OpenedHere):
             params: Mapping[str, object] = job.params
             if job.files:
                 params = await asyncio.to_thread(job.call_params)
-            result = await self._call(
+            result = await self._call_in_slot(
                 job.target,
                 job.capability,
                 params,
@@ -417,7 +417,7 @@ class Pool(OpenedHere):
             recycled=dict(fleet.recycled),
         )
 
-    async def _call(
+    async def _call_in_slot(
         self,
         target: str,
         capability: str,

@@ -144,7 +144,7 @@ class MCPTransport(Transport):
         try:
             async with asyncio.timeout(timeout):
                 if message.type == "capabilities/call":
-                    return await self._call(message)
+                    return await self._call_tool(message)
                 answer = await self._answer(message.type, payload)
         except TimeoutError:
             request = payload["method"] if message.type == "view/request" else message.type
@@ -168,7 +168,7 @@ class MCPTransport(Transport):
             case "resources/list" | "resources/templates/list":
                 return await self._list_page(request, payload.get("cursor"))
             case "resources/read":
-                return await self._read_resource(payload["uri"])
+                return await self._request_resource(payload["uri"])
             case "resources/subscribe":
                 await self._subscribe(payload["uri"])
                 return {}
@@ -216,7 +216,7 @@ class MCPTransport(Transport):
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
-    async def _call(self, message: Message) -> Message:
+    async def _call_tool(self, message: Message) -> Message:
         """Call a tool and return its result as the reply to ``capabilities/call``."""
         payload: Any = message.payload
         connection = self._reconnector.connection()
@@ -335,7 +335,7 @@ class MCPTransport(Transport):
             return await self._request(types.ListResourcesRequest(params=params))
         return await self._request(types.ListResourceTemplatesRequest(params=params))
 
-    async def _read_resource(self, uri: str) -> Mapping[str, object]:
+    async def _request_resource(self, uri: str) -> Mapping[str, object]:
         """Return ``{contents, ttl?}`` of a resource."""
         connection = self._reconnector.connection()
 

@@ -538,9 +538,9 @@ def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryDa
         case "image" | "audio":
             return _read_media_block(node, path)
         case "resource":
-            return _read_resource(node.get("resource"), ("resource", "blob"))
+            return _resource_content(node.get("resource"), ("resource", "blob"))
         case _:
-            return _read_resource(node, ("blob",))
+            return _resource_content(node, ("blob",))
 
 
 def _read_media_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
@@ -558,7 +558,7 @@ def _is_in_block_list(path: Place) -> bool:
     return bool(path) and isinstance(path[-1], int) and (len(path) == 1 or path[-2] in ("content", "contents"))
 
 
-def _read_resource(resource: object, keys: Place) -> tuple[Place, BinaryData | ABPError] | None:
+def _resource_content(resource: object, keys: Place) -> tuple[Place, BinaryData | ABPError] | None:
     """Return ``keys``, which lead to the content of a resource, and the content; ``None`` without content."""
     if not isinstance(resource, dict):
         return None

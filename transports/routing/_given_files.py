@@ -113,7 +113,7 @@ async def accept_files(
         if isinstance(source, ArtifactRef):
             ref = source
         else:
-            ref = await _store_file(source, store, limits, capability)
+            ref = await _store_input(source, store, limits, capability)
         accepted[key] = Accepted(ref, await _parameter(ref, source, store))
     return accepted
 
@@ -240,7 +240,7 @@ def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None
         )
 
 
-async def _store_file(
+async def _store_input(
     source: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
 ) -> ArtifactRef:
     options: PutOptions = {

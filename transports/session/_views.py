@@ -98,7 +98,7 @@ class View(Session):
             profile=self._profile,
             timeout=parent._connect_timeout if timeout is None else timeout,
         )
-        self._view.on_file = self._store_file
+        self._view.on_file = self._store_download
         super().__init__(
             self._view,
             store=parent.store,
@@ -132,7 +132,7 @@ class View(Session):
         tool_call = server_calls[-1]
         return OpenedTool(tool_call.tool, tool_call.arguments, tool_call.result, document)
 
-    async def _store_file(self, content: BinaryData) -> None:
+    async def _store_download(self, content: BinaryData) -> None:
         stored = await self._results.from_data({"file": content}, Call(new_id(), "ui/download-file", math.inf))
         self._files += stored.artifacts.values()
 

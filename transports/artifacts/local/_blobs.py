@@ -112,22 +112,22 @@ class BlobStore:
             if first_seen and metadata and metadata.stored != first_seen.stored:
                 return stored is None
 
-            known = self._known_ids.pop(prefix[:2], None)
-            if known is None or known.state != read_at(lock, _STATE_BYTES, 0):
-                known = _KnownIds(b"", _ids_with_lock(folders, prefix[:2]))
+            known_ids = self._known_ids.pop(prefix[:2], None)
+            if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):
+                known_ids = _KnownIds(b"", _ids_with_lock(folders, prefix[:2]))
             if not folders.meta.unlink(f"{key}.json"):
                 return False
-            known.ids.discard(key)
+            known_ids.ids.discard(key)
             # A full disk must not stop a removal. Others then still know the id, and leave its content to a sweep.
             with suppress(OSError):
-                known.state = _renew_state(lock)
-                self._known_ids[prefix[:2]] = known
+                known_ids.state = _renew_state(lock)
+                self._known_ids[prefix[:2]] = known_ids
 
             folders.meta.sync()
             self._index.forget([key])
             # Without readable metadata, the names and the content are unknown.
             if metadata:
-                _remove_content(folders, metadata, known.ids)
+                _remove_content(folders, metadata, known_ids.ids)
         return True
 
     def is_orphan(self, digest: str) -> bool:

@@ -125,7 +125,7 @@ class Bucket:
         )
         # The library limits the time of each part. This is the limit of all parts, some at a time.
         rounds = 1 + size // (part_size * concurrency)
-        answer = await self._call(request, f"store {key}", self._timeout * rounds)
+        answer = await self._run_request(request, f"store {key}", self._timeout * rounds)
         return answer["e_tag"] or ""
 
     async def get(self, key: str) -> tuple[bytes, str]:
@@ -135,18 +135,18 @@ class Bucket:
             result = await self._obstore.get_async(self._store, key)
             return bytes(await result.bytes_async()), result.meta["e_tag"] or ""
 
-        return await self._call(read_object(), f"read {key}", self._timeout)
+        return await self._run_request(read_object(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         """Stream the bytes ``start`` to ``end`` (exclusive, and greater than ``start``) in pieces of at most
         ``chunk_size`` bytes. A download that breaks off is resumed."""
         action = f"read {key}"
         request = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
-        result = await self._call(request, action, self._timeout)
+        result = await self._run_request(request, action, self._timeout)
         chunks: AsyncIterator[object] = aiter(result.stream(min_chunk_size=min(chunk_size, 1 << 20)))
         while True:
             try:
-                chunk = memoryview(await self._call(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
+                chunk = memoryview(await self._run_request(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
             except StopAsyncIteration:
                 return
             for position in range(0, len(chunk), chunk_size):
@@ -155,14 +155,14 @@ class Bucket:
     async def sign(self, key: str, seconds: float) -> str:
         """Return a signed URL that gives any client the object for that many seconds."""
         request = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
-        return str(await self._call(request, f"sign {key}", self._timeout))
+        return str(await self._run_request(request, f"sign {key}", self._timeout))
 
     async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
         """Yield every object below ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
-                page = await self._call(anext(pages), f"list {prefix}", self._timeout)
+                page = await self._run_request(anext(pages), f"list {prefix}", self._timeout)
             except StopAsyncIteration:
                 return
             for item in page:
@@ -171,12 +171,12 @@ class Bucket:
     async def delete(self, key: str) -> None:
         """Delete an object if it exists."""
         with suppress(FileNotFoundError):
-            await self._call(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
+            await self._run_request(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
     async def move(self, key: str, new: str) -> None:
-        await self._call(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
+        await self._run_request(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
-    async def _call(self, request: Awaitable[T], action: str, seconds: float) -> T:
+    async def _run_request(self, request: Awaitable[T], action: str, seconds: float) -> T:
         """Await a request for at most ``seconds``. Its errors are mapped without quoting the library's messages: a
         server's answer may contain the signed request."""
         try:

@@ -336,7 +336,7 @@ class _Caller:
     async def _call_once(self, params: Params) -> int:
         with self._bar:
             async with self._open_app() as app:
-                result = await self._call(app, params_for(params, app, self._capability))
+                result = await self._call_capability(app, params_for(params, app, self._capability))
         if self._options.as_json:
             print_warnings(result)
             print_json(result.as_dict())
@@ -367,7 +367,7 @@ class _Caller:
         for count, (number, line) in enumerate(lines, 1):
             self._bar.set_label(f"{self._capability} {count}/{len(lines)}")
             try:
-                result = await self._call(app, common_params | line)
+                result = await self._call_capability(app, common_params | line)
             except ABPError as error:
                 failed += 1
                 results.append({"line": number, **self._print_failure(number, error)})
@@ -379,7 +379,7 @@ class _Caller:
             self._print_line(number, result)
         return results, failed
 
-    async def _call(self, app: Session, params: dict[str, object]) -> Result:
+    async def _call_capability(self, app: Session, params: dict[str, object]) -> Result:
         """Make a call. With ``--inline-data off`` its result has only the places of its data."""
         result = await app.call(
             self._capability, params, timeout=self._options.timeout, on_progress=self._bar.on_progress

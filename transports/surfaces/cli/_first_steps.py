@@ -86,7 +86,7 @@ def _check_files(results: Sequence[Result]) -> int:
 _TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]}
 
 
-async def _call(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
+async def _call_and_collect(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
     """Make a call, add its result to ``results``, and return its data."""
     all_calls = 16
     print_note(f"[{len(results) + 1}/{all_calls}] {capability} …")
@@ -96,7 +96,7 @@ async def _call(app: Session, results: list[Result], capability: str, params: Ma
 
 async def _call_large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
     """Generate a large file, and compare its hash with the app's."""
-    data = await _call(app, results, "file.generate", {"digest": True, **params})
+    data = await _call_and_collect(app, results, "file.generate", {"digest": True, **params})
     if data["sha256"] != results[-1].artifacts["file"].sha256:
         raise BinaryError("the large file differs from what the app made; please report it")
 
@@ -104,7 +104,7 @@ async def _call_large(app: Session, results: list[Result], params: Mapping[str, 
 async def _repeat_two_calls(app: Session, megabytes: int, results: list[Result]) -> None:
     """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
     first = next(result for result in results if result.capability == "data.csv")
-    await _call(app, results, "data.csv", _TABLE)
+    await _call_and_collect(app, results, "data.csv", _TABLE)
     if results[-1].artifacts["file"].sha256 != first.artifacts["file"].sha256:
         raise BinaryError(f"{app.transport.name} and {first.transport} gave different files; please report it")
     await _call_large(app, results, {"megabytes": megabytes, "seed": 3, "filename": f"large-{app.transport.name}.bin"})
@@ -120,7 +120,7 @@ async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: 
     sales = (samples / "sales.csv").read_text(encoding="utf-8")
 
     async def step(capability: str, params: Mapping[str, object]) -> Any:
-        return await _call(app, results, capability, params)
+        return await _call_and_collect(app, results, capability, params)
 
     # Comments are marks for registries, which the app would show.
     readme = re.sub(r"<!--.*?-->\n*", "", readme)

@@ -135,9 +135,9 @@ class Options(BaseSettings):
         Raises :class:`~transports.errors.UsageError` with the name of an invalid or unknown variable."""
         require_known("ABP_SERVE_", cls.model_fields)
         arguments = {"token": token, "browsers": browsers}
-        given = {name: value for name, value in arguments.items() if value is not None}
+        settings = {name: value for name, value in arguments.items() if value is not None}
         try:
-            return cls(**given)  # type: ignore[arg-type]
+            return cls(**settings)  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error
 

@@ -326,7 +326,7 @@ class UploadRoutes:
         size = request.content_length
         if size is not None and size > self._max_file_bytes(store):
             raise self._too_large(store)
-        return await self._store_file(request.content.iter_chunked(_PIECE), store, content_type, name, size)
+        return await self._store_upload(request.content.iter_chunked(_PIECE), store, content_type, name, size)
 
     async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
         """Store the files of a form, each as soon as it arrives."""
@@ -362,9 +362,9 @@ class UploadRoutes:
 
         content_type = part.headers.get("Content-Type")
         name = filename_of(disposition)
-        return await self._store_file(_read_pieces(part), store, content_type, name, None)
+        return await self._store_upload(_read_pieces(part), store, content_type, name, None)
 
-    async def _store_file(
+    async def _store_upload(
         self,
         pieces: AsyncIterator[bytes],
         store: ArtifactStore,

@@ -200,7 +200,7 @@ class LiveView:
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
 
-async def _store_file(store: ArtifactStore, ids: list[str], max_files: int, content: BinaryData) -> None:
+async def _store_view_file(store: ArtifactStore, ids: list[str], max_files: int, content: BinaryData) -> None:
     """Store a file that a view hands out, and add its id to ``ids``. Raises :class:`~transports.errors.UsageError`
     once there are ``max_files``."""
     if len(ids) >= max_files:
@@ -318,7 +318,7 @@ class ViewRoutes:
             opened.tool,
             ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
             relay=partial(server.relay, timeout=limits.view_timeout),
-            save_file=partial(_store_file, store, files, limits.view_files),
+            save_file=partial(_store_view_file, store, files, limits.view_files),
             current_call=lambda: call,
         )
         name = f"view-{secrets.token_hex(8)}.localhost"

@@ -167,7 +167,7 @@ async def gather_views(
         views.resources = await _listed_resources(server, plan.timeout)
         addresses = _view_addresses(views.tools)
         for uri in dict.fromkeys(addresses.values()):
-            views.documents[uri] = await _read_resource(server, uri, plan.timeout)
+            views.documents[uri] = await _request_document(server, uri, plan.timeout)
 
         shared_browser = _SharedBrowser(stack, browser, headless=starts_headless)
         for trial in _prepare_trials(evidence, plan, addresses):
@@ -219,7 +219,7 @@ class _SharedBrowser:
         return PageSource(browser=self._browser)
 
 
-async def _read_resource(server: MCPTransport, uri: str, timeout: float) -> Exchange:
+async def _request_document(server: MCPTransport, uri: str, timeout: float) -> Exchange:
     try:
         answer = await _relay(server, "resources/read", {"uri": uri}, timeout=timeout)
         return Exchange(answer=answer)
