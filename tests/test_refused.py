@@ -120,3 +120,30 @@ async def test_slow_dns_lookup_is_left_to_browser(unknown_host: str, monkeypatch
             await require_listener(unknown_host)
     finally:
         answered.set()
+
+
+@pytest.mark.parametrize("address", ["mcp+http://127.0.0.1:9/mcp", "ws://127.0.0.1:9/abp"])
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("http_proxy", "socks5://me:my-secret@127.0.0.1:9", "SOCKS"),
+        ("http_proxy", "ftp://me:my-secret@127.0.0.1:9", "the address of (a|the) proxy is not valid"),
+        (
+            "http_proxy",
+            "http://me:my-secret@127.0.0.1:many",
+            "the address of a proxy is not valid|cannot connect to ws",
+        ),
+        ("SSL_CERT_FILE", "/nosuch/bundle.pem", "No such file or directory|nothing listens there"),
+    ],
+)
+async def test_unusable_setting_of_environment_is_named(
+    address: str, name: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.upper(), raising=False)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConnectFailed, match=reason) as failed:
+        async with connect(address, store="memory:", timeout=20):
+            pass
+    assert "my-secret" not in failed.value.message

@@ -36,7 +36,7 @@ from ..errors import (
 from ..protocol._capabilities import MAX_CAPABILITIES
 from ..protocol._strict_json import MAX_VALUES, is_larger, parser_limits
 from ..protocol.messages import Message, package_version
-from ._servers import HttpServer, Server, StdioServer
+from ._servers import HttpServer, Server, StdioServer, http_client
 from ._stdio import CHUNK_BYTES
 from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
 from ._wire import LIMITS, OVER_LIMIT, TOO_MANY, UNREADABLE, Questions, first_fault, with_content
@@ -181,12 +181,11 @@ class Connection:
         an event ``endpoint``."""
         if not isinstance(self.server, HttpServer):
             return False
-        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", **self.server.headers}
         try:
             async with (
                 asyncio.timeout(_PROBE_TIMEOUT),
-                httpx2.AsyncClient(headers=headers, auth=self._auth, timeout=_PROBE_TIMEOUT) as client,
-                client.stream("GET", self.server.url) as response,
+                http_client(self.server, auth=self._auth, timeout=_PROBE_TIMEOUT) as client,
+                client.stream("GET", self.server.url, headers={"Accept": "text/event-stream"}) as response,
             ):
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
                     return False

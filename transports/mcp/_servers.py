@@ -9,13 +9,16 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from .._internal.files import read_regular
-from ..errors import UsageError, spelled
+from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import parser_limits
+
+if TYPE_CHECKING:
+    import httpx2
 
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
@@ -68,6 +71,29 @@ class HttpServer:
 
 
 Server: TypeAlias = StdioServer | HttpServer
+
+
+def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
+    """Return a client that sends the headers of a server. Answers must come uncompressed, since a small body could
+    inflate to any size.
+
+    Raises :class:`~transports.errors.ConnectFailed` for settings of the environment that cannot be used, such as a
+    SOCKS proxy without its package, or a file of certificates that is missing."""
+    import httpx2  # late: most servers are processes
+
+    try:
+        return httpx2.AsyncClient(headers={"Accept-Encoding": "identity", **server.headers}, **options)
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+        # Other texts may quote the address of a proxy, with its secrets.
+        reason = "the address of a proxy is not valid"
+        if isinstance(error, ImportError):
+            reason = "a SOCKS proxy needs the package socksio"
+        elif isinstance(error, OSError):
+            reason = first_line(error)
+        raise ConnectFailed(
+            f"{server} cannot be connected: {reason}; correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or "
+            "SSL_CERT_DIR in the environment"
+        ) from None
 
 
 def _redact(text: str, secrets: list[str]) -> str:

@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from .._internal.tasks import begin
 from ..errors import ProtocolError, spelled
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
-from ._servers import HttpServer, StdioServer
+from ._servers import HttpServer, StdioServer, http_client
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
     LIMITS,
@@ -285,12 +285,11 @@ async def http_streams(
 ) -> AsyncIterator[tuple[Any, Any]]:
     """Yield the streams of an HTTP server for the SDK's session.
 
-    ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
-    body could inflate to any size. Results of long messages are put ``aside``.
+    ``max_bytes`` limits one message, counted in decoded bytes of content. Results of long messages are put ``aside``.
     """
     async with (
-        httpx2.AsyncClient(
-            headers={"Accept-Encoding": "identity", **server.headers},
+        http_client(
+            server,
             auth=auth,
             # Each call has its own limit for the answer.
             timeout=httpx2.Timeout(30.0, read=None),

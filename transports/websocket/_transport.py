@@ -27,8 +27,8 @@ from urllib.parse import urldefrag, urljoin, urlsplit, urlunsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
     ConnectionClosed,
-    InvalidHandshake,
     InvalidMessage,
+    InvalidProxy,
     InvalidStatus,
     InvalidURI,
     WebSocketException,
@@ -162,6 +162,17 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
         case OSError():
             reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
+        case InvalidProxy():
+            # Its text has the whole address of the proxy, with its secrets.
+            return ConnectFailed(
+                f"cannot connect to {address}: the address of the proxy is not valid ({error.msg}); correct it"
+            )
+        case ImportError():
+            return ConnectFailed(f"cannot connect to {address}: {first_line(error)}; install it, or set NO_PROXY")
+        case ValueError():
+            # What it quotes may be a part of the address of a proxy.
+            reason = first_line(error).partition("'")[0].strip()
+            return ConnectFailed(f"cannot connect to {address}: {reason}; correct the options, or the proxy's address")
 
     # The text of an InvalidURI has the whole address, with its secrets.
     reason = error.msg if isinstance(error, InvalidURI) else first_line(error)
@@ -305,8 +316,9 @@ class WebSocketTransport(Transport):
             connection = await open_connection(
                 self._target, headers=self._headers, timeout=self._timeout, options=self._options
             )
-        except (InvalidURI, InvalidHandshake, OSError) as error:
-            # TimeoutError and SSLError are kinds of OSError.
+        except (WebSocketException, OSError, ImportError, ValueError) as error:
+            # TimeoutError and SSLError are kinds of OSError. A package for SOCKS may be missing; options that do not
+            # match, and some addresses of proxies, are a ValueError.
             raise open_error(self._target, error, timeout=self._timeout) from None
         assert isinstance(connection, Connection)
         return connection

@@ -15,7 +15,7 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
-from ....mcp._servers import HttpServer
+from ....mcp._servers import HttpServer, http_client
 from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
     FIELDS_DECODER,
@@ -48,13 +48,11 @@ class _Call(msgspec.Struct):
     arguments: dict[str, object] = {}
 
 
-def http_client(server: HttpServer) -> httpx2.AsyncClient:
-    """Return a client for a server. It waits for answers without a limit: a call may take an hour."""
-    return httpx2.AsyncClient(
-        headers={"Accept-Encoding": "identity", **server.headers},
-        timeout=httpx2.Timeout(30, read=None),
-        limits=httpx2.Limits(max_connections=None),
-    )
+def upstream_client(server: HttpServer) -> httpx2.AsyncClient:
+    """Return a client for a server. It waits for answers without a limit: a call may take an hour.
+
+    Raises :class:`~transports.errors.ConnectFailed`."""
+    return http_client(server, timeout=httpx2.Timeout(30, read=None), limits=httpx2.Limits(max_connections=None))
 
 
 async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
@@ -132,7 +130,7 @@ class AddressServer:
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self._client = http_client(server)
+        self._client = upstream_client(server)
         self._deliver: Deliver = _drop
         self._delivering = asyncio.Lock()
         self._posts: dict[Key, asyncio.Task[None]] = {}

@@ -22,7 +22,7 @@ from ....errors import ABPError, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from .._messages import read_request_body
-from ._address import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
+from ._address import SESSION, VERSION, events_of, is_event_stream, read_body, refusal_of, unreachable, upstream_client
 from ._exchange import Exchange, Facts, Recent, Shared, refusal as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 
@@ -85,7 +85,7 @@ class ReverseProxy:
         self._server = server
         self._shared = shared
         self._bodies = Bodies()
-        self._client = http_client(server)
+        self._client = upstream_client(server)
         # The server's cookies would pass between users.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         self._not_sent = _NOT_SENT | {name.lower() for name in server.headers}
