@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -195,6 +196,33 @@ async def test_prevented_click_is_not_a_download(app: Session) -> None:
     assert result.data == 10
     expected = [f"content of file {at}.txt".encode() for at in range(0, 30, 3)]
     assert sorted(await contents(app, result)) == sorted(expected)
+
+
+async def test_announced_file_that_never_comes_does_not_affect_later_calls(app: Session) -> None:
+    click = """
+      const a = link("{}", "never.txt"), parent = document.body.appendChild(document.createElement("p"));
+      parent.append(a);
+      parent.addEventListener("click", (event) => {{ if (a.href.includes("prevented")) event.preventDefault(); }});
+      a.click();
+    """
+    real = 'link("data:text/plain,real", "real.txt").click();'
+    shown = 'window.open(URL.createObjectURL(new Blob(["real"], { type: "text/plain" })));'
+    for never, later in (
+        (click.format("/prevented"), real),
+        (click.format("mailto:somebody@example.org"), real),
+        ('window.open("data:text/html,never");', shown),
+        ('Object.assign(link("mailto:somebody@example.org"), { target: "_blank" }).click();', shown),
+    ):
+        started = time.monotonic()
+        result = await run(app, never)
+        assert await contents(app, result) == [] and result.warnings == (), never
+        if "/prevented" in never:
+            assert time.monotonic() - started < 2
+        for _ in range(2):
+            started = time.monotonic()
+            result = await run(app, later)
+            assert await contents(app, result) == [b"real"] and result.warnings == (), never
+            assert time.monotonic() - started < 2, never
 
 
 async def test_window_download_belongs_to_call_that_opened_it(app: Session) -> None:

@@ -473,7 +473,9 @@ class EffectTracker:
         return None
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
-        return next((expected for expected in self._expected if expected.place == place), None)
+        """Return the oldest one of a call under way, or else of a call that has ended."""
+        matching = [expected for expected in self._expected if expected.place == place]
+        return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
 
     def mark_begun(self, expected: ExpectedEffect) -> None:
         """Stop waiting for an expected effect that has begun or is given up."""

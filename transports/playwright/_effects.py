@@ -249,6 +249,8 @@ class PageEffects:
                 self.tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:MAX_TEXT]}")
             case Download(dropped=True):
                 self.tracker.drop(call)
+            case Download(prevented=True):
+                self._on_prevented_click(call)
             case Download(wait=wait):
                 self._on_download_click(call, wait / 1000, is_late=is_late)
 
@@ -265,6 +267,12 @@ class PageEffects:
         is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
         if call.id is not None and (wait or is_new):
             self.tracker.expect(call, "", {}, wait=wait, is_late=is_late)
+
+    def _on_prevented_click(self, call: CallEffects) -> None:
+        """Stop waiting for one of the downloads that begin at once: the app prevented its click."""
+        announced = next((effect for effect in call.expected if effect.place == "" and not effect.wait), None)
+        if announced is not None:
+            self.tracker.mark_begun(announced)
 
     def _on_print(self, call: CallEffects, kind: str, printed: Print, *, is_late: bool) -> None:
         if not printed.kept:

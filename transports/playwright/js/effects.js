@@ -272,9 +272,15 @@
     const link = downloadLink(target), call = currentCall();
     if (!link) return click();
     if (!queued.length && !isFull()) {
-      listPush(startTimes, clock());
+      let clicked;
+      const remember = (event) => { clicked = event; };
       quietly(() => emit("download", { call }));
-      return click();
+      targetAddEventListener(link, "click", remember, true);
+      try { return click(); } finally {
+        targetRemoveEventListener(link, "click", remember, true);
+        if (clicked && eventDefaultPrevented(clicked)) quietly(() => emit("download", { call, prevented: true }));
+        else listPush(startTimes, clock());
+      }
     }
     let postponed = false;
     const postpone = (event) => { // the last listener of the link
