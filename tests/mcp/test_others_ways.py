@@ -141,8 +141,16 @@ async def test_bad_resource_entry_does_not_hide_others(tmp_path: Path) -> None:
 # --- handshakes and lines ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("able", [{"tools": []}, {"tools": {}, "logging": [], "prompts": []}], ids=json.dumps)
-async def test_php_array_capabilities_are_parsed_as_objects(tmp_path: Path, able: object) -> None:
+@pytest.mark.parametrize(
+    "able",
+    [
+        {"tools": []},
+        {"tools": {}, "logging": [], "prompts": []},
+        {"tools": True, "logging": False, "prompts": None},
+    ],
+    ids=json.dumps,
+)
+async def test_capabilities_may_have_other_types_than_objects(tmp_path: Path, able: object) -> None:
     target = canned(tmp_path, initialize={**INITIALIZE, "capabilities": able}, results={"go": {"content": [WORDS]}})
     async with connect(target, store="memory:") as app:
         assert [*app.capabilities] == ["go"]
@@ -163,9 +171,16 @@ async def test_invalid_handshake_error_names_field(tmp_path: Path, change: dict[
             pass
 
 
-async def test_byte_order_mark_before_lines_is_dropped(tmp_path: Path) -> None:
-    async with connect(canned(tmp_path, prefix="\ufeff", results={"go": 0}), store="memory:", timeout=20) as app:
+@pytest.mark.parametrize("prefix", ["\ufeff", "\x1b]0;npx server\x07", "Server started on stdio "], ids=ascii)
+async def test_text_before_answer_on_its_line_is_dropped(tmp_path: Path, prefix: str) -> None:
+    async with connect(canned(tmp_path, prefix=prefix, results={"go": 0}), store="memory:", timeout=20) as app:
         assert [*app.capabilities] == ["go"]
+
+
+async def test_error_on_stdout_of_server_that_ends_is_shown() -> None:
+    with pytest.raises(ConnectFailed, match="ended with status 0; it said: Error: API_KEY is missing"):
+        async with connect(f"mcp+stdio:{sys.executable} -c 'print(\"Error: API_KEY is missing\")'", store="memory:"):
+            pass
 
 
 async def test_legacy_sse_server_is_named_in_error() -> None:
@@ -183,7 +198,16 @@ async def test_legacy_sse_server_is_named_in_error() -> None:
                 pass
 
 
-async def test_split_sse_events_and_forgotten_session_are_handled() -> None:
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (404, ""),
+        (404, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "Session not found"}}'),
+        (400, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "No valid session ID provided"}}'),
+        (410, "<html>"),
+    ],
+)
+async def test_split_sse_events_and_forgotten_session_are_handled(status: int, text: str) -> None:
     """Each event follows a byte order mark, ends in two pieces, and leaves its stream open."""
     ended = asyncio.Event()
     forgets = [True]
@@ -199,7 +223,7 @@ async def test_split_sse_events_and_forgotten_session_are_handled() -> None:
             return web.Response(status=202 if "id" not in asked else 404)
         if asked["method"] == "tools/call" and forgets:
             forgets.clear()
-            return web.Response(status=404)
+            return web.Response(status=status, text=text, content_type="application/json")
         said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Mcp-Session-Id": "s"})
         await response.prepare(request)
@@ -262,6 +286,19 @@ async def test_ids_may_be_floats_and_log_levels_those_of_other_libraries(tmp_pat
     assert levels == ["warning", "error", "info"]
 
 
+async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
+    target = loose_server(tmp_path, {"result": {"content": [WORDS]}})
+    ending = """
+    if request["method"] == "tools/call":
+        print(json.dumps(answer), end="", flush=True)
+        break
+    print"""
+    file = tmp_path / "server.py"
+    file.write_text(ending.join(file.read_text().rsplit("\n    print", 1)))
+    async with connect(target, store="memory:", timeout=20) as app:
+        assert (await app.call("go")).data == {"content": [WORDS]}
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -316,6 +353,10 @@ def body(text: str | bytes, *, status: int = 200, coding: str = "identity") -> w
     return web.Response(body=data, status=status, headers=headers)
 
 
+def events(*data: str) -> web.Response:
+    return web.Response(text="".join(f"data: {item}\n\n" for item in data), content_type="text/event-stream")
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -326,8 +367,24 @@ def body(text: str | bytes, *, status: int = 200, coding: str = "identity") -> w
         lambda asked, said: web.Response(
             text=f"id: 1\ndata: {json.dumps({**said, 'id': float(asked['id'])})}\n\n", content_type="text/event-stream"
         ),
+        lambda asked, said: web.Response(text=json.dumps(said)),
+        lambda asked, said: web.Response(text=json.dumps(said), content_type="application/vnd.mcp+json"),
+        lambda asked, said: body(json.dumps(said), coding="UTF-8"),
+        lambda asked, said: events("ping", "[DONE]", '{"type": "ping"}', '"beat"', json.dumps(said)),
+        lambda asked, said: events('{"jsonrpc": "2.0", "method": "x", "params": [1]}', json.dumps(said)),
+        lambda asked, said: web.Response(text=f"data: {json.dumps(said)}", content_type="text/event-stream"),
     ],
-    ids=["list", "list with notification", "float id", "byte order mark", "event with float id"],
+    ids=[
+        *("list", "list with notification", "float id", "byte order mark", "event with float id"),
+        *(
+            "text",
+            "other JSON type",
+            "encoding of characters",
+            "events of other kinds",
+            "other JSON-RPC",
+            "no last line",
+        ),
+    ],
 )
 async def test_odd_http_answer_is_read(answer: Answer) -> None:
     async with http_server(answer) as session:
@@ -349,13 +406,43 @@ def error(asked: dict[str, Any], **fields: object) -> str:
         (lambda asked, said: body(json.dumps(said)[:-5]), ProtocolError, "an answer that cannot be read: .*JSON"),
         (lambda asked, said: body(""), ProtocolError, "an answer that cannot be read"),
         (lambda asked, said: body(gzip.compress(b"{}"), coding="gzip"), ProtocolError, "compressed its answer"),
+        (
+            lambda asked, said: web.Response(
+                body=gzip.compress(b"data: {}\n\n"),
+                headers={"Content-Type": "text/event-stream", "Content-Encoding": "gzip"},
+            ),
+            ProtocolError,
+            "compressed its answer",
+        ),
+        (
+            lambda asked, said: web.Response(text="<html>Sign in", content_type="text/html"),
+            ProtocolError,
+            "an answer that cannot be read: .*its type is text/html",
+        ),
     ],
-    ids=["text", "no id", "418", "502", "401", "cut", "empty", "compressed"],
+    ids=["text", "no id", "418", "502", "401", "cut", "empty", "compressed", "compressed events", "page"],
 )
 async def test_http_fault_is_named(answer: Answer, raised: type[ABPError], words: str) -> None:
     async with http_server(answer) as session:
         with pytest.raises(raised, match=words):
             await session.call("go", timeout=20)
+
+
+async def test_refusal_of_busy_server_says_when_to_call_again() -> None:
+    statuses = iter([429, 200, 503])
+
+    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        status = next(statuses)
+        if status == 200:
+            return web.json_response(said)
+        return web.Response(status=status, headers={"Retry-After": "1"})
+
+    async with http_server(answer) as session:
+        # Status 429 says that the call has not run, so it is sent again.
+        assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
+        with pytest.raises(CapabilityError, match="HTTP 503 Service Unavailable") as busy:
+            await session.call("go", timeout=20)
+    assert busy.value.retryable and busy.value.retry_after == 1
 
 
 async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:

@@ -39,7 +39,7 @@ from ..protocol.messages import Message, package_version
 from ._servers import HttpServer, Server, StdioServer, http_client
 from ._stdio import CHUNK_BYTES
 from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
-from ._wire import LIMITS, OVER_LIMIT, TOO_MANY, UNREADABLE, Questions, first_fault, with_content
+from ._wire import BUSY, LIMITS, OVER_LIMIT, SESSION_EXPIRED, TOO_MANY, UNREADABLE, Questions, first_fault, with_content
 
 logger = logging.getLogger("transports.mcp")
 
@@ -52,8 +52,6 @@ _ERROR_CODES = {
     types.METHOD_NOT_FOUND: "NOT_SUPPORTED",
     -32002: "RESOURCE_NOT_FOUND",
 }
-#: The SDK's message when an HTTP server has forgotten the session.
-_SESSION_EXPIRED = "Session terminated"
 
 #: Builds the request again, with the answers to the server's questions and its state.
 MakeRequest: TypeAlias = "Callable[[types.InputResponses | None, str | None], types.Request[Any, Any]]"
@@ -528,13 +526,16 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
         )
     if code == UNREADABLE:
         return ProtocolError(text)
+    match data:
+        case {"code": str(reason), "retryAfter": int() | None as seconds} if code == BUSY:
+            return CapabilityError(text, code=reason, retryable=True, retry_after=seconds)
     if code == TOO_MANY:
         return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
 
     text = connection.server.redact(text)[: LIMITS.message_chars]
-    if code == types.CONNECTION_CLOSED or text == _SESSION_EXPIRED:
+    if code == types.CONNECTION_CLOSED or text == SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
-        if text == _SESSION_EXPIRED:
+        if text == SESSION_EXPIRED:
             # The server refused the request, so it did not run.
             return Disconnected(connection.lost.result(), sent=False)
         return Disconnected(connection.lost.result())

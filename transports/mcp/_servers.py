@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
+#: Words of a refusal by a server that has forgotten a session.
+_FORGOTTEN = re.compile(
+    rb"(?is)(?=.*\bsession)(?=.*(?:not found|not exist|no valid|invalid|unknown|expired|terminated))"
+)
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
 
 
@@ -94,6 +98,14 @@ def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
             f"{server} cannot be connected: {reason}; correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or "
             "SSL_CERT_DIR in the environment"
         ) from None
+
+
+def has_forgotten_session(status: int, body: bytes) -> bool:
+    """Return whether a request with a session was refused because the server has forgotten the session. MCP asks for
+    404, but some servers answer 400 or 410."""
+    if status == 400:
+        return _FORGOTTEN.match(body[:2000]) is not None
+    return status in (404, 410)
 
 
 def _redact(text: str, secrets: list[str]) -> str:

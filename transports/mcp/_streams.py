@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias, get_args
@@ -31,10 +31,12 @@ from pydantic import ValidationError
 from .._internal.tasks import begin
 from ..errors import ProtocolError, spelled
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
-from ._servers import HttpServer, StdioServer, http_client
+from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
+    BUSY,
     LIMITS,
+    SESSION_EXPIRED,
     UNREADABLE,
     MessageReader,
     encode_message,
@@ -56,6 +58,11 @@ ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Mem
 #: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _OVER_LIMIT = "over the limit of"
+#: Beginning of the data of an event with messages. Some servers send words, such as ``ping`` or ``[DONE]``, among them.
+_MESSAGES = re.compile(rb"\s*(?:\[\s*)?\{")
+#: Encodings of content that compress it. Some servers name an encoding of characters in their place.
+_COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
+_SESSION_HEADER = "mcp-session-id"
 
 
 class Aside:
@@ -127,7 +134,11 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
     async def _repair_message(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
         """Return the message for the SDK; ``None`` if the message is dropped."""
-        if not isinstance(message, SessionMessage) or isinstance(message.message, types.JSONRPCError):
+        if not isinstance(message, SessionMessage):
+            return message
+        if isinstance(message.message, types.JSONRPCError):
+            if message.message.id is None:
+                logger.warning("the server reports an error of no request: %.200s", message.message.error.message)
             return message
         if isinstance(message.message, types.JSONRPCResponse):
             message.message.result = await self._repair_result(message.message.result)
@@ -169,15 +180,19 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
-    """Replace ``[]``, which PHP writes for an empty object, in the capabilities of a server."""
+    """Replace ``[]``, which PHP writes for an empty object, and ``null`` and truth values in the capabilities of a
+    server."""
     if "serverInfo" not in result and "protocolVersion" not in result:
         return
     capabilities = result.get("capabilities")
-    if capabilities == []:
+    if capabilities in ([], None):
         result["capabilities"] = {}
     elif isinstance(capabilities, dict):
-        empty: dict[str, object] = {name: {} for name, value in capabilities.items() if value == []}
-        result["capabilities"] = capabilities | empty
+        repaired: dict[str, object] = {}
+        for name, value in capabilities.items():
+            if value is not None and value is not False:
+                repaired[name] = {} if value is True or value == [] else value
+        result["capabilities"] = repaired
 
 
 def _repair_level(log: MutableMapping[str, Any]) -> None:
@@ -310,31 +325,33 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
     response.headers["content-encoding"] = "identity"
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     kind = response.headers.get("content-type", "").lower()
-    if response.is_success and kind.startswith("text/event-stream"):
+    is_compressed = not _COMPRESSIONS.isdisjoint(coding.replace(" ", "").split(","))
+    if response.is_success and kind.startswith("text/event-stream") and not is_compressed:
         response.stream = _Events(response.stream, limit, aside)
         return
 
     convert: Callable[[bytes], bytes] | None = None
     request_id = await _request_id(response.request)
     if request_id is not None:
-        convert = _conversion(response, coding, kind, request_id, aside)
+        if is_compressed:
+            convert = partial(_refuse_coding, request_id, coding)
+        else:
+            convert = _conversion(response, kind, request_id, aside)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, convert)
 
 
-def _conversion(
-    response: httpx2.Response, coding: str, kind: str, request_id: int, aside: Aside
-) -> Callable[[bytes], bytes] | None:
+def _conversion(response: httpx2.Response, kind: str, request_id: int, aside: Aside) -> Callable[[bytes], bytes] | None:
     """Return what makes a message of a response's body; ``None`` for a body that the SDK gets as it is.
 
-    ``coding`` and ``kind`` are the encoding and the type of the body, as the server sent them."""
-    if coding != "identity":
-        return partial(_refuse_coding, request_id, coding)
-    if response.is_success and kind.startswith("application/json"):
-        return partial(_convert_answer, request_id, aside)
-    # The SDK itself tells a forgotten session from an unknown method.
-    if response.is_error and response.status_code != 404:
+    ``kind`` is the type of the body, as the server sent it."""
+    # The SDK itself names an answer without a body.
+    if response.is_success and response.status_code != 202:
+        return partial(_convert_answer, request_id, kind, aside)
+    # The SDK itself names an unknown method.
+    has_session = _SESSION_HEADER in response.request.headers
+    if response.is_error and (has_session or response.status_code != 404):
         return partial(_convert_error, request_id, response)
     return None
 
@@ -389,14 +406,17 @@ async def _request_id(request: httpx2.Request) -> int | None:
     return int(ends.identity)
 
 
-def _convert_answer(request_id: int, aside: Aside, body: bytes) -> bytes:
+def _convert_answer(request_id: int, kind: str, aside: Aside, body: bytes) -> bytes:
     """Return a short message in place of the answer to a request: its result is put aside.
 
-    An answer that cannot be read becomes an error."""
+    The answer may have any type. One that cannot be read becomes an error."""
     try:
         message = parse_message(body.removeprefix(BOM_UTF8), request_id)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
-        return encode_message(error_of_request(request_id, *unreadable(error)))
+        code, text = unreadable(error)
+        if not kind.startswith("application/json"):
+            text += f"; its type is {kind[:80]}" if kind else "; it has no type"
+        return encode_message(error_of_request(request_id, code, text))
     if isinstance(message, types.JSONRPCResponse):
         message.result = aside.put(message.result)
     return encode_message(message)
@@ -404,6 +424,8 @@ def _convert_answer(request_id: int, aside: Aside, body: bytes) -> bytes:
 
 def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> bytes:
     """Return the error in the body of an answer with an error status; without one, an error that names the status."""
+    if _SESSION_HEADER in response.request.headers and has_forgotten_session(response.status_code, body):
+        return encode_message(error_of_request(request_id, types.INVALID_REQUEST, SESSION_EXPIRED))
     with contextlib.suppress(Exception):
         message = parse_message(body, request_id)
         if isinstance(message, types.JSONRPCError):
@@ -412,7 +434,19 @@ def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> b
     text = f"the server answered HTTP {response.status_code} {response.reason_phrase}".strip()
     if response.status_code in (401, 403):
         text += f"; give {spelled('headers=')} that it accepts"
+    if response.status_code in (429, 503):
+        return encode_message(_busy_error(request_id, response, text))
     return encode_message(error_of_request(request_id, types.INTERNAL_ERROR, text))
+
+
+def _busy_error(request_id: int, response: httpx2.Response, text: str) -> types.JSONRPCError:
+    error = error_of_request(request_id, BUSY, text)
+    seconds = response.headers.get("retry-after", "")
+    error.error.data = {
+        "code": "RATE_LIMITED" if response.status_code == 429 else "OPERATION_FAILED",
+        "retryAfter": int(seconds) if seconds.isdecimal() else None,
+    }
+    return error
 
 
 def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
@@ -445,39 +479,67 @@ class _Events(httpx2.AsyncByteStream):
                 buffer.clear()
                 searched = 0
         if buffer:
-            yield bytes(buffer)
+            # Some servers leave out the empty line after the last event: JSON shows whether its data is whole.
+            event = bytes(buffer)
+            if await asyncio.to_thread(_is_whole, _data_of(event)):
+                event = await self._readable_event(event + b"\n\n")
+            yield event
 
     async def _readable_event(self, event: bytes) -> bytes:
         """Return an event with a message as its data that the SDK can read."""
-        lines = event.splitlines()
-        data_lines = [line.removeprefix(b"data:").removeprefix(b" ") for line in lines if line.startswith(b"data:")]
-        data = b"\n".join(data_lines)
+        data = _data_of(event)
         readable = await _readable(data, self._aside)
         if readable is data:
             return event
-        other_lines = [line for line in lines if line and not line.startswith(b"data:")]
+        other_lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
         return b"\n".join([*other_lines, b"data: " + readable, b"", b""])
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
 
+def _data_of(event: bytes) -> bytes:
+    lines = [line for line in event.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(line.removeprefix(b"data:").removeprefix(b" ") for line in lines)
+
+
+def _is_whole(data: bytes) -> bool:
+    try:
+        decode_json(data)
+    except ProtocolError:
+        return False
+    return True
+
+
 async def _readable(message: bytes, aside: Aside) -> bytes:
-    """Return a message as it came, or in its place one that the SDK can read: short if it is long, or repaired."""
+    """Return a message as it came, or in its place one that the SDK can read: short if it is long, or repaired.
+
+    Anything that is no message becomes empty: the SDK would take it for the answer, and fail the request."""
     if len(message) > PARSED_ON_LOOP:
         return await asyncio.to_thread(_short_message, message, aside)
-    if without_half_pairs(message) != message or _needs_repair(message):
+    if without_half_pairs(message) != message:
+        return _short_message(message, aside)
+    try:
+        tree = decode_json(message)
+    except ProtocolError:
+        # The SDK reports a broken message.
+        return message if _MESSAGES.match(message) else b""
+    if not _is_message(tree):
+        return b""
+    if repair_envelope(tree) is not tree:
         return _short_message(message, aside)
     return message
 
 
-def _needs_repair(message: bytes) -> bool:
-    try:
-        tree = decode_json(message)
-    except ProtocolError:
-        # The SDK reports it.
-        return False
-    return repair_envelope(tree) is not tree
+def _is_message(tree: object) -> bool:
+    match tree:
+        case {"result": _} | {"error": _}:
+            return True
+        case {"method": str(), "params": params}:
+            return params is None or isinstance(params, dict)
+        case {"method": str()}:
+            return True
+    return False
 
 
 def _short_message(body: bytes, aside: Aside) -> bytes:
@@ -501,7 +563,7 @@ def _short_message(body: bytes, aside: Aside) -> bytes:
 
 
 class Stderr:
-    """Tail of a server's stderr (8 KiB), for error messages."""
+    """Tail of what a server writes to its stderr, or to its stdout in place of messages (8 KiB), for error messages."""
 
     def __init__(self, server: StdioServer) -> None:
         self._server = server
@@ -509,7 +571,10 @@ class Stderr:
 
     async def read(self, stream: asyncio.StreamReader) -> None:
         while chunk := await stream.read(8192):
-            self._tail = (self._tail + chunk)[-8192:]
+            self.add(chunk)
+
+    def add(self, text: bytes) -> None:
+        self._tail = (self._tail + text[-8192:])[-8192:]
 
     def summary(self) -> str:
         """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
@@ -551,7 +616,7 @@ async def stdio_streams(
     # The streams are closed however the block ends, a second cancellation included.
     with received, incoming, outgoing, waiting:
         tasks = [
-            begin(_read_stdout(process, MessageReader(max_bytes), received, report_exit), report_break),
+            begin(_read_stdout(process, MessageReader(max_bytes), received, stderr, report_exit), report_break),
             begin(_write_stdin(process, waiting, received), report_break),
             begin(stderr.read(process.stderr), report_break),
             begin(end_stdout(process), report_break),
@@ -578,17 +643,26 @@ async def _read_stdout(
     process: asyncio.subprocess.Process,
     reader: MessageReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
+    stderr: Stderr,
     on_exit: Callable[[], None],
 ) -> None:
-    """Pass the messages of a server on to ``received``. Call ``on_exit`` when its stdout ends."""
+    """Pass the messages of a server on to ``received``, and other lines to ``stderr``. Call ``on_exit`` when its stdout
+    ends."""
     assert process.stdout is not None
+
+    async def pass_on(lines: Iterable[bytes | SessionMessage]) -> None:
+        for line in lines:
+            message = await reader.parse(line)
+            if message is not None:
+                await received.send(message)
+            elif isinstance(line, bytes):
+                stderr.add(line + b"\n")
+
     # The session may close its stream first.
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), received:
         while chunk := await process.stdout.read(CHUNK_BYTES):
-            for line in reader.split(chunk):
-                message = await reader.parse(line)
-                if message is not None:
-                    await received.send(message)
+            await pass_on(reader.split(chunk))
+        await pass_on(reader.rest())
 
         # A closed stdout means that the server is about to exit.
         with contextlib.suppress(TimeoutError):

@@ -36,9 +36,13 @@ logger = logging.getLogger("transports.mcp")
 REPAIRED = "abp-transports/repaired"
 #: The warning about it.
 HALF_PAIR = "half of a surrogate pair became U+FFFD"
-#: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
-OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
+#: Codes of errors for answers that arrived but could not be read, and for a server that is busy. Servers do not send
+#: them.
+OVER_LIMIT, UNREADABLE, TOO_MANY, BUSY = -48001, -48002, -48003, -48004
+#: The SDK's message when an HTTP server has forgotten the session.
+SESSION_EXPIRED = "Session terminated"
 _CONTENT_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
+_ANSWER_START = re.compile(rb'\{\s*"(?:jsonrpc|id|result|error)"\s*:')
 #: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 
@@ -107,14 +111,22 @@ class MessageReader:
         unknown.
         """
         for line in self._lines.feed(chunk):
-            if not isinstance(line, Ends):
-                yield line
-                continue
+            yield from self._within_limit(line)
 
-            # Only the two ends of a line over the limit were kept.
-            refusal = self._refuse_long_line(line)
-            if refusal is not None:
-                yield refusal
+    def rest(self) -> Iterator[bytes | SessionMessage]:
+        """Yield a last line without an end, if any, as :meth:`split` does."""
+        line = self._lines.rest()
+        if line:
+            yield from self._within_limit(line)
+
+    def _within_limit(self, line: bytes | Ends) -> Iterator[bytes | SessionMessage]:
+        if not isinstance(line, Ends):
+            yield line
+            return
+        # Only the two ends of a line over the limit were kept.
+        refusal = self._refuse_long_line(line)
+        if refusal is not None:
+            yield refusal
 
     def _refuse_long_line(self, ends: Ends) -> SessionMessage | None:
         """Return the error of the request that a line over the limit answers; log if that request is unknown."""
@@ -135,8 +147,8 @@ class MessageReader:
             return line
         try:
             if len(line) <= PARSED_ON_LOOP:
-                return SessionMessage(parse_message(line))
-            return SessionMessage(await asyncio.to_thread(parse_message, line))
+                return SessionMessage(_parse_line(line))
+            return SessionMessage(await asyncio.to_thread(_parse_line, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
             self._warn_once(error)
             failure = unreadable_answer(line, error)
@@ -153,6 +165,22 @@ class MessageReader:
         if isinstance(error, ProtocolError):
             reason = error.message
         logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
+
+
+def _parse_line(line: bytes) -> types.JSONRPCMessage:
+    """Return the message of a line. Before an answer there may be words that have no line of their own, such as the
+    title of a terminal, which npx sets on stdout."""
+    try:
+        return parse_message(line)
+    except (ProtocolError, ValidationError):
+        start = _ANSWER_START.search(line, 0, 4096)
+        if line.startswith(b"{") or start is None:
+            raise
+        message = parse_message(line[start.start() :])
+        # What a log quotes may be a request, which must not be answered.
+        if isinstance(message, types.JSONRPCRequest | types.JSONRPCNotification):
+            raise
+        return message
 
 
 def first_fault(error: ValidationError) -> str:
@@ -592,7 +620,15 @@ def _structured_message(structured: object) -> str:
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
-    return {"success": False, "error": {"code": error.code, "message": error.message, "details": error.details}}
+    info: dict[str, object] = {
+        "code": error.code,
+        "message": error.message,
+        "details": error.details,
+        "retryable": error.retryable,
+    }
+    if error.retry_after is not None:
+        info["retryAfter"] = error.retry_after * 1000
+    return {"success": False, "error": info}
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

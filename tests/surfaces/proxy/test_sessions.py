@@ -94,6 +94,7 @@ class Forgetful:
         self.opened = 0
         self.ran: list[str] = []
         self.knows_none = False
+        self.refusal: dict[str, Any] = {"status": 404}
 
     async def post(self, asked: web.Request) -> web.StreamResponse:
         message = await asked.json()
@@ -105,7 +106,7 @@ class Forgetful:
             answer = {"jsonrpc": "2.0", "id": message["id"], "result": able}
             return web.json_response(answer, headers={"mcp-session-id": session})
         if self.knows_none or asked.headers.get("mcp-session-id") not in self.sessions:
-            return web.Response(status=404)
+            return web.Response(**self.refusal)
         if "id" not in message:
             return web.Response(status=202)
         name = message["params"].get("name", message["method"])
@@ -161,8 +162,12 @@ async def test_proxy_leaves_reopening_of_lost_session_to_client(tmp_path: Path) 
         assert server.opened == 2 and server.ran == ["tools/list", "pay"]
 
 
-async def test_stdio_proxy_ends_when_server_loses_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "refusal", [{"status": 404}, {"status": 410}, {"status": 400, "text": "No valid session ID provided"}], ids=str
+)
+async def test_stdio_proxy_ends_when_server_loses_session(tmp_path: Path, refusal: dict[str, Any]) -> None:
     server = Forgetful()
+    server.refusal = refusal
     async with server.serving() as behind, relayed_to(behind, tmp_path) as client:
         assert await client.request("tools/list") == {"tools": []}
         server.sessions.clear()

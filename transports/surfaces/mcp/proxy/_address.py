@@ -15,7 +15,7 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
-from ....mcp._servers import HttpServer, http_client
+from ....mcp._servers import HttpServer, has_forgotten_session, http_client
 from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
     FIELDS_DECODER,
@@ -259,12 +259,11 @@ class AddressServer:
             if waiting.method == "initialize":
                 self._learn_session(response)
 
-            has_lost_session = response.status_code == 404 and SESSION in all_headers
-            if has_lost_session:
-                await self._end_session(waiting)
-            elif response.status_code >= 300:
+            if response.status_code >= 300:
                 refusal = await refusal_of(self._server, response, waiting.raw_id)
-                if waiting.key is None:
+                if SESSION in all_headers and has_forgotten_session(response.status_code, refusal):
+                    await self._end_session(waiting)
+                elif waiting.key is None:
                     logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
                 else:
                     await self._take_message(refusal, waiting)
