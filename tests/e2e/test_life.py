@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import psutil
 import pytest
@@ -22,6 +22,7 @@ from transports._internal.telemetry import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from transports.playwright import _process as browser_process
 from transports.playwright._process import RunFolder, sweep
+from transports.playwright._source import opened
 from webapp_fixture import Fixture
 
 Started: TypeAlias = Callable[[str], list[psutil.Process]]
@@ -218,25 +219,23 @@ async def test_cancelling_connect_closes_everything(
             await task
 
 
-async def test_cancelled_connect_leaves_no_context_in_shared_browser(
-    fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("owner", ["browser", "context"])
+async def test_connect_cancelled_at_any_moment_leaves_no_page_or_context(
+    fixture: Fixture, browser: Browser, owner: str
 ) -> None:
-    before = len(browser.playwright.contexts)
+    async with opened(browser.playwright.new_context()) as context:
+        owners: dict[str, Any] = {"browser": browser, "context": context}
 
-    async def check_slowly(self: Browser, **options: object) -> None:
-        await asyncio.sleep(60)
+        async def open_session() -> None:
+            async with connect(fixture.url, store="none:", **{owner: owners[owner]}):
+                await asyncio.sleep(60)
 
-    monkeypatch.setattr(Browser, "ensure_running", check_slowly)
-
-    async def open_session() -> None:
-        async with connect(fixture.url, browser=browser, store="none:", timeout=60):
-            raise AssertionError("the check has no end")
-
-    opening = asyncio.ensure_future(open_session())
-    await eventually(lambda: len(browser.playwright.contexts) > before)
-    opening.cancel()
-    await asyncio.wait((opening,))
-    await eventually(lambda: len(browser.playwright.contexts) == before)
+        for milliseconds in range(0, 100, 5):
+            opening = asyncio.ensure_future(open_session())
+            await asyncio.sleep(milliseconds / 1000)
+            opening.cancel()
+            await asyncio.wait((opening,))
+        await eventually(lambda: browser.playwright.contexts == [context] and context.pages == [])
 
 
 async def test_concurrent_sessions_each_own_and_close_their_browser(

@@ -31,7 +31,7 @@ from ..errors import (
     spelled,
 )
 from ..playwright._browser import Browser
-from ..playwright._source import close_quietly
+from ..playwright._source import close_quietly, open_or_close
 from ..protocol._plain_text import redact_url
 from ..session._session import Session
 
@@ -226,7 +226,7 @@ async def open_context(browser: Browser) -> BrowserContext:
     """Return a new context of a browser. Raises :class:`~transports.errors.ABPError`."""
     try:
         async with asyncio.timeout(10.0):
-            return await browser.playwright.new_context()
+            return await open_or_close(browser.playwright.new_context())
     except ABPError:
         raise
     except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile raises any

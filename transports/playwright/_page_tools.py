@@ -28,7 +28,7 @@ from ..protocol.binary import BinaryData
 from ._browser import Browser
 from ._diagnosis import explain_load_failure
 from ._process import playwright_timeout
-from ._source import Tab, close_quietly
+from ._source import Tab, opened
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, ProxySettings, Request, Route, ViewportSize, WebSocket
@@ -369,15 +369,13 @@ async def screenshot_of_url(
     picture = _Picture({**options, "url": url}, timeout)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout), JudgedNetwork(judge) as network:
-            context = await browser.playwright.new_context(
+            opening = browser.playwright.new_context(
                 accept_downloads=False, service_workers="block", proxy=network.proxy
             )
-            network.watch(context)
-            try:
+            async with opened(opening) as context:
+                network.watch(context)
                 await context.add_init_script(NO_WEBRTC)
                 image = await picture.of_url(await context.new_page(), url, network)
-            finally:
-                await close_quietly(context)
     return image, network.refused
 
 
@@ -473,19 +471,12 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
     """Open a page in a context of its own, or in the app's context if that is shared with other sessions."""
     browser = tab.browser
     if browser is None or browser.shares_context:
-        page = await tab.page.context.new_page()
-        try:
+        async with opened(tab.page.context.new_page()) as page:
             yield page
-        finally:
-            await close_quietly(page)
         return
 
-    context = await browser.playwright.new_context()
-    page = await context.new_page()
-    try:
-        yield page
-    finally:
-        await close_quietly(context)
+    async with opened(browser.playwright.new_context()) as context:
+        yield await context.new_page()
 
 
 @contextlib.asynccontextmanager
@@ -503,8 +494,8 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
 
     # Nothing listens at the port of RFC 863. Playwright sends connections to loopback addresses there, too.
     dead_proxy: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=dead_proxy)
-    try:
+    opening = browser.new_context(offline=fetch is None, service_workers="block", proxy=dead_proxy)
+    async with opened(opening) as context:
         await context.add_init_script(NO_WEBRTC)
         if fetch is not None:
             await context.route("**/*", FetchedRequests(fetch).answer)
@@ -512,8 +503,6 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
         page = await context.new_page()
         await page.goto(_ADDRESS)
         yield page
-    finally:
-        await close_quietly(context)
 
 
 async def _answer_empty(route: Route) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 from weakref import WeakSet
 
 from playwright import async_api
 from playwright.async_api import Error
 
 from .._internal.files import read_regular
-from .._internal.tasks import drop
+from .._internal.tasks import drop, spawn
 from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._strict_json import parser_limits
 from ._agent import PageAgent, is_closed
@@ -27,6 +27,8 @@ from ._process import SESSION_CONTEXTS, RunFolder, headers_without_address
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Page
+
+PageOrContext = TypeVar("PageOrContext", "Page", "BrowserContext")
 
 #: Pages of callers with a session. A second agent would take over the functions of the first.
 _PAGES_IN_USE: WeakSet[Page] = WeakSet()
@@ -275,8 +277,7 @@ class PageSource:
             if previous is None:
                 return await self._open_tab(stack, browser, permissions)
             await close_quietly(previous.page)
-            page = await previous.page.context.new_page()
-            stack.push_async_callback(close_quietly, page)
+            page = await stack.enter_async_context(opened(previous.page.context.new_page()))
             return replace(previous, page=page)
         except Error as error:
             if is_closed(error):
@@ -337,14 +338,10 @@ class PageSource:
                 await asyncio.wait((opening,))
                 if opening.exception() is not None:
                     opening = asyncio.ensure_future(open_context(browser, options))
-            return await opening
+            return await asyncio.shield(opening)
         except BaseException:
-            if opening.done() and not opening.cancelled() and opening.exception() is None:
-                context, _ = opening.result()
-                await close_quietly(context)
+            spawn(_close_when_open(opening), _closing)
             raise
-        finally:
-            drop(opening)
 
     def _borrow_page(self, stack: AsyncExitStack, page: Page) -> Tab:
         """Use the caller's page, which can have one session at a time."""
@@ -359,8 +356,7 @@ class PageSource:
         # Only now is it known that a browser that was lent has a context.
         if self.storage_state is not None:
             raise _state_of_existing_context()
-        page = await context.new_page()
-        stack.push_async_callback(close_quietly, page)
+        page = await stack.enter_async_context(opened(context.new_page()))
         folder = stack.enter_context(RunFolder()) if browser is None else browser.folder
         return Tab(page, folder, browser)
 
@@ -395,6 +391,35 @@ def _require_async(option: str, value: object, class_name: str) -> None:
     ``playwright.async_api``."""
     if value is not None and not isinstance(value, getattr(async_api, class_name)):
         raise UsageError(f"{option}= takes a {class_name} of playwright.async_api, not {type(value).__module__}")
+
+
+@contextlib.asynccontextmanager
+async def opened(opening: Coroutine[Any, Any, PageOrContext]) -> AsyncIterator[PageOrContext]:
+    """Open a page or context as :func:`open_or_close` does, and close it at the end, quietly."""
+    page_or_context = await open_or_close(opening)
+    try:
+        yield page_or_context
+    finally:
+        await close_quietly(page_or_context)
+
+
+async def open_or_close(opening: Coroutine[Any, Any, PageOrContext]) -> PageOrContext:
+    """Open a page or context. The browser opens it even if this is cancelled: then it is closed as soon as it is
+    open."""
+    task = asyncio.ensure_future(opening)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        spawn(_close_when_open(task), _closing)
+        raise
+
+
+async def _close_when_open(opening: Awaitable[Page | BrowserContext | tuple[BrowserContext, str]]) -> None:
+    # Also the error of an opening that has failed.
+    with contextlib.suppress(Exception):
+        result = await opening
+        page_or_context = result[0] if isinstance(result, tuple) else result
+        await close_quietly(page_or_context)
 
 
 async def close_quietly(page_or_context: Page | BrowserContext) -> None:
