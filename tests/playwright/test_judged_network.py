@@ -222,22 +222,29 @@ async def test_closing_judged_network_closes_all_connections(asking: Ask, openin
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only that tells whose a connection is")
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 async def test_connection_of_other_local_user_is_dropped(family: socket.AddressFamily) -> None:
+    """Also if this user has a connection from the same port to another one."""
     if os.geteuid() != 0:
         missing("root", "to be another user")
     judge = Judges()
     address = "127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1"
     script = (
         "import os, socket, sys; os.setuid(65534); there = socket.socket(int(sys.argv[1])); there.settimeout(20)\n"
+        "there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); there.bind((sys.argv[2], int(sys.argv[4])))\n"
         "there.connect((sys.argv[2], int(sys.argv[3])))\n"
         "try: there.sendall(bytes([5, 1, 0, 5, 1, 0, 3, 1, 97, 0, 80])); print(len(there.recv(100)))\n"
         "except ConnectionError: print(0)"
     )
-    async with JudgedNetwork(judge) as network:
-        ran = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-I", "-c", script, str(int(family)), address, str(network.port)],
-            capture_output=True,
-            text=True,
-            cwd="/",
-        )
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as own_connection:
+        own_connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        own_connection.bind(("127.0.0.1", 0))
+        own_connection.connect(listener.getsockname())
+        _, own_port = own_connection.getsockname()
+        async with JudgedNetwork(judge) as network:
+            ran = await asyncio.to_thread(
+                subprocess.run,
+                [sys.executable, "-I", "-c", script, str(int(family)), address, str(network.port), str(own_port)],
+                capture_output=True,
+                text=True,
+                cwd="/",
+            )
         assert (ran.stdout.strip(), judge.asked) == ("0", []), ran.stderr

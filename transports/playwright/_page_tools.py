@@ -303,19 +303,21 @@ async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
     """Return whether another user of this machine has made the connection; known on Linux only."""
     # There is no peer name if the peer has disconnected already.
     _, port, *_ = writer.get_extra_info("peername") or ("", 0)
-    return sys.platform == "linux" and await asyncio.to_thread(_is_port_of_another_user, port)
+    _, own_port, *_ = writer.get_extra_info("sockname") or ("", 0)
+    return sys.platform == "linux" and await asyncio.to_thread(_is_connection_of_another_user, port, own_port)
 
 
-def _is_port_of_another_user(port: int) -> bool:
+def _is_connection_of_another_user(from_port: int, to_port: int) -> bool:
     try:
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:
         return False
 
-    # Field 1 is the local address in hexadecimal digits, field 7 the user's id.
-    owners = {fields[1]: int(fields[7]) for fields in map(str.split, lines)}
-    local_address = f"0100007F:{port:04X}"
-    return owners.get(local_address) != os.geteuid()
+    # Fields 1 and 2 are the local and the remote address in hexadecimal digits, field 7 the user's id. A port alone
+    # proves nothing: several connections may have it, and one that was closed lately is listed as root's.
+    owners = {(fields[1], fields[2]): int(fields[7]) for fields in map(str.split, lines)}
+    addresses = f"0100007F:{from_port:04X}", f"0100007F:{to_port:04X}"
+    return owners.get(addresses) != os.geteuid()
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
