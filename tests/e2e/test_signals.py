@@ -108,15 +108,17 @@ WAYS: Ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
 OTHER_WAYS: Ways = [(signal.SIGINT, False), (signal.SIGTERM, True)]
 
 
-def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool) -> None:
+def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool, times: int = 1) -> None:
     eventually_blocking(lambda: moment(run) or run.process.poll() is not None, within=PATIENCE, what="the moment")
     assert run.process.poll() is None, run.process.communicate()
     run.look()
     started = time.monotonic()
-    if group:
-        os.killpg(run.process.pid, number)
-    else:
-        run.process.send_signal(number)
+    for _ in range(times):
+        if group:
+            os.killpg(run.process.pid, number)
+        else:
+            run.process.send_signal(number)
+        time.sleep(0.01)
     out, err = run.process.communicate(timeout=30)
     assert time.monotonic() - started < 10
     how = (number.name, "group" if group else "alone", err.decode())
@@ -191,13 +193,4 @@ def test_killed_command_ends_its_browser_and_next_one_cleans_up(start: Callable[
 @pytest.mark.fault(8)
 def test_repeated_signals_do_not_change_shutdown(start: Callable[..., Run], site: Site) -> None:
     run = start(site.url, "wait")
-
-    def again(run: Run) -> bool:
-        if "/called" not in site.seen:
-            return False
-        for _ in range(5):
-            os.killpg(run.process.pid, signal.SIGINT)
-            time.sleep(0.01)
-        return True
-
-    check(run, again, signal.SIGINT, True)
+    check(run, lambda _: "/called" in site.seen, signal.SIGINT, True, times=6)
