@@ -6,9 +6,8 @@ What the documents leave out, such as ``generatePdf``, has a stand-in. These do 
 
 * R0-5, R0-9: paths have the folder and the time of the test.
 * R0-5, R1-4, R2-1, R2-B: content that ends in ``…`` is no base64; real files stand beside it.
-* R0-6, R1-6, R1-7, R1-11: modules of Node have stand-ins in the page.
+* R0-6, R1-6, R1-7, R1-8, R1-9, R1-11: the agent is left out, since the kit is one.
 * R1-5: ``expiresAt`` is in the past, so the answer is refused; a later time is shown beside it.
-* R1-7, R1-11: ``page.evaluate`` gives ``{}`` for an ``ArrayBuffer`` in Python (D7); the parts within the page run.
 * R2-2.2, R2-3.3, R2-3.5, R2-4.3, R2-4.4: methods of a framework that the kit is not; sessions show what they do.
 * R2-2.4: the client of another SDK; ``app.resources`` does the same.
 * R2-3.1, R2-3.4, R2-3.6: drafts of settings, of which R2-4.2 has the last names.

