@@ -103,120 +103,123 @@ async def test_unreachable_host_is_named_and_not_blamed_on_view(tmp_path: Path, 
       document.head.append(script);
     """
     target = viewing(tmp_path, body, {"resourceDomains": ["https://cdn.invalid"]})
-    async with connect(target, store="memory:", browser=browser) as app:
-        with pytest.raises(NotAbpApp, match=r"script https://cdn\.invalid/app\.js\?… did not load: ") as raised:
-            async with app.open_view("go", timeout=6):
-                pass
-    assert "secret" not in str(raised.value)
-    report = await check_app(target, Plan(timeout=3), browser=browser)
+    error, report = await asyncio.gather(
+        blank_view_error(target, browser, timeout=6), check_app(target, Plan(timeout=3), browser=browser)
+    )
+    assert re.search(r"script https://cdn\.invalid/app\.js\?… did not load: ", error) and "secret" not in error
     (judged,) = [outcome for outcome in report.outcomes if outcome.check.id == "APP-100"]
     assert judged.status == "not-applicable" and "did not load" in str(judged)
 
 
-_CALLS = "fetch('https://api.example:8443/v1?key=secret').then(start)"
-_FRAMES = "start().then(() => { document.body.innerHTML = '<iframe src=https://maps.example/a></iframe>'; })"
-
-
-@pytest.mark.parametrize(
-    ("head", "body", "reason", "remedy"),
-    [
-        (
-            '<script src="https://cdn.example/lib.js"></script>',
-            "lib.start(); start();",
-            "its policy stops it: Loading the script 'https://cdn.example/lib.js' violates",
-            "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource",
-        ),
-        (
-            '<link rel="stylesheet" href="https://fonts.example/a.css">',
-            _CALLS,
-            "its policy stops it: Connecting to 'https://api.example:8443/v1",
-            "declare https://api.example:8443 in _meta.ui.csp.connectDomains of the resource",
-        ),
-        (
-            '<script src="http://127.0.0.1:5173/main.js"></script>',
-            "",
-            "its policy stops it: Loading the script 'http://127.0.0.1:5173/main.js' violates",
-            "http://127.0.0.1:5173 cannot be declared: it is this machine, where views have their own origins; "
-            'csp="loose" allows it in tests',
-        ),
-        (
-            "",
-            "eval('start()');",
-            "its policy stops it: Evaluating a string as JavaScript violates",
-            "no declared domain allows it: put it into the document, or do without it",
-        ),
-        (
-            '<script type="module" src="/assets/app.js"></script>',
-            "",
-            "script /assets/app.js is not in the document",
-            "put the script into the document, or correct its address",
-        ),
-        (
-            '<link rel="stylesheet" href="https://fonts.example/a.css">',
-            "lib.start(); start();",
-            "its script failed: ReferenceError: lib is not defined (line ",
-            "correct the script",
-        ),
-        (
-            "",
-            "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: [] });",
-            "its host refused ui/initialize: Expected `object`, got `array` - at `$.appCapabilities`",
-            "correct the parameters",
-        ),
-        (
-            "",
-            "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: {} });",
-            "it asked for its host and did not finish the handshake",
-            "send ui/notifications/initialized once the answer to ui/initialize is there",
-        ),
-        (
-            '<img src="https://cdn.example/a.png">',
-            "",
-            "it sent no ui/initialize",
-            "connect to the host while the document loads, with the App of the SDK or by hand",
-        ),
-        (
-            '<img src="https://declared.invalid/a.png">',
-            "",
-            "it sent no ui/initialize",
-            "connect to the host while the document loads, with the App of the SDK or by hand",
-        ),
-    ],
-    ids=[
-        "script",
-        "fetch",
-        "this machine",
-        "eval",
-        "own script",
-        "error",
-        "refused",
-        "half",
-        "silent",
-        "no picture",
-    ],
-)
-async def test_blank_view_error_names_cause_and_next_step(
-    tmp_path: Path, browser: Browser, head: str, body: str, reason: str, remedy: str
-) -> None:
-    target = viewing(tmp_path, body, {"resourceDomains": ["https://declared.invalid"]}, head=head)
+async def blank_view_error(target: str, browser: Browser, *, timeout: float = 3, **options: Any) -> str:
+    """What opening a view that stays blank raises."""
     async with connect(target, store="memory:", browser=browser) as app:
         with pytest.raises(NotAbpApp) as raised:
-            async with app.open_view("go", timeout=3):
+            async with app.open_view("go", timeout=timeout, **options):
                 pass
-    message = raised.value.message
-    assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
-    assert message.endswith(f"; {remedy}") and "blocked." not in message, message
-    report = await check_app(target, Plan(timeout=1.5), browser=browser)
-    (failed, *_) = [
-        outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
-    ]
-    assert failed.fixes == (remedy,) and f"ui://x/v sent none: {reason}" in failed.findings[0]
-    assert failed.as_dict()["fix"] == remedy
-    assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
+    return raised.value.message
+
+
+#: By a name: the head and the script of a document, why its view stays blank, and what to do.
+BLANK = {
+    "script": (
+        '<script src="https://cdn.example/lib.js"></script>',
+        "lib.start(); start();",
+        "its policy stops it: Loading the script 'https://cdn.example/lib.js' violates",
+        "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource",
+    ),
+    "fetch": (
+        '<link rel="stylesheet" href="https://fonts.example/a.css">',
+        "fetch('https://api.example:8443/v1?key=secret').then(start)",
+        "its policy stops it: Connecting to 'https://api.example:8443/v1",
+        "declare https://api.example:8443 in _meta.ui.csp.connectDomains of the resource",
+    ),
+    "this machine": (
+        '<script src="http://127.0.0.1:5173/main.js"></script>',
+        "",
+        "its policy stops it: Loading the script 'http://127.0.0.1:5173/main.js' violates",
+        "http://127.0.0.1:5173 cannot be declared: it is this machine, where views have their own origins; "
+        'csp="loose" allows it in tests',
+    ),
+    "eval": (
+        "",
+        "eval('start()');",
+        "its policy stops it: Evaluating a string as JavaScript violates",
+        "no declared domain allows it: put it into the document, or do without it",
+    ),
+    "own script": (
+        '<script type="module" src="/assets/app.js"></script>',
+        "",
+        "script /assets/app.js is not in the document",
+        "put the script into the document, or correct its address",
+    ),
+    "error": (
+        '<link rel="stylesheet" href="https://fonts.example/a.css">',
+        "lib.start(); start();",
+        "its script failed: ReferenceError: lib is not defined (line ",
+        "correct the script",
+    ),
+    "refused": (
+        "",
+        "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: [] });",
+        "its host refused ui/initialize: Expected `object`, got `array` - at `$.appCapabilities`",
+        "correct the parameters",
+    ),
+    "half": (
+        "",
+        "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: {} });",
+        "it asked for its host and did not finish the handshake",
+        "send ui/notifications/initialized once the answer to ui/initialize is there",
+    ),
+    "silent": (
+        '<img src="https://cdn.example/a.png">',
+        "",
+        "it sent no ui/initialize",
+        "connect to the host while the document loads, with the App of the SDK or by hand",
+    ),
+    "no picture": (
+        '<img src="https://declared.invalid/a.png">',
+        "",
+        "it sent no ui/initialize",
+        "connect to the host while the document loads, with the App of the SDK or by hand",
+    ),
+}
+
+
+async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browser: Browser) -> None:
+    """All are open at a time, since each does nothing until its time is up."""
+
+    def target_of(name: str) -> str:
+        head, body, _, _ = BLANK[name]
+        (folder := tmp_path / name.replace(" ", "-")).mkdir(exist_ok=True)
+        return viewing(folder, body, {"resourceDomains": ["https://declared.invalid"]}, head=head)
+
+    async def check_view(name: str) -> None:
+        _, _, reason, remedy = BLANK[name]
+        message = await blank_view_error(target_of(name), browser, timeout=5)
+        assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
+        assert message.endswith(f"; {remedy}") and "blocked." not in message, message
+
+    async def check_conformance(name: str) -> None:
+        _, _, reason, remedy = BLANK[name]
+        report = await check_app(target_of(name), Plan(timeout=1.5), browser=browser)
+        (failed, *_) = [
+            outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
+        ]
+        assert failed.fixes == (remedy,) and f"ui://x/v sent none: {reason}" in failed.findings[0]
+        assert failed.as_dict()["fix"] == remedy
+        assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in BLANK:
+            tasks.create_task(check_view(name))
+        for name in ("script", "half"):
+            tasks.create_task(check_conformance(name))
 
 
 async def test_view_showing_only_forbidden_frame_names_the_domain(tmp_path: Path, browser: Browser) -> None:
-    report = await check_app(viewing(tmp_path, _FRAMES), Plan(timeout=1.5), browser=browser)
+    body = "start().then(() => { document.body.innerHTML = '<iframe src=https://maps.example/a></iframe>'; })"
+    report = await check_app(viewing(tmp_path, body), Plan(timeout=1.5), browser=browser)
     (policy,) = [outcome for outcome in report.outcomes if outcome.check.id == "view.policy"]
     assert policy.fixes == ("declare https://maps.example in _meta.ui.csp.frameDomains of the resource",)
 
@@ -224,10 +227,8 @@ async def test_view_showing_only_forbidden_frame_names_the_domain(tmp_path: Path
 async def test_error_names_spec_csp_when_declared_domain_is_blocked(tmp_path: Path, browser: Browser) -> None:
     head = '<script src="https://cdn.example/lib.js"></script>'
     target = viewing(tmp_path, "", {"resourceDomains": ["https://cdn.example"]}, head=head)
-    async with connect(target, store="memory:", browser=browser) as app:
-        with pytest.raises(NotAbpApp, match='; this policy is for views that declare nothing; csp="declared" grants'):
-            async with app.open_view("go", timeout=3, csp="spec"):
-                pass
+    message = await blank_view_error(target, browser, csp="spec")
+    assert '; this policy is for views that declare nothing; csp="declared" grants' in message
 
 
 @pytest.mark.parametrize(("status", "answered"), [(404, "404"), (200, "a page of HTML")])
