@@ -248,8 +248,10 @@ async def host(browser: Browser, hosting: str) -> AsyncIterator[OpenHost]:
     """``await host(url, …)``: a host page with that app in it."""
     context = await browser.playwright.new_context()
 
-    async def make(url: str, *, query: str = "", initialize: bool = True) -> Host:
+    async def make(url: str, *, query: str = "", initialize: bool = True, clock: bool = False) -> Host:
         page = await context.new_page()
+        if clock:
+            await page.clock.install()
         made = Host(page, [])
 
         def write_down(message: ConsoleMessage) -> None:
@@ -480,8 +482,12 @@ async def test_initialize_waits_for_late_app_and_deduplicates_repeats(host: Open
 
 async def test_app_that_never_appears_is_reported(host: OpenHost, own: str) -> None:
     parts = {"absent": "no window.abp", "half": "no call()"}
-    apps = [await host(f"{own}app?{query}", initialize=False) for query in parts]
-    for answer, part in zip(await asyncio.gather(*(app.initialize() for app in apps)), parts.values(), strict=True):
+    for query, part in parts.items():
+        app = await host(f"{own}app?{query}", initialize=False, clock=True)
+        asked = asyncio.ensure_future(app.initialize())
+        await asyncio.sleep(0.1)
+        await app.page.clock.run_for(5_000)
+        answer = await asked
         assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
         assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]
 

@@ -21,6 +21,7 @@ addEventListener("message", ({ data }) => {
   if (data.method === "ui/notifications/tool-result") show("result", data.params.content[0].text);
   if (data.method === "tools/list") send({ id: data.id, result: { tools: [{ name: "slow", inputSchema: {} }] } });
   if (data.method === "tools/call") window.called?.();
+  if (data.method === "ui/resource-teardown") send({ id: data.id, result: {} });
   if (!data.method) waiting[data.id]?.(data.result);
 });
 const start = async () => {

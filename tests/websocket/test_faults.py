@@ -261,7 +261,7 @@ def impatient(url: str) -> Session:
 
 @pytest.mark.load
 async def test_slowly_arriving_answer_counts_as_activity(fixture: Fixture) -> None:
-    async with Line(fixture.ws_url, step=20_000, pause=0.05) as url, impatient(url) as app:
+    async with Line(fixture.ws_url, step=20_000, pause=0.03) as url, impatient(url) as app:
         result = await app.call("file.generate", {"bytes": 600_000}, timeout=60)
         assert result.artifacts["file"].size_bytes == 600_000
         assert counts(app)["delivered"] == 2  # over one connection
@@ -272,7 +272,7 @@ async def test_slowly_arriving_answer_counts_as_activity(fixture: Fixture) -> No
 async def test_slowly_received_request_counts_as_activity(fixture: Fixture, tmp_path: Path, size: int) -> None:
     path = tmp_path / "upload.bin"
     path.write_bytes(os.urandom(size))
-    async with Line(fixture.ws_url, step=size // 20, pause=0.15) as url, impatient(url) as app:
+    async with Line(fixture.ws_url, step=size // 20, pause=0.06) as url, impatient(url) as app:
         result = await app.call("file.digest", {"file": path}, timeout=90)
         assert isinstance(result.data, dict)
         assert result.data["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

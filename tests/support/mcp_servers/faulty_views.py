@@ -22,6 +22,7 @@ addEventListener("message", ({ data }) => {
     tell("ui/notifications/size-changed", { width: 100, height: 50 });
   }
   if (data.method === "tools/list") post({ jsonrpc: "2.0", id: data.id, result: { tools: [] } });
+  if (data.method === "ui/resource-teardown") post({ jsonrpc: "2.0", id: data.id, result: {} });
 });
 post({ jsonrpc: "2.0", id: 1, method: "ui/initialize", params });
 """
