@@ -15,7 +15,7 @@ import pytest
 from tests.support.command_line import PATIENCE, CommandLine, Terminal
 from tests.support.eventually import eventually_blocking
 from transports.batch import Job, open_ledger
-from transports.surfaces.cli import _batch
+from transports.surfaces.cli import _batch_run
 from webapp_fixture import Fixture
 from webapp_fixture.websocket import Connection
 
@@ -81,7 +81,7 @@ def test_repeated_batch_command_makes_no_more_files(abp: CommandLine, workbench:
 def test_run_without_terminal_prints_progress_periodically(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_batch, "_NOTE_INTERVAL", 0.1)
+    monkeypatch.setattr(_batch_run, "_NOTE_INTERVAL", 0.1)
     path = write_jobs(
         tmp_path / "jobs.jsonl", csv_job(1), csv_job(2), slow_job(3, 1000), {"capability": "nothing.there"}
     )

@@ -1,0 +1,474 @@
+"""Work of the commands of ``abp batch``: the progress display, the engines (this process, or Ray), the report."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
+
+from ..._internal.tasks import begin, in_thread
+from ...artifacts._opening import open_store
+from ...batch._batch import Engine, LocalEngine, add_input, export_files, open_run
+from ...batch._files import export_run, input_notes, require_input, spool_stream
+from ...batch._jobs import Consent, State
+from ...batch._pool import Pool
+from ...batch._ray_engine import RayEngine, require_ray
+from ...batch._runner import RunOptions, pool_size
+from ...batch.ledger._ledger import Ledger, open_ledger
+from ...batch.ledger._schema import Counts, Settlement
+from ...errors import ABPError, UsageError
+from ...protocol._strict_json import JSONValue
+from ...session._connect import connect
+from ...session._evidence import keeping
+from ..shared._listening import parse_address, serve_metrics
+from . import draining
+from ._batch_options import BatchOptions, EngineName, WorkerOptions
+from ._options import headers_of
+from ._output import print_event, print_note, print_text, shows_progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
+
+
+#: Ends of jobs that are remembered for the rate.
+_MAX_ENDS = 5000
+#: Seconds between two notes where there is no bar.
+_NOTE_INTERVAL = 30.0
+#: Text in place of the rate until a job ends: the first browsers may take half a minute.
+_OPENING = "browsers and apps are starting"
+
+
+class BatchProgress:
+    """Progress of a run while the context lasts: a bar, JSON events, or a note on stderr now and then where there is no
+    terminal. It begins with ``counts``."""
+
+    def __init__(self, counts: Counts, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._counts = counts
+        self._total = counts.total
+        self._ended = counts.total - counts.open
+        self._ended_at_start = self._ended
+        self._failed = counts.failed
+        self._recent: deque[float] = deque(maxlen=_MAX_ENDS)
+        self._bar: Progress | None = None
+        if as_json:
+            print_event({"event": "begun", **counts.as_dict()})
+            return
+        if shows_progress():
+            self._add_bar()
+
+    def _add_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[rate]}", markup=False),
+            TextColumn("{task.fields[failed]}", markup=False),
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("", total=self._total, completed=self._ended, rate=_OPENING, failed="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def settled(self, settlement: Settlement) -> None:
+        """Report the end of a job, or of an attempt that is repeated."""
+        outcome = settlement.outcome
+        retry_delay = settlement.again_after
+        if self._as_json:
+            event = {
+                "event": "ended" if retry_delay is None else "retried",
+                "id": outcome.job.id,
+                "key": settlement.key,
+                "status": outcome.state.value,
+                "error_code": outcome.error_code,
+                "error": outcome.error,
+                "duration_ms": round(outcome.milliseconds, 1),
+            }
+            if retry_delay is not None:
+                event["again_after"] = round(retry_delay, 3)
+            print_event(event)
+
+        if retry_delay is None:
+            failed = self._failed
+            if outcome.state is not State.SUCCEEDED:
+                failed += 1
+            self._show_counts(self._ended + 1, failed)
+
+    def counted(self, counts: Counts) -> None:
+        """Show the number of jobs in each state, for an engine that does not report single jobs."""
+        if counts == self._counts:
+            return
+        self._counts = counts
+        if self._as_json:
+            print_event({"event": "progress", **counts.as_dict()})
+        self._show_counts(counts.total - counts.open, counts.failed)
+
+    async def keep_updating(self) -> None:
+        """Show the progress also while no job ends, until the task is cancelled."""
+        while not self._as_json:
+            if self._bar is not None:
+                await asyncio.sleep(1.0)
+                self._draw_bar()
+            else:
+                await asyncio.sleep(_NOTE_INTERVAL)
+                self._print_progress_note()
+
+    def _print_progress_note(self) -> None:
+        note = f"{self._ended} of {self._total} jobs have ended"
+        details = [text for text in (self._failed_text(), self._rate_text()) if text]
+        if details:
+            note += f" ({', '.join(details)})"
+        print_note(note)
+
+    def _show_counts(self, ended: int, failed: int) -> None:
+        """Note that more jobs have ended, and draw the bar again."""
+        newly_ended = min(ended - self._ended, _MAX_ENDS)
+        self._recent.extend([time.monotonic()] * newly_ended)
+        self._ended = ended
+        self._failed = failed
+        if self._bar is not None:
+            self._draw_bar()
+
+    def _failed_text(self) -> str:
+        return f"{self._failed} failed" if self._failed else ""
+
+    def _rate_text(self) -> str:
+        """Return the rate of ends in the last ten seconds; empty if fewer than two jobs ended in that time."""
+        now = time.monotonic()
+        window = 10.0
+        while self._recent and now - self._recent[0] > window:
+            self._recent.popleft()
+        if len(self._recent) < 2:
+            return ""
+        seconds = max(now - self._recent[0], 0.001)
+        return f"{len(self._recent) / seconds:.1f}/s"
+
+    def _draw_bar(self) -> None:
+        assert self._bar is not None
+        rate = _OPENING
+        if self._ended > self._ended_at_start:
+            rate = self._rate_text()
+        self._bar.update(self._task, completed=self._ended, rate=rate, failed=self._failed_text())
+
+
+def _consent_of(working: WorkerOptions, target: str | None = None, inputs: Path | None = None) -> Consent:
+    """Return the permissions of jobs in a run with this ``target``, whose input is in the folder ``inputs``."""
+    folder = working.files_from or inputs
+    if folder is not None:
+        folder = folder.absolute()
+    return Consent(working.allow_programs, target, folder, working.files_from is not None)
+
+
+def _run_options(working: WorkerOptions, consent: Consent) -> RunOptions:
+    return RunOptions(
+        working.concurrency, working.per_host, working.rate, working.retries, working.deadline, consent=consent
+    )
+
+
+def _make_pool(working: WorkerOptions, concurrency: int, *, browsers: int | None) -> Pool:
+    headers = headers_of(working.token, working.header or ())
+    return Pool(
+        *pool_size(concurrency, browsers),
+        store=working.store,
+        headless=False if working.headed else None,
+        timeout=working.timeout,
+        connect=keeping(partial(connect, adapter=working.adapter, headers=headers), working.evidence),
+    )
+
+
+def _in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
+    options = _run_options(working, consent)
+    pool = _make_pool(working, options.concurrency, browsers=working.browsers)
+    return lambda ledger, progress: LocalEngine(ledger, pool, options, progress.settled)
+
+
+def _on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
+    """Return a factory of the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
+    require_ray()
+    return lambda ledger, progress: RayEngine(
+        ledger,
+        place,
+        partial(_make_pool, working, browsers=1),
+        _run_options(working, consent),
+        address=address,
+        browsers=working.browsers,
+        shared=shared,
+        on_counts=progress.counted,
+    )
+
+
+async def _work_off(
+    ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
+) -> tuple[int, Mapping[str, JSONValue]]:
+    """Run jobs until all have ended or a signal comes. The first signal lets running jobs end. Return the exit status,
+    and the engine's report on its browsers. ``metrics`` is the HOST:PORT to serve metrics at meanwhile."""
+    loop = asyncio.get_running_loop()
+    progress = BatchProgress(await ledger.counts(), as_json=as_json)
+    engine = make_engine(ledger, progress)
+
+    with draining(partial(loop.call_soon_threadsafe, _drain, engine)) as signalled, progress:
+        updating = begin(progress.keep_updating())
+        try:
+            async with _serving_metrics(metrics):
+                report = await engine.run()
+        finally:
+            updating.cancel()
+        stopped = signalled()
+
+    browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
+    if stopped is not None:
+        return stopped.status, browsers
+    return _exit_status(await ledger.counts()), browsers
+
+
+def _drain(engine: Engine) -> None:
+    engine.drain()
+    print_note("no more jobs are started; running jobs may end (repeat to stop at once)", always=True)
+
+
+@asynccontextmanager
+async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
+    """Serve metrics at the HOST:PORT ``address``, if there is one, while the context lasts."""
+    if address is None:
+        yield
+        return
+
+    async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
+        print_note(f"Prometheus metrics: {url}", always=True)
+        yield
+
+
+def _exit_status(counts: Counts) -> int:
+    """Return the exit status of a run: 3 if not every job succeeded."""
+    all_succeeded = counts[State.SUCCEEDED] == counts.total
+    return 0 if all_succeeded else 3
+
+
+def _print_report(
+    report: Mapping[str, JSONValue], folder: Path, *, run: Path | None = None, as_json: bool = False
+) -> None:
+    """Print the report of a run: job counts, errors, hints, the places of its files, and the next step.
+
+    ``run`` is the run's folder, for a step that names it."""
+    if as_json:
+        print_event({"event": "report", "folder": str(folder), **report})
+        return
+
+    counts = cast("Mapping[str, int]", report["states"])
+    _print_jobs_and_errors(report, counts)
+
+    print_text(f"Manifest: {folder / 'manifest.jsonl'}")
+    if counts.get("failed"):
+        print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
+    if counts.get("unknown"):
+        print_text(
+            "Unknown jobs may have run, so they are never sent again. If the app shows that they did not, put their "
+            "lines into a new file and run it with another --out."
+        )
+    next_step = _next_step(counts, run)
+    if next_step is not None:
+        print_text(next_step)
+
+
+def _print_jobs_and_errors(report: Mapping[str, JSONValue], counts: Mapping[str, int]) -> None:
+    """Print how many jobs are in each state, repeated lines, errors and hints."""
+    jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print_text(f"Jobs: {jobs or 'none'}")
+
+    copies = report["copies"]
+    if copies:
+        repeat = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
+        print_text(f"Lines: {report['lines']}, of which {copies} {repeat}")
+
+    codes = cast("Mapping[str, int]", report["codes"])
+    if codes:
+        print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
+        _print_first_errors(codes, cast("Mapping[str, Mapping[str, str | None]]", report["first_errors"]))
+
+    for hint in cast("list[str]", report["hints"]):
+        print_text(f"Hint: {hint}")
+
+
+def _print_first_errors(codes: Mapping[str, int], first_errors: Mapping[str, Mapping[str, str | None]]) -> None:
+    """Print the first error of the three most frequent codes."""
+    for code in list(codes)[:3]:
+        first = first_errors.get(code)
+        if first is None or not first["error"]:
+            continue
+        job = f"job {first['id']}" if first["id"] else f"job with key {first['key']}"
+        print_text(f"First {code}, {job}: {first['error']}")
+
+
+def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
+    """Return the step that matters most after a run with these counts of jobs. ``run`` is the run's folder, if a
+    command can name it."""
+    if counts.get("queued") or counts.get("leased"):
+        return "To resume: the same `abp batch run` command"
+    if counts.get("failed"):
+        return (
+            "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl "
+            "and --extend"
+        )
+    if counts.get("cancelled"):
+        return "To run cancelled jobs again: the same command with --retry-failed"
+    if run is None:
+        return None
+    quoted_run = shlex.quote(str(run))
+    if counts.get("unknown"):
+        return f"To look at the unknown jobs: abp serve --batch {quoted_run}"
+    if counts.get("succeeded"):
+        return f"To get the files: abp batch export {quoted_run} --files FOLDER"
+    return None
+
+
+def read_and_run(jobs: str, out: Path, options: BatchOptions) -> Coroutine[object, object, int]:
+    """Read the jobs, for which stdin may be waited for, and return the work that is left: it runs the jobs of ``jobs``,
+    a file or ``-``, in the folder ``out``."""
+    if jobs != "-":
+        source = Path(jobs)
+        return _run(source, source.parent, out, options)
+    source = out / "input.jsonl"
+    _read_stdin(source)
+    return _run(source, Path(), out, options)
+
+
+async def _run(source: Path, inputs: Path, out: Path, options: BatchOptions) -> int:
+    """Run the jobs of the file ``source``, whose own files are in the folder ``inputs``. Return the exit status."""
+    # Checked before the folder is made.
+    await in_thread(require_input, source)
+    consent = _consent_of(options.working, options.target, inputs)
+    make_engine = _chosen_engine(out, consent, options)
+    async with open_ledger(options.ledger or out) as ledger:
+        await _add_jobs(ledger, source, out, consent, options)
+        # Commands on the run take its folder only if the ledger and the files are in it.
+        is_in_folder = options.ledger is None and options.working.store is None
+        report = partial(_write_report, ledger, out, run=out if is_in_folder else None, as_json=options.as_json)
+        try:
+            status, browsers = await _work_off(
+                ledger, make_engine, as_json=options.as_json, metrics=options.working.metrics
+            )
+        except asyncio.CancelledError:
+            await _try_to_report(report({}))
+            raise
+        await report(browsers)
+    return status
+
+
+async def _try_to_report(report: Coroutine[object, object, None]) -> None:
+    """Write the report of a run that is stopped, unless it takes so long that it would delay the end."""
+    with suppress(ABPError, TimeoutError):
+        async with asyncio.timeout(5):
+            await report
+
+
+def _chosen_engine(out: Path, consent: Consent, options: BatchOptions) -> MakeEngine:
+    working = options.working.for_any_process(out / "files")
+    if options.engine is EngineName.LOCAL:
+        return _in_this_process(working, consent)
+    shared = options.ledger is not None and "://" in options.ledger and options.working.store is not None
+    place = options.ledger or str(out.absolute())
+    return _on_ray(place, working, consent, address=options.ray_address, shared=shared)
+
+
+async def _add_jobs(ledger: Ledger, source: Path, out: Path, consent: Consent, options: BatchOptions) -> None:
+    """Add the jobs of the input to the ledger, and print what is noteworthy about them."""
+    added = await add_input(ledger, source, out, target=options.target, extend=options.extend, consent=consent)
+    if not added.known:
+        for note in await in_thread(input_notes, added, source):
+            print_note(note)
+    if options.retry_failed:
+        count = await ledger.retry_failed()
+        verb = "job is" if count == 1 else "jobs are"
+        print_note(f"{count} {verb} run again")
+    await _note_if_all_ended(ledger)
+
+
+async def _write_report(
+    ledger: Ledger, out: Path, browsers: Mapping[str, JSONValue], *, run: Path | None, as_json: bool
+) -> None:
+    """Write the files of a run and print its report. ``run`` is the folder that other commands take, if any."""
+    report = await export_run(ledger, out, browsers)
+    _print_report(report, out, run=run, as_json=as_json)
+
+
+async def _note_if_all_ended(ledger: Ledger) -> None:
+    counts = await ledger.counts()
+    if counts.open:
+        return
+    jobs_had = f"all {counts.total} jobs had"
+    if counts.total == 1:
+        jobs_had = "the only job had"
+    print_note(f"nothing to do: {jobs_had} ended")
+
+
+def _read_stdin(path: Path) -> None:
+    if sys.stdin is None:
+        raise UsageError("stdin is closed; pass a jobs file")
+    if sys.stdin.isatty():
+        print_note("type one job a line as JSON, then Ctrl-D", always=True)
+    spool_stream(sys.stdin.buffer, path)
+
+
+async def work_on(run: str, working: WorkerOptions, *, as_json: bool) -> int:
+    """Work on the run at ``run``, an address or a folder, until it is done. Return the exit status."""
+    ledger = open_run(run)
+    if working.store is None and "://" in run:
+        raise UsageError("name the run's store with --store URL, the same for all workers")
+    make_engine = _in_this_process(working.for_any_process(Path(run) / "files"), _consent_of(working))
+    async with ledger as opened:
+        status, _ = await _work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
+    return status
+
+
+async def export_report(
+    run: str, out: Path | None, files: Path | None, name: str, store: str | None, *, as_json: bool
+) -> int:
+    """Write manifest, failed jobs and report of a run, and the files of succeeded jobs into the folder ``files``, named
+    by the pattern ``name``. Return the exit status."""
+    run_folder = None if "://" in run else Path(run)
+    folder = out or run_folder
+    if folder is None:
+        raise UsageError("name a folder for the manifest with --out DIR")
+    run_store: str | Path | None = None
+    if store:
+        run_store = store
+    elif run_folder is not None:
+        run_store = run_folder / "files"
+    if files is not None and run_store is None:
+        raise UsageError("name the run's store with --store URL")
+
+    async with open_run(run, read_only=True) as ledger:
+        report = await export_run(ledger, folder)
+        if files is None:
+            _print_report(report, folder, run=run_folder, as_json=as_json)
+        else:
+            # Without the folder of the run, the report does not advise to export the files, which is done here.
+            _print_report(report, folder, run=None, as_json=as_json)
+            await _export_files(ledger, run_store, files, name)
+        return _exit_status(await ledger.counts())
+
+
+async def _export_files(ledger: Ledger, store: str | Path | None, folder: Path, name: str) -> None:
+    async with open_store(store) as opened:
+        count = await export_files(ledger, opened, folder, name)
+    verb = "file is" if count == 1 else "files are"
+    print_note(f"{count} {verb} in {folder}")
