@@ -6,6 +6,7 @@ It loads neither OpenTelemetry nor Prometheus: :mod:`._otel` and :mod:`._prometh
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import time
@@ -225,7 +226,10 @@ def use_global_providers() -> None:
     """Send spans and measurements to the global providers of OpenTelemetry, once the application has set them.
 
     Until then each call does nothing, so it may be called any number of times."""
-    if "opentelemetry.trace" in sys.modules or "opentelemetry.metrics" in sys.modules:
+    api = sys.modules.get("opentelemetry.trace")
+    # The MCP SDK always loads the API of traces, which then has a placeholder.
+    has_tracers = api is not None and not type(api.get_tracer_provider()).__module__.startswith("opentelemetry.trace")
+    if has_tracers or "opentelemetry.metrics" in sys.modules or os.environ.get("OTEL_PYTHON_METER_PROVIDER"):
         from ._otel import use_global_providers as use  # late: an optional extra
 
         use()

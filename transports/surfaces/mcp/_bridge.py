@@ -44,10 +44,9 @@ from ...protocol._strict_json import members_of
 from ...protocol.messages import package_version
 from ...protocol.schema import tool_arguments
 from ...session._app_tables import AppEntry
-from ...session._connect import connect
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity
-from ..shared._apps import App, Apps, Connect
+from ..shared._apps import App, Apps, Connect, connect
 from ..shared._capability_tools import free_name, tool_name
 from ..shared._detached import DetachedCalls
 from ._artifacts import TEMPLATE, ArtifactView, Link, list_artifacts

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ... import batch
 from ..._internal.tasks import begin, cancel_and_wait, spawn
@@ -23,17 +23,24 @@ from ...protocol._plain_text import plain_line, redact_url
 from ...routing._result import Result
 from ...session._events import Event
 from ...session._named_apps import is_app_name, shares_browser
-from ...session._session import Session
 from ...session._settings import Settings
 
 if TYPE_CHECKING:
+    from ...session._session import Session
     from ...session._views import View
 
 logger = logging.getLogger("transports")
 
 #: :func:`transports.connect`, or a function that replaces it.
-Connect: TypeAlias = Callable[..., Session]
+Connect: TypeAlias = "Callable[..., Session]"
 _NOBODY = Scope()
+
+
+def connect(target: str, **options: Any) -> Session:
+    """Connect as :func:`transports.connect` does, which is imported with the first app: a server starts without it."""
+    from ...session._connect import connect
+
+    return connect(target, **options)
 
 
 def new_session_key() -> str:

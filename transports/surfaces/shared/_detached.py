@@ -36,12 +36,11 @@ from ...protocol._strict_json import without_half_pairs
 from ...routing._result import Result
 from ...session._app_tables import AppEntry
 from ...session._call import CallStatus
-from ...session._connect import connect
 from ...session._events import CallFinished
 from ...session._named_apps import app_entries
 from ...session._settings import read_config
 from ._activity import Activity, CallRecord, result_document
-from ._apps import Connect, PendingCall, pooled
+from ._apps import Connect, PendingCall, connect, pooled
 
 logger = logging.getLogger("transports")
 

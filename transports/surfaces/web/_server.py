@@ -23,10 +23,9 @@ from ...artifacts._signing import Signer, registered, signing_key
 from ...batch.ledger._reads import Overview
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol._plain_text import is_loopback
-from ...session._connect import connect as connect_app
 from ...session._evidence import keeping
 from ..shared._activity import Activity, StoreWatcher
-from ..shared._apps import Apps, Connect
+from ..shared._apps import Apps, Connect, connect as connect_app
 from ..shared._detached import CallLedger, DetachedCalls
 from ..shared._listening import Connections, cannot_listen
 from ._access import LIMITS, Access, Limits, Options, Visitor
