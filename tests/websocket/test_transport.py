@@ -109,6 +109,34 @@ async def echo(socket: ServerConnection, request: dict[str, Any]) -> None:
     await ok(socket, request, request["payload"]["params"])
 
 
+class _PlainProtocol(asyncio.Protocol):
+    """Protocol that passes everything on to another, as uvloop does, which fills no buffers of an asyncio.Protocol."""
+
+    def __init__(self, inner: asyncio.Protocol) -> None:
+        self.connection_made = inner.connection_made  # type: ignore[method-assign]
+        self.connection_lost = inner.connection_lost  # type: ignore[method-assign]
+        self.data_received = inner.data_received  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.inner = inner
+
+
+class _PlainLoop(asyncio.SelectorEventLoop):
+    async def create_connection(self, factory: Any, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        transport, protocol = await super().create_connection(lambda: _PlainProtocol(factory()), *args, **options)
+        return transport, protocol.inner
+
+
+def test_event_loop_may_not_fill_buffers() -> None:
+    async def call_app() -> None:
+        async with running(echo) as app, connect(app.url, store="none:", timeout=20) as session:
+            assert (await session.call("x", {"n": 1}, timeout=20)).data == {"n": 1}
+            text = "é" * 400_000
+            assert (await session.call("x", {"text": text}, timeout=20)).data == {"text": text}
+
+    with asyncio.Runner(loop_factory=_PlainLoop) as runner:
+        runner.run(call_app())
+
+
 @pytest.mark.load
 async def test_server_restart_does_not_lose_or_repeat_calls() -> None:
     answered: list[int] = []

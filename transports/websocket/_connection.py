@@ -123,6 +123,15 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             if not self._is_open:
                 self._changed.set()
 
+    def data_received(self, data: bytes) -> None:
+        """Process bytes of an event loop that calls this instead of filling the buffer (uvloop)."""
+        rest = memoryview(data)
+        while rest:
+            size = min(len(rest), _BUFFER_BYTES - self._end)
+            self._buffer[self._end : self._end + size] = rest[:size]
+            self.buffer_updated(size)
+            rest = rest[size:]
+
     def _read_response(self) -> bool:
         """Pass bytes that are not frames to the library: the response to the handshake, and everything after the end.
 
@@ -139,15 +148,15 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             position = (tail + data).find(blank_line)
         if position < 0:
             self._response_tail = (tail + data)[-len(blank_line) + 1 :]
-            self.data_received(data)
+            super().data_received(data)
             return False
 
         response_bytes = position + len(blank_line) - len(tail)
         rest = data[response_bytes:]
-        self.data_received(data[:response_bytes])
+        super().data_received(data[:response_bytes])
         if not self._is_open:
             # The server refused; the text of its error follows.
-            self.data_received(rest)
+            super().data_received(rest)
             return False
 
         self._reads_frames = True
@@ -251,7 +260,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     def _read_control(self, frame: bytes) -> None:
         if frame[0] == _PONG:
             self._read_by_peer = int.from_bytes(frame[2:])
-        self.data_received(frame)
+        super().data_received(frame)
         self._reads_frames = self._is_open
 
     def _fail(self, code: CloseCode, reason: str) -> None:
@@ -259,7 +268,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._reads_frames = False
         self.protocol.fail(code, reason)
         # Writes the closing frame, and sets the deadline for the peer's answer.
-        self.data_received(b"")
+        super().data_received(b"")
         self._changed.set()
 
     def _deliver(self, message: bytes, is_text: bool) -> None:
