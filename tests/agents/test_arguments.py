@@ -61,14 +61,14 @@ async def test_any_read_tool_arguments_produce_an_answer(
         assert text in answer.text, answer.text
 
 
-@pytest.mark.parametrize("page", [1.0, 1e300, 1.5, 0, 2, -3, "1", 10**30])
-async def test_invalid_page_number_returns_error_answer(app: Session, page: object) -> None:
+async def test_invalid_page_number_returns_error_answer(app: Session) -> None:
     tools = AppTools(app, {})
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>"})
     assert printed.result is not None
-    answer = await tools.call(READ_TOOL, {"id": printed.result.artifact().id, "page": page})
-    assert answer.is_error is (page != 1.0)
-    assert ("Sales" in answer.text) is (page == 1.0), answer.text
+    for page in (1.0, 1e300, 1.5, 0, 2, -3, "1", 10**30):
+        answer = await tools.call(READ_TOOL, {"id": printed.result.artifact().id, "page": page})
+        assert answer.is_error is (page != 1.0), page
+        assert ("Sales" in answer.text) is (page == 1.0), answer.text
 
 
 @pytest.mark.load

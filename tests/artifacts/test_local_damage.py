@@ -197,34 +197,38 @@ from transports.errors import StoreError
 async def main():
     await asyncio.to_thread(int)  # loads what threads need while we may still read it
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
-    store = LocalStore(Path(sys.argv[1]))
-    try:
-        await store.put_bytes(b"x", filename="x.txt")
-    except StoreError as error:
-        print(error.details["errno"], error.code, error.message)
+    for place in sys.argv[1:]:
+        try:
+            await LocalStore(Path(place)).put_bytes(b"x", filename="x.txt")
+        except StoreError as error:
+            print(error.details["errno"], error.code, error.message)
 asyncio.run(main())
 """
 
 
 @pytest.mark.fault(40)
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
-@pytest.mark.parametrize("closed", [".", "out", "out/.abp/staging", "out/.abp/meta", "out/.abp/blobs"])
-def test_folder_without_permission_raises_and_changes_nothing(closed: str) -> None:
+def test_folder_without_permission_raises_and_changes_nothing() -> None:
+    def files() -> list[Path]:
+        return [path for path in sorted(top.rglob("*")) if path.is_file() and path.parent.name != "locks"]
+
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
         top = Path(folder)
-        place = top / "out"
-        if closed != ".":
-            asyncio.run(LocalStore(place).put_bytes(PDF))
-            for path in [place, *place.rglob("*")]:
-                os.chown(path, 65534, 65534)
         top.chmod(0o755)
-        before = sorted(top.rglob("*"))
-        (top / closed).chmod(0o555)
-        printed = run_script(AS_NOBODY, place)
-        assert printed.startswith("EACCES STORE_ERROR ") and "ABP_OUTPUT_DIR" in printed
-        (top / closed).chmod(0o755)
-        after = [path for path in sorted(top.rglob("*")) if path.is_file() and path.parent.name != "locks"]
-        assert after == [path for path in before if path.is_file() and path.parent.name != "locks"]
+        closed = {"a": ".", "b": "out", "c": "out/.abp/staging", "d": "out/.abp/meta", "e": "out/.abp/blobs"}
+        places = [top / name / "out" for name in closed]
+        for place, inside in zip(places, closed.values(), strict=True):
+            place.parent.mkdir()
+            if inside != ".":
+                asyncio.run(LocalStore(place).put_bytes(PDF))
+                for path in [place, *place.rglob("*")]:
+                    os.chown(path, 65534, 65534)
+            (place.parent / inside).chmod(0o555)
+        before = files()
+        printed = run_script(AS_NOBODY, *places).splitlines()
+        for line, place in zip(printed, places, strict=True):
+            assert line.startswith("EACCES STORE_ERROR ") and "ABP_OUTPUT_DIR" in line and str(place.parent) in line
+        assert files() == before
 
 
 @pytest.mark.fault(40)

@@ -67,7 +67,7 @@ def test_non_strict_json_is_rejected(text: str | bytes) -> None:
         pytest.param('{"a":' * 501 + "%s" + "}" * 501, 501, id="objects"),
         pytest.param('{"]":[' * 251 + "%s" + "]}" * 251, 502, id="names with brackets"),
         pytest.param("[" * 100_000 + "%s", 100_000, id="cut"),
-        pytest.param("[" + ",".join(["[" * 498 + "]" * 498] * 500) + ",%s]", 499, id="many deep lists"),
+        pytest.param("[" + ",".join(["[" * 498 + "]" * 498] * 50) + ",%s]", 499, id="many deep lists"),
     ],
 )
 @pytest.mark.parametrize("value", ["1", r'"\\\"[[[["', '"' + "[" * 600 + '"', '"' + "]" * 600 + '"', '"é\\\\"'])

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,32 +32,28 @@ def raw_call(identity: str, *lines: str) -> bytes:
     return f'{{"jsonrpc":"2.0","id":{identity},"method":"tools/call","params":{call}}}\n'.encode()
 
 
-@pytest.mark.parametrize(("spelling", "identity"), SPELLINGS)
-async def test_ids_are_compared_as_json_values(tmp_path: Path, spelling: str, identity: object) -> None:
+async def test_ids_are_compared_as_json_values(tmp_path: Path) -> None:
     text = "x" * 100_000
     async with relayed(tmp_path) as client:
-        for other, same in SPELLINGS:
+        for (spelling, identity), (other, same) in product(SPELLINGS, SPELLINGS):
             if same != identity:
                 continue
             answer = f'{{"jsonrpc":"2.0","id":{other},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
             client.chunks.put_nowait(raw_call(spelling, answer))
             result = (await client.answer(identity))["result"]
-            assert result["content"][1]["type"] == "resource_link"
+            assert result["content"][1]["type"] == "resource_link", (spelling, other)
 
 
-@pytest.mark.parametrize("identity", ["7", '"seven"', "7.5"])
-@pytest.mark.parametrize("form", ANSWERS)
 @pytest.mark.parametrize(("value", "limit"), [("@deep", "500 levels"), ('{"a":@wide}', "1,000,000 values")])
-async def test_answer_over_limit_error_names_limit(
-    tmp_path: Path, identity: str, form: str, value: str, limit: str
-) -> None:
+async def test_answer_over_limit_error_names_limit(tmp_path: Path, value: str, limit: str) -> None:
     async with relayed(tmp_path) as client:
-        waiting = client.ask("tools/call", name="raw", arguments={"lines": []})  # so that the id decides
-        client.chunks.put_nowait(raw_call(identity, form % value))
-        error = (await client.answer(json.loads(identity)))["error"]
-        assert error["data"]["code"] == "TOO_LARGE" and limit in error["message"]
-        assert await client.request("ping") == {}
-        assert waiting not in client.raw
+        for identity, form in product(["7", '"seven"', "7.5"], ANSWERS):
+            waiting = client.ask("tools/call", name="raw", arguments={"lines": []})  # so that the id decides
+            client.chunks.put_nowait(raw_call(identity, form % value))
+            error = (await client.answer(json.loads(identity)))["error"]
+            assert error["data"]["code"] == "TOO_LARGE" and limit in error["message"], (identity, form)
+            assert await client.request("ping") == {}
+            assert waiting not in client.raw
 
 
 @pytest.mark.load
@@ -84,17 +81,19 @@ async def test_unreadable_answer_without_id_ends_connection(tmp_path: Path) -> N
                 await client.running
 
 
-@pytest.mark.parametrize(("params", "limit"), [("@deep", "500 levels"), ("@wide", "1,000,000 values")])
-@pytest.mark.parametrize("identity", ["7", '"seven"'])
-async def test_request_over_limit_is_rejected(tmp_path: Path, params: str, limit: str, identity: str) -> None:
-    value = {"@deep": "[" * 601 + "]" * 601, "@wide": "[" + "1," * 1_000_000 + "1]"}[params]
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [("[" * 601 + "]" * 601, "500 levels"), ("[" + "1," * 1_000_000 + "1]", "1,000,000 values")],
+    ids=["deep", "wide"],
+)
+async def test_request_over_limit_is_rejected(tmp_path: Path, value: str, limit: str) -> None:
     async with relayed(tmp_path) as client:
-        line = (
-            f'{{"jsonrpc":"2.0","id":{identity},"method":"tools/call","params":{{"name":"give","arguments":{value}}}}}'
-        )
-        client.chunks.put_nowait(line.encode() + b"\n")
-        error = (await client.answer(json.loads(identity)))["error"]
-        assert error["data"]["code"] == "TOO_LARGE" and limit in error["message"]
+        for identity in ("7", '"seven"'):
+            params = f'{{"name":"give","arguments":{value}}}'
+            line = f'{{"jsonrpc":"2.0","id":{identity},"method":"tools/call","params":{params}}}\n'
+            client.chunks.put_nowait(line.encode())
+            error = (await client.answer(json.loads(identity)))["error"]
+            assert error["data"]["code"] == "TOO_LARGE" and limit in error["message"]
 
 
 NOISE = ["=== my server 1.0 ===", "[INFO] ready", "{ not json", '{"level":"info","method":"GET"}', "[]", "12", "null"]
