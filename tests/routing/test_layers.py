@@ -91,21 +91,6 @@ async def test_appendix_b_download_workbook_is_routed(store: LocalStore, content
     assert routed.metadata == {"name": "Sales Dashboard", "format": "pdf"}
 
 
-@pytest.mark.requirement("R2-4.4h", "R2-6.5d", "R2-B.c")
-async def test_appendix_b_list_workbooks_passes_through(store: LocalStore) -> None:
-    answer: Json = {
-        "workbooks": [
-            {"id": "123", "name": "Sales", "project": "Analytics"},
-            {"id": "456", "name": "Marketing", "project": "Analytics"},
-        ]
-    }
-    routed = await Router(store, policy=TABLEAU).route(answer, capability="list_workbooks")
-    assert routed.data == answer
-    assert list(routed.artifacts) == [""]
-    assert routed.for_agent()["data"] == answer
-    assert routed.steps == ()
-
-
 # --- custom -----------------------------------------------------------------------------------------------------------
 
 

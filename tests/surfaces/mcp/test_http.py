@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from itertools import product
@@ -20,14 +19,13 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, files_of, read_as_resource
-from tests.support.mcp_http import ANN, BOB, USERS, client_of, served
+from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.processor import longest_turn
 from tests.support.slow_client import drip, half_sent, is_closed
 from transports.artifacts import open_store
-from transports.errors import ABPError, UsageError
+from transports.errors import UsageError
 from transports.surfaces.mcp import _http as user_limits, _users as users
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import parse_tokens, serve_http
+from transports.surfaces.mcp._http import parse_tokens
 from transports.surfaces.mcp._options import Options
 from transports.surfaces.mcp._users import User
 from transports.surfaces.shared import _listening as connections
@@ -263,13 +261,6 @@ async def test_listening_client_is_notified_while_user_is_idle(tmp_path: Path, e
                 await asyncio.sleep(0.05)
             await open_store(tmp_path).delete(uri.removeprefix("artifact://"))
             await notifications.until(uri)
-
-
-async def test_port_in_use_is_reported(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        bridge = Bridge(Options(), open_store(tmp_path), connect=Apps())
-        with pytest.raises(ABPError, match="cannot listen"):
-            await serve_http(bridge, "127.0.0.1", taken.getsockname()[1], USERS, print)
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:80", "8000", "127.0.0.1:", "127.0.0.1:99999", "example.com:80"])

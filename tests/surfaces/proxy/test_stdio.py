@@ -145,6 +145,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.load
 def test_server_exit_ends_proxy_although_child_holds_stdout(tmp_path: Path) -> None:
     server = tmp_path / "server.py"
     server.write_text(_FORKING)
