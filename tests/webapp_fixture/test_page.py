@@ -15,28 +15,11 @@ import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
-from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
+from tests.webapp_fixture.page import CSV, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, capabilities, digest, generate
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
-
-
-async def test_session(browser: Browser, fixture: Fixture) -> None:
-    page = await browser.new_page()
-    await page.goto(fixture.url)
-    before = await page.evaluate("() => abp.call('file.list')")
-    assert before["error"]["code"] == "NOT_INITIALIZED" and before["error"]["retryable"]
-    session = await page.evaluate(INITIALIZE)
-    assert session["app"] == {"id": "dev.abp.workbench", "name": "Workbench", "version": "1.0.0"}
-    assert session["protocolVersion"] == "0.1" and session["features"]["progress"] is True
-    assert [c["name"] for c in session["capabilities"]] == [c["name"] for c in capabilities()]
-    assert await page.evaluate("() => abp.initialized && abp.sessionId") == session["sessionId"]
-    again = await page.evaluate(f"({INITIALIZE})().catch((error) => error.code)")
-    assert again == "ALREADY_INITIALIZED"
-    await page.evaluate("() => abp.shutdown()")
-    assert await page.evaluate("() => [abp.initialized, abp.sessionId]") == [False, None]
-    await page.close()
 
 
 async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
@@ -180,27 +163,6 @@ async def test_non_object_params_are_rejected(app: App) -> None:
     assert (await app.answer("file.list", [1]))["error"]["code"] == "INVALID_PARAMS"
 
 
-async def test_toggled_capability_is_added_and_removed(browser: Browser, fixture: Fixture) -> None:
-    app = await open_app(browser, fixture.url)
-    await app.page.evaluate(
-        "() => { window.seen = []; window.__abp_capabilities_changed = (told) => seen.push(told); }"
-    )
-    names = "() => abp.listCapabilities().then((list) => list.map(({ name }) => name))"
-    usual = await app.page.evaluate(names)
-    assert await app.data("app.toggle") == {"capability": "extra.hello", "available": True}
-    assert await app.data("extra.hello") == {"greeting": "Hello, world"}
-    assert await app.page.evaluate(names) == [*usual, "extra.hello"]
-    assert await app.data("app.toggle") == {"capability": "extra.hello", "available": False}
-    assert await app.page.evaluate(names) == usual
-    assert await app.page.evaluate("seen.map(({ added, removed }) => [added, removed])") == [
-        [["extra.hello"], []],
-        [[], ["extra.hello"]],
-    ]
-    assert (await app.error("app.toggle", capability="shape"))["code"] == "INVALID_PARAMS"
-    assert (await app.data("app.record"))["handedOut"] == []  # in a frame only
-    await app.page.close()
-
-
 MARKDOWN = """# Title & more
 
 One *two* **three** `a<b` [link](https://e.example/?a=1&b=2) [bad](javascript:alert(1)) ![pic](/p.png)
@@ -254,14 +216,6 @@ async def test_export_html(app: App) -> None:
     assert html.startswith("<!doctype html>") and "<h1>Grüße</h1>" in html and document["filename"] == "gruße.html"
     whole = "<!DOCTYPE html><title>x</title>"
     assert content((await app.data("export.html", html=whole))["document"]).decode() == whole
-
-
-@pytest.mark.parametrize(("form", "kind"), [("blob", "Blob"), ("buffer", "ArrayBuffer"), ("base64", None)])
-async def test_chart(app: App, form: str, kind: str | None) -> None:
-    data = await app.data("chart.render", csv=CSV, width=300, height=200, **{"as": form})
-    assert png_size(data["image"]) == (300, 200) and (data["points"], data["series"]) == (3, 2)
-    held = data["image"]["content"]
-    assert (held["kind"] if isinstance(held, dict) else None) == kind
 
 
 async def test_chart_formats_and_flat_form(app: App) -> None:
@@ -369,15 +323,6 @@ async def test_python_generator_matches_its_blocks_and_digest() -> None:
         block(0, -1)
 
 
-async def test_generated_urls_return_exact_content(app: App) -> None:
-    made = await app.data("file.generate", bytes=100_000, seed=2, **{"as": "base64"})
-    assert content(made["file"]) == b"".join(generate(100_000, 2))
-    for form in ("blobUrl", "dataUrl"):
-        file = (await app.data("file.generate", bytes=5000, seed=2, **{"as": form}))["file"]
-        read = "async (url) => Array.from(new Uint8Array(await (await fetch(url)).arrayBuffer()))"
-        assert bytes(await app.page.evaluate(read, file["downloadUrl"])) == b"".join(generate(5000, 2))
-
-
 @pytest.mark.requirement("R1-9c")
 async def test_base64_fallback_works_without_browser_support(app: App) -> None:
     script = """async (sizes) => {
@@ -398,24 +343,16 @@ async def test_base64_fallback_works_without_browser_support(app: App) -> None:
     assert lengths == sizes
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        *("ArrayBuffer", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint32Array", "Float64Array"),
-        *("BigUint64Array", "subarray", "DataView", "Blob", "File"),
-    ],
-)
-async def test_shapes(app: App, shape: str) -> None:
-    data = await app.data("shape", shape=shape)
-    assert content(data["file"]) == PATTERN and data["size"] == 1024
-    assert data["file"]["content"]["kind"] == {"subarray": "Uint8Array"}.get(shape, shape)
-
-
-async def test_every_shape_capability_answers(app: App) -> None:
+async def test_shapes(app: App) -> None:
     names = next(c for c in capabilities() if c["name"] == "shape")["inputSchema"]["properties"]["shape"]["enum"]
     ask = "(names) => Promise.all(names.map(async (shape) => (await abp.call('shape', { shape })).success))"
     answered = dict(zip(names, await app.page.evaluate(ask, names), strict=True))
     assert [name for name, success in answered.items() if not success] == ["SharedArrayBuffer"]
+    arrays = ("Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint32Array", "Float64Array", "BigUint64Array")
+    for shape in ("ArrayBuffer", *arrays, "subarray", "DataView", "Blob", "File"):
+        data = await app.data("shape", shape=shape)
+        assert content(data["file"]) == PATTERN and data["size"] == 1024, shape
+        assert data["file"]["content"]["kind"] == {"subarray": "Uint8Array"}.get(shape, shape)
 
 
 async def test_shared_memory_on_an_isolated_page(browser: Browser, fixture: Fixture) -> None:
@@ -423,4 +360,19 @@ async def test_shared_memory_on_an_isolated_page(browser: Browser, fixture: Fixt
     ask = "async () => { const { data } = await abp.call('shape', { shape: 'SharedArrayBuffer' }); "
     got = await app.page.evaluate(ask + "return [String(data.file.content), ...new Uint8Array(data.file.content)]; }")
     assert got[0] == "[object SharedArrayBuffer]" and bytes(got[1:]) == PATTERN
+    await app.page.close()
+
+
+@pytest.mark.parametrize(("form", "works"), [("string", [True, False]), ("object", [False, True])])
+async def test_fixture_accepts_only_configured_cancel_form(
+    browser: Browser, fixture: Fixture, form: str, works: list[bool]
+) -> None:
+    app = await open_app(browser, f"{fixture.url}?canceltype={form}")
+    got = await app.page.evaluate(
+        """async () => {
+          for (const callId of ['a', 'b']) abp.call('job.wait', {}, { callId });
+          return [(await abp.cancel('a')).cancelled, (await abp.cancel({ callId: 'b' })).cancelled];
+        }"""
+    )
+    assert got == works
     await app.page.close()

@@ -246,66 +246,12 @@ async def test_auto_form_serves_files_over_10_mb_as_hour_long_downloads(app: Cli
 # What happens during calls
 
 
-async def test_progress_and_notifications(app: Client) -> None:
-    answer = await app.call("job.run", {"progressToken": "tok", "callId": "c1"}, steps=3, delay=1, label="L")
-    assert answer["data"] == {"steps": 3, "label": "L"} and answer["metadata"]["duration"] >= 3
-    kinds = [message["type"] for message in app.others]
-    assert kinds == ["notification", "progress", "progress", "progress", "notification"]
-    started, second, completed = (app.others[at]["payload"] for at in (0, 2, 4))
-    about = {"operationId": "c1", "label": "L"}
-    assert started == {"event": "notifications/operation/started", "data": {**about, "steps": 3}}
-    report = {"progress": 2, "total": 3, "percentage": 66.7, "status": "step 2 of 3", "stage": "L"}
-    assert second == {"operationId": "tok", **report}
-    assert completed == {"event": "notifications/operation/completed", "data": {**about, "outcome": "success"}}
-
-
 async def test_fixture_respects_missing_client_features(fixture: Fixture) -> None:
     async with dial(fixture) as client:
         await client.initialize(features={"notifications": False, "progress": False, "elicitation": False})
         await client.data("job.run", steps=2, delay=0)
         response = (await client.data("form.ask", method="elicitation/input", params={}))["response"]
         assert response["error"]["code"] == "NOT_SUPPORTED" and client.others == []
-
-
-async def test_toggled_capability_is_added_and_removed(fixture: Fixture) -> None:
-    async with dial(fixture) as client, dial(fixture) as other:
-        assert (await client.initialize())["features"]["dynamicCapabilities"] is True
-        await other.initialize()
-        for available, change in ((True, "added"), (False, "removed"), (True, "added")):
-            assert await client.data("app.toggle") == {"capability": "extra.hello", "available": available}
-            changes = {"added": [], "removed": [], "changed": [], change: ["extra.hello"]}
-            told = {"event": "notifications/capabilities/list_changed", "data": changes}
-            assert client.others.pop()["payload"] == told and client.others == []
-        assert await client.data("extra.hello", name="Ann") == {"greeting": "Hello, Ann"}
-        assert await client.error("extra.hello", name=5) == "INVALID_TYPE"
-        assert await other.error("extra.hello") == "UNKNOWN_CAPABILITY"  # each connection has its own
-        assert await client.error("app.toggle", capability="app.toggle") == "INVALID_PARAMS"
-        await client.data("app.toggle", capability="extra.second")
-        await client.send("shutdown")
-        listed = [entry["name"] for entry in (await client.initialize())["capabilities"]]
-        assert listed[-2:] == ["extra.hello", "extra.second"]
-        assert (await client.data("app.record"))["handedOut"] == []
-
-
-async def test_fixture_supports_cancel_and_timeout(app: Client) -> None:
-    waiting = await app.start("job.wait", {"callId": "w"})
-    stop = {"callId": "w", "reason": "enough"}
-    assert await app.until(await app.send("capabilities/cancel", stop)) == {**stop, "cancelled": True}
-    answer = await app.until(waiting) if not app.others else app.others.pop()["payload"]
-    assert answer["success"] is False and answer["cancelled"] is True
-    assert await app.until(await app.send("capabilities/cancel", stop)) == {**stop, "cancelled": True}
-    unknown = await app.until(await app.send("capabilities/cancel", {"callId": "never was"}))
-    assert unknown == {"callId": "never was", "cancelled": False}
-    late = await app.call("job.run", {"timeout": 30, "callId": "t"}, delay=1000)
-    assert late["cancelled"] is True and late["error"]["code"] == "TIMEOUT" and late["error"]["retryable"] is True
-    assert app.others[-1]["payload"]["data"]["outcome"] == "cancelled"
-    await app.start("job.wait", {"callId": "d"})
-    assert (await app.call("job.wait", {"callId": "d"}))["error"]["code"] == "INVALID_PARAMS"
-    assert (await app.call("file.list", {"callId": ["x"]}))["error"]["code"] == "INVALID_TYPE"
-    record = await app.data("app.record")
-    states = {(entry["callId"], entry["state"]) for entry in record["calls"]}
-    assert {("w", "cancelled"), ("t", "cancelled"), ("d", "running")} <= states and record["first"] is None
-    assert [entry["callId"] for entry in record["cancelled"]] == ["w", "w", "never was"]
 
 
 async def test_questions(app: Client) -> None:
@@ -327,28 +273,6 @@ async def test_questions(app: Client) -> None:
     assert (await app.data("file.list"))["files"] == []
     response = (await app.data("form.ask", method="m", params={}, timeout=20))["response"]
     assert response["error"]["code"] == "TIMEOUT"
-
-
-async def test_slow(app: Client) -> None:
-    started = time.monotonic()
-    call = await app.start("wire.slow", bytes=7000, ms=20)
-    other = await app.start("file.list")
-    first, second = await app.receive(), await app.receive()
-    assert (first["id"], second["id"]) == (call, other)
-    assert 0.15 < time.monotonic() - started < 2 and len(content(first["payload"]["data"]["file"])) == 7000
-
-
-async def test_shuffle(app: Client) -> None:
-    calls = [await app.start("wire.shuffle", n=20, value=0)]
-    calls += [await app.start("wire.shuffle" if n % 2 else "bulk", value=n) for n in range(1, 19)]
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(app.socket.recv(), 0.05)
-    calls.append(await app.start("job.wait", {"timeout": 10}))
-    came = [(await app.receive())["id"] for _ in calls]
-    assert sorted(came) == sorted(calls) and came != calls
-    assert await app.data("wire.shuffle", n=1, value="alone") == {"fault": "shuffle", "value": "alone"}
-    two = [await app.start("wire.shuffle"), await app.start("file.list")]
-    assert [(await app.receive())["id"] for _ in two] == two[::-1]
 
 
 # The end
