@@ -218,7 +218,7 @@ def test_cli_failures_print_one_line_and_leave_no_files(
     socket = over_websocket(workbench)
     setting = {"ABP_CALL_TIMEOUT": "400", "ABP_LOG_LEVEL": "INFO"}
     ran = {
-        "lying": abp("call", workbench, "fault.wrong_size", "--json"),
+        "lying": quick("call", workbench, "fault.wrong_size", "--json", *attached),
         "silent": quick("call", socket, "fault.never", "--timeout", "0.5", "--json"),
         "refused": quick("call", "http://127.0.0.1:3/", "x", "--json"),
         "bare": quick("call", site.url + "bare", "x", "--json", *attached),

@@ -20,7 +20,6 @@ from tests.support.command_line import CommandLine, serving
 from tests.support.leaving import leave
 from tests.support.mcp_servers import target
 from tests.surfaces.cli.conftest import abp as abp
-from webapp_fixture import digest
 
 ROOT = Path(__file__).parents[2]
 
@@ -162,15 +161,6 @@ def test_host_page(url: str, tmp_path: Path) -> None:
         assert thumbnail.width == 64
     metadata = json.loads(printed.partition("Metadata: ")[2])
     assert len(set(metadata["sessions"])) == 3 and metadata["moved"] is True
-
-
-def test_cli_large_result_matches_server_digest(abp: CommandLine, url: str, tmp_path: Path) -> None:
-    address = url.replace("http", "ws") + "abp"
-    parameters = ["-p", "megabytes=32", "-p", "digest=true"]
-    document = abp("call", address, "file.generate", *parameters, "--json", "--out", tmp_path).document
-    (artifact,) = document["artifacts"]
-    assert artifact["size_bytes"] == 32 << 20
-    assert artifact["sha256"] == document["data"]["sha256"] == digest(32 << 20, 0)
 
 
 def test_without_a_browser(run_here: Run) -> None:

@@ -45,6 +45,9 @@ WAYS = ("legacy", "modern", "http")
 
 Connected = Callable[..., Any]
 
+#: For what happens to an answer that has arrived, in whatever way.
+in_one_way = pytest.mark.parametrize("way", ["modern"], indirect=True, scope="module")
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -128,6 +131,7 @@ async def test_tools_of_all_pages_become_capabilities(app: Connected) -> None:
 
 
 @pytest.mark.requirement("R2-3.3d", "R2-4.3b", "R2-6.4a", "R2-B.a", "R2-B.b", "R2-B.c")
+@in_one_way
 async def test_preset_extracts_files_from_text_and_structured_content(app: Connected) -> None:
     """docs/requirements.md R2-B; the preset applies by the server's name."""
     async with app() as session:
@@ -145,12 +149,14 @@ async def test_preset_extracts_files_from_text_and_structured_content(app: Conne
         assert list(books.artifacts) == [""]
 
 
+@in_one_way
 async def test_caller_policy_replaces_preset(app: Connected) -> None:
     async with app(routing=RoutingPolicy(heuristics=False)) as session:
         assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
 
 
 @pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R2-3.3a", "R2-3.3c", "R2-5.4b")
+@in_one_way
 async def test_typed_content_is_stored_and_text_stays(app: Connected) -> None:
     async with app() as session:
         image = await session.call("get_view_image")
@@ -184,6 +190,7 @@ async def test_an_answer_over_the_limit_fails_only_its_call(
         ].size_bytes == 100_000
 
 
+@in_one_way
 async def test_files_are_sent_as_bare_base64_for_string_schema(app: Connected, tmp_path: Path) -> None:
     (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
     async with app() as session:
@@ -372,6 +379,7 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
 
 
 @pytest.mark.requirement("R2-4.2i")
+@in_one_way
 async def test_disabled_resource_cache_reads_again(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
     async with app(routing=policy) as session:
@@ -382,6 +390,7 @@ async def test_disabled_resource_cache_reads_again(app: Connected) -> None:
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-3.3b", "R2-4.2g", "R2-5.7f")
+@in_one_way
 async def test_resource_links_are_not_read_automatically(app: Connected) -> None:
     async with app() as session:
         before = value((await session.call("record")).data, "reads")
@@ -393,6 +402,7 @@ async def test_resource_links_are_not_read_automatically(app: Connected) -> None
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-4.2g", "R2-4.3d", "R2-5.7f")
+@in_one_way
 async def test_small_links_are_read_when_policy_enables_it(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100_000))
     async with app(routing=policy) as session:
@@ -410,6 +420,7 @@ async def test_small_links_are_read_when_policy_enables_it(app: Connected) -> No
 
 
 @pytest.mark.requirement("R2-4.2f")
+@in_one_way
 async def test_links_are_not_read_when_resources_are_disabled(app: Connected) -> None:
     off = ResourcePolicy(enabled=False, auto_read_if_size_under_bytes=100_000)
     async with app(routing=RoutingPolicy(resources=off)) as session:

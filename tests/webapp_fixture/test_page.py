@@ -15,11 +15,22 @@ import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
-from tests.webapp_fixture.page import CSV, PACK, PATTERN, App, content, open_app, picture, png_size
+from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
 from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, capabilities, digest, generate
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.browser]
+
+
+async def test_session_is_initialized_once_and_ends_with_shutdown(browser: Browser, fixture: Fixture) -> None:
+    page = await browser.new_page()
+    await page.goto(fixture.url)
+    session = await page.evaluate(INITIALIZE)
+    assert await page.evaluate(f"({INITIALIZE})().catch((error) => error.code)") == "ALREADY_INITIALIZED"
+    assert await page.evaluate("() => [abp.initialized, abp.sessionId]") == [True, session["sessionId"]]
+    await page.evaluate("() => abp.shutdown()")
+    assert await page.evaluate("() => [abp.initialized, abp.sessionId]") == [False, None]
+    await page.close()
 
 
 async def test_listed_capabilities_match_manifest(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:

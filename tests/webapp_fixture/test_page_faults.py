@@ -39,8 +39,8 @@ async def test_only_the_document_is_printed(browser: Browser, fixture: Fixture, 
     ("query", "script", "expected"),
     [
         (
-            "late=2000",
-            f"async () => {{ const a = !window.abp; await {SLEEP.format(2500)}; return [a, !!abp]; }}",
+            "late=600",
+            f"async () => {{ const a = !window.abp; await {SLEEP.format(1000)}; return [a, !!abp]; }}",
             [True, True],
         ),
         ("absent", "() => 'abp' in window", False),
