@@ -65,6 +65,14 @@ def test_session_is_rejected_in_other_loop_and_continues_in_its_loop(
     asyncio.run(app.aclose())  # a closed session belongs to none
 
 
+@pytest.mark.parametrize("make", [lambda: connect("ws://127.0.0.1:9/"), Browser])
+def test_other_event_loops_are_rejected(make: Callable[[], Any]) -> None:
+    # As in Trio, no loop of asyncio runs.
+    opening = make().__aenter__()
+    with pytest.raises(UsageError, match=r"needs an event loop of asyncio; open it in asyncio\.run"):
+        opening.send(None)
+
+
 ASYNCHRONOUS: Sequence[Callable[[], Any]] = (lambda: connect("ws://127.0.0.1:9/"), Browser, Pool)
 BLOCKING: Sequence[Callable[[], Any]] = (lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool)
 

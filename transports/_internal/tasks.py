@@ -152,7 +152,16 @@ class Owner:
         self._pid = 0
 
     def take(self) -> None:
-        self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        """Make the running event loop the owner.
+
+        Raises :class:`~transports.errors.UsageError` without a loop of asyncio."""
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError(
+                f"a {self._what} needs an event loop of asyncio; open it in asyncio.run(…), or use transports.sync"
+            ) from None
+        self._pid = os.getpid()
 
     def require(self) -> None:
         """Raise :class:`~transports.errors.UsageError` outside of the owner. Without an owner yet, do nothing."""
