@@ -6,10 +6,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.support.local_store import run_script
 from transports.artifacts import LocalStore, MemoryStore, NoneStore, open_store
-from transports.errors import UsageError
+from transports.errors import StoreUnavailable, UsageError
 
 
 @pytest.mark.parametrize("folder", ["plain", "with space", "100%25 #1?", "ünï", "a:b"])
@@ -51,6 +53,55 @@ def test_open_store_takes_other_clouds() -> None:
     assert repr(azure).startswith("ObjectStore(") and azure.url.startswith("abfs://container@account")
     with pytest.raises(UsageError, match="Account"):
         open_store("az://container/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_ENDPOINT_URL", "localhost:9000"),
+        ("AWS_ENDPOINT_URL", "http://localhost:9000\n"),
+        ("AWS_ENDPOINT_URL", "http://localhost:99999"),
+        ("AWS_ENDPOINT_URL_S3", ""),
+        ("AWS_ENDPOINT", "ftp://localhost"),
+        ("AWS_ACCESS_KEY_ID", "a-key\n"),
+        ("AWS_SESSION_TOKEN", "a-token\r\n"),
+        ("AWS_REGION", "us-east-1 "),
+    ],
+)
+def test_unusable_variable_of_bucket_is_named(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=f"^{name} ") as unusable:
+        open_store("s3://bucket/prefix")
+    assert value.strip() not in unusable.value.message or not value
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (403, "RequestTimeTooSkewed", "the clocks of this machine and of the server differ"),
+        (400, "AuthorizationHeaderMalformed", "set AWS_REGION"),
+        (301, "PermanentRedirect", "set AWS_REGION"),
+    ],
+)
+async def test_refusal_of_bucket_says_what_to_correct(
+    status: int, code: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=f"<Error><Code>{code}</Code></Error>", content_type="application/xml")
+
+    app = web.Application()
+    app.router.add_route("*", "/{key:.*}", refuse)
+    async with TestServer(app) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", str(server.make_url("")).rstrip("/"))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        async with open_store("s3://bucket/prefix") as store:
+            with pytest.raises(StoreUnavailable, match=advice) as refused:
+                await store.put_bytes(b"x")
+    assert refused.value.details["reason"] == code
 
 
 @pytest.mark.load

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import Corrupt, StoreUnavailable, UsageError, first_line
-from ...protocol._plain_text import is_loopback
+from ...protocol._plain_text import is_loopback, origin_of
 from .._ref import ID, Metadata, Query, ReindexReport, Scope, damaged_metadata, stamp
 from .._retention import Entry, Retention
 from ._index import Indexed, NotBuilt, StoreIndex
@@ -55,6 +55,12 @@ LIMITS = Limits()
 
 # --- the bucket -------------------------------------------------------------------------------------------------------
 
+#: Advice by the server's error code.
+_SETTINGS = {
+    "RequestTimeTooSkewed": "the clocks of this machine and of the server differ: correct them",
+    "AuthorizationHeaderMalformed": "set AWS_REGION to the region of the bucket",
+    "PermanentRedirect": "set AWS_REGION to the region of the bucket",
+}
 _REFUSALS = {
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -89,6 +95,8 @@ class Bucket:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
+        if url.lower().startswith(("s3:", "s3a:")):
+            _require_usable_variables()
         self._obstore, open_url = _library()
         self._errors = self._obstore.exceptions
         self.url = url
@@ -182,7 +190,10 @@ class Bucket:
         try:
             async with asyncio.timeout(seconds):
                 return await request
-        except (self._errors.BaseError, TimeoutError, OSError) as error:
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            # The library raises its panics, too, as an exception without a name.
             reason = _reason(error)
             if isinstance(error, FileNotFoundError) and reason != "NoSuchBucket":
                 raise
@@ -193,6 +204,10 @@ class Bucket:
         details = {"store": self.url, "reason": reason}
         if reason == "NoSuchBucket":
             return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
+
+        if reason in _SETTINGS:
+            advice = _SETTINGS[reason]
+            return StoreUnavailable(f"cannot {action} in {self.url}: {reason}; {advice}", details=details)
 
         refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
         if isinstance(error, refused) or reason in _REFUSALS:
@@ -232,15 +247,29 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
     return obstore, from_url
 
 
+#: Variables of the endpoint. The library takes the first that is set.
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+def _require_usable_variables() -> None:
+    """Raise :class:`~transports.errors.UsageError` for values with which every request of the library would panic, such
+    as a key with the line end of the file that it was read from."""
+    for name in _KEYS:
+        value = os.environ.get(name, "")
+        if not value.isprintable() or value != value.strip():
+            raise UsageError(f"{name} has a space or a line end that is not part of it; remove it")
+    for name in _ENDPOINTS:
+        value = os.environ.get(name, "http://unset")
+        if value != value.strip() or not value.startswith(("http://", "https://")) or origin_of(value) is None:
+            raise UsageError(f"{name} is not an address such as https://host:9000; correct it, or unset it")
+
+
 def _endpoint_is_local() -> bool:
     """Return whether the configured endpoint is on this machine, so that plain HTTP is safe."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    endpoints = (os.environ.get(name) for name in names)
+    endpoints = (os.environ.get(name) for name in _ENDPOINTS)
     endpoint = next(filter(None, endpoints), "")
-    try:
-        return is_loopback(urlsplit(endpoint).hostname)
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(endpoint).hostname)
 
 
 def _reason(error: BaseException) -> str:
@@ -251,6 +280,8 @@ def _reason(error: BaseException) -> str:
         return named[1]
     if isinstance(error, TimeoutError) or "timed out" in text:
         return "timeout"
+    if "configured region" in text:
+        return "PermanentRedirect"
     return "no connection"
 
 
