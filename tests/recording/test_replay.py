@@ -166,9 +166,9 @@ async def test_replay_repeats_call_timeout_of_app_giving_up(recorded: Make, repl
 async def test_calls_recorded_in_parallel_replay_sequentially(recorded: Make, replayed: Make) -> None:
     """What was done at once may be done in turn, and in another order."""
     async with recorded() as app:
-        await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
+        await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(2)))
     async with replayed() as app:
-        for n in (2, 0, 1):
+        for n in (1, 0):
             assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
 
 

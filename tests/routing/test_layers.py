@@ -273,6 +273,7 @@ async def test_field_rule_is_chosen_by_format(store: LocalStore) -> None:
     answer = {"file": b64(b"1" * 90), "format": "c"}
     routed = await Router(store, policy=policy_for(*rules)).route(answer, capability="x")
     assert routed.artifact().mime_type == "text/x-b"
+    assert routed.summary().splitlines()[0] == "Downloaded bin (90 bytes)"
 
 
 async def test_app_values_are_not_expanded_as_templates(store: LocalStore) -> None:

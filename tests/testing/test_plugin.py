@@ -28,8 +28,11 @@ NOBODY = 2**31 - 1
 
 
 def ran(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
-    gc.collect()  # CPython 3.11 breaks off compiling a module if garbage of earlier tests is collected meanwhile
-    return pytester.runpytest_inprocess(*ARGS, "-p", "no:asyncio", *args)
+    gc.disable()  # CPython 3.11 breaks off compiling a module if garbage of earlier tests is collected meanwhile
+    try:
+        return pytester.runpytest_inprocess(*ARGS, "-p", "no:asyncio", *args)
+    finally:
+        gc.enable()
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -252,9 +252,8 @@ async def test_bridge_errors_include_next_step(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-10e", "R4-11h", "R4-14n", "R4-15k")
-@pytest.mark.parametrize(
-    ("tool", "arguments", "step"),
-    [
+async def test_bridge_error_names_next_step(serve: Serve) -> None:
+    errors: list[tuple[str, Mapping[str, object], str]] = [
         ("abp_call", {"capability": "text.shuot"}, "abp_status lists what the app can do"),
         ("abp_call", {"capability": "text.shout", "session": "gone"}, "abp_status lists the sessions"),
         ("abp_connect", {"url": URL, "new": True}, "disconnect one with abp_disconnect"),
@@ -275,18 +274,16 @@ async def test_bridge_errors_include_next_step(serve: Serve) -> None:
         ("abp_fail", {"code": "PERMISSION_DENIED"}, "ask the user"),
         ("abp_fail", {"code": "NOT_SUPPORTED"}, "check with the user that this app speaks ABP"),
         ("abp_fail", {"code": "SOMETHING_ELSE"}, "do not repeat it unchanged; tell the user if there is no other way"),
-    ],
-)
-async def test_bridge_error_names_next_step(
-    serve: Serve, tool: str, arguments: Mapping[str, object], step: str
-) -> None:
+    ]
+
     async def fail(params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError("it cannot be done", code=str(params["code"]))
 
     async with serve(Apps({"fail": fail, "text.shout": shout}), options={"max_sessions": 1}) as client:
-        answer = await client.call_tool(tool, arguments)
-        assert answer.is_error
-        assert words(answer).endswith(f"\nNext: {step}"), words(answer)
+        for tool, arguments, step in errors:
+            answer = await client.call_tool(tool, arguments)
+            assert answer.is_error, (tool, arguments)
+            assert words(answer).endswith(f"\nNext: {step}"), words(answer)
 
 
 @pytest.mark.requirement("R6-5i")
