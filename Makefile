@@ -10,7 +10,7 @@ MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests with browsers wait more than they compute; those of `make unit` compute.
 WORKERS ?= 4
-UNIT_WORKERS ?= 3
+UNIT_WORKERS ?= 2
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -148,33 +148,35 @@ async def test_large_images_in_bodies_and_events_become_links(tmp_path: Path) ->
             assert base64.b64decode(read["result"]["contents"][0]["blob"]) == bytes(100_000)
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "seen"),
-    [
+async def test_http_error_of_server_becomes_request_error(tmp_path: Path) -> None:
+    answers = [
         (503, "down for a rest", 503),
         (304, "", 502),
         (600, "beyond", 502),
-        (404, "no session", 404),
         (401, "who?", 502),
         (307, "", 502),
         (307, "whereto?", 502),
         (400, '{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad"}}', 400),
-    ],
-)
-async def test_http_error_of_server_becomes_request_error(tmp_path: Path, status: int, body: str, seen: int) -> None:
+        (404, "no session", 404),
+    ]
+
     async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
         headers = {"Location": "http://elsewhere.example/"} if status == 307 and body == "" else {}
         return web.Response(status=status, text=body, headers=headers)
 
-    async with upstream(call) as server, over_http(server, tmp_path) as client:
-        response = await client.post("tools/call", "seven", name="t")
-        error = response.json()["error"]
-        assert response.status_code == seen and response.json()["id"] == "seven"
-        assert (body in error["message"] and str(status) in error["message"]) or error["message"] == "bad"
-        assert status != 307 or body or "elsewhere.example" in error["message"]
-    async with upstream(call) as server, relayed_to(server, tmp_path) as stdio:
-        error = (await stdio.answer(stdio.ask("tools/call", name="t")))["error"]
-        assert status == 404 or str(status) in error["message"] or error["message"] == "bad"
+    async with (
+        upstream(call) as server,
+        over_http(server, tmp_path / "http") as client,
+        relayed_to(server, tmp_path / "stdio") as stdio,
+    ):
+        for status, body, seen in answers:
+            response = await client.post("tools/call", "seven", name="t")
+            error = response.json()["error"]
+            assert response.status_code == seen and response.json()["id"] == "seven"
+            assert (body in error["message"] and str(status) in error["message"]) or error["message"] == "bad"
+            assert status != 307 or body or "elsewhere.example" in error["message"]
+            error = (await stdio.answer(stdio.ask("tools/call", name="t")))["error"]
+            assert status == 404 or str(status) in error["message"] or error["message"] == "bad"
 
 
 async def test_http_session_rejects_other_users(tmp_path: Path) -> None:
@@ -315,10 +317,6 @@ async def broken_stream(request: web.Request, _: dict[str, Any]) -> web.StreamRe
     return response
 
 
-async def text_answer(_: web.Request, message: dict[str, Any], text: str) -> web.StreamResponse:
-    return web.Response(text=text.replace("@id", json.dumps(message["id"])), content_type="application/json")
-
-
 ODD = {
     "deep": '{"jsonrpc":"2.0","id":@id,"result":{"a":' + "[" * 20_000 + "]" * 20_000 + "}}",
     "wide": '{"jsonrpc":"2.0","id":@id,"result":{"a":[' + "1," * 1_000_000 + "1]}}",
@@ -328,13 +326,14 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
-async def test_stdio_call_gets_one_answer_for_odd_upstream_reply(tmp_path: Path, case: str) -> None:
-    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
-        return await text_answer(request, message, ODD[case])
+async def test_stdio_call_gets_one_answer_for_odd_upstream_reply(tmp_path: Path) -> None:
+    async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        text = ODD[message["params"]["name"]].replace("@id", json.dumps(message["id"]))
+        return web.Response(text=text, content_type="application/json")
 
     async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
-        assert "error" in await client.answer(client.ask("tools/call", name="t"))
+        for case in ODD:
+            assert "error" in await client.answer(client.ask("tools/call", name=case)), case
 
 
 async def test_broken_stream_becomes_request_error(tmp_path: Path) -> None:
@@ -367,18 +366,22 @@ async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
         assert await client.request("tools/call", name="t") == {"last": "é"}
 
 
-@pytest.mark.parametrize("head", ["\ufeff", "retry: 0\n", f"retry: {'9' * 4000}\n", "retry: -1\n"])
-async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path, head: str) -> None:
+async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path) -> None:
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if request.method != "POST":
             return web.Response(status=405)
+        head = message["params"]["name"]
         text = f"{head}data: {json.dumps(answer(message, {'text': 'é'}), ensure_ascii=False)}\n\n"
         return web.Response(body=text.encode(), headers={"Content-Type": "text/event-stream; charset=iso-8859-1"})
 
-    async with upstream(call) as server, over_http(server, tmp_path / "http") as client:
-        assert (await client.call())[0]["result"] == {"text": "é"}
-    async with upstream(call) as server, relayed_to(server, tmp_path) as stdio:
-        assert await stdio.request("tools/call", name="t") == {"text": "é"}
+    async with (
+        upstream(call) as server,
+        over_http(server, tmp_path / "http") as client,
+        relayed_to(server, tmp_path / "stdio") as stdio,
+    ):
+        for head in ("\ufeff", "retry: 0\n", f"retry: {'9' * 4000}\n", "retry: -1\n"):
+            assert (await client.call(head))[0]["result"] == {"text": "é"}
+            assert await stdio.request("tools/call", name=head) == {"text": "é"}
 
 
 async def test_zero_retry_delay_does_not_cause_busy_polling(tmp_path: Path) -> None:
