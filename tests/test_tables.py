@@ -61,6 +61,8 @@ PARQUET = in_parquet(rows_of_json.read_json(io.BytesIO("\n".join(map(json.dumps,
         ("\n\n".join(map(json.dumps, ROWS)).encode(), "application/json", None),
         ("\n".join(map(json.dumps, ROWS)).encode(), "application/x-ndjson", None),
         ("\r\n".join(map(json.dumps, ROWS)).encode() + b"\r\n", "application/octet-stream", "rows.jsonl"),
+        (b"\xef\xbb\xbf" + json.dumps(ROWS).encode(), "application/json", None),
+        (b"".join(b"\xef\xbb\xbf" + json.dumps(row).encode() + b"\n" for row in ROWS), "application/jsonl", None),
         (PARQUET, "application/vnd.apache.parquet", None),
         (PARQUET, "application/octet-stream", "rows.parquet"),
     ],
@@ -70,6 +72,12 @@ async def test_table_reads_rows_of_each_format(
 ) -> None:
     ref = await put(tmp_path, content, mime_type, filename)
     assert result(file=ref).table().to_pylist() == ROWS
+
+
+async def test_csv_cell_may_be_larger_than_a_block_of_pyarrow(tmp_path: Path) -> None:
+    cell = "x" * (2 << 20)
+    ref = await put(tmp_path, f"a,b\n1,2\n{cell},3\n".encode(), "text/csv")
+    assert result(file=ref).table()["a"].to_pylist() == ["1", cell]
 
 
 async def test_csv_line_breaks_in_cells_survive_chunked_reading(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
         ("a.csv", "id;capability;n\n1;do;2", 'the only column is "id;capability;n"; separate columns with commas'),
         ("a.tsv", "id,capability\n1,do", 'the only column is "id,capability"; separate columns with tabs'),
         ("a.csv", "Id,Capability\n1,do", 'the columns are "Id", "Capability"; names are in small letters'),
+        ("a.csv", "capability,n,n\ndo,1,2", '2 columns are called "n"; give each a name of its own'),
         ("a.csv", "id,n\n1,do", 'the columns are "id", "n"; one must be capability'),
         ("a.csv", f"{'x' * 999},{',' * 99}\n1,do", f'the columns are "{"x" * 60}", "", .* and 81 more; one must be'),
     ],
@@ -103,6 +104,13 @@ def test_invalid_job_is_rejected_with_its_line(tmp_path: Path, name: str, text: 
     with pytest.raises(UsageError, match=refusal) as refused:
         read(path)
     assert name in refused.value.message
+
+
+def test_csv_cell_may_hold_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    html = "x" * (1 << 20)
+    path.write_text(f"capability,params.html,,\ndo,{html},,\n")
+    assert read(path)[0].params == {"html": html}
 
 
 def test_all_invalid_job_lines_are_reported_at_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
@@ -27,7 +28,7 @@ class Limits:
     bytes: int = 4 << 30
     #: Each cell, present or not, takes 8 bytes of memory.
     cells: int = (4 << 30) // 8
-    #: Of a line of JSON, or the header of a CSV file.
+    #: Of a line of JSON, or a row of CSV.
     line_bytes: int = 64 << 20
     #: Rows that are converted before their memory is counted.
     rows_at_once: int = 10_000
@@ -94,9 +95,13 @@ def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> p
     _check_shape(ref, 0, header.count(delimiter.encode()) + 1)
     file.seek(0)
 
-    # pyarrow looks for line breaks in quotes only if it is asked to.
-    options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    table = csv.read_csv(file, parse_options=options)
+    table = csv.read_csv(
+        file,
+        # pyarrow refuses a row that is longer than a block.
+        read_options=csv.ReadOptions(block_size=LIMITS.line_bytes),
+        # It looks for line breaks in quotes only if it is asked to.
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+    )
     _check_memory(ref, table.nbytes)
     return table
 
@@ -110,7 +115,7 @@ def _read_tsv(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 def _read_json(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
     """Read a list of rows, a single row, or lines of JSON that were sent with the type of JSON."""
-    content = file.read()
+    content = file.read().removeprefix(BOM_UTF8)
     if content.lstrip()[:1] == b"[":
         # Each row stays undecoded until its turn, so that memory holds only some decoded rows.
         rows = msgspec.json.decode(content, type=list[msgspec.Raw])
@@ -128,12 +133,13 @@ def _read_json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 
 def _nonempty_lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
-    """Yield the lines of a file, except blank ones."""
+    """Yield the lines of a file, except blank ones, without the mark that each of several joined files begins with."""
     while line := file.readline(LIMITS.line_bytes + 1):
         if len(line) > LIMITS.line_bytes:
             raise _too_large(ref, f"a line has more than {LIMITS.line_bytes:,} bytes", LIMITS.line_bytes)
-        if line.strip():
-            yield line
+        row = line.removeprefix(BOM_UTF8)
+        if row.strip():
+            yield row
 
 
 _ROW_DECODER = msgspec.json.Decoder(dict[str, Any])

@@ -47,6 +47,8 @@ class Limits:
     #: Columns in a message, and characters of each name.
     columns: int = 20
     column_chars: int = 60
+    #: Characters in a cell of CSV.
+    cell_chars: int = 64 << 20
     #: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
     batch: int = 500
     batch_bytes: int = 16 << 20
@@ -137,12 +139,17 @@ class _LinesWithFault:
 
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, or with more columns
-    than a job may have fields. ``delimiter`` is the separator of its columns."""
+    """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, with two columns of one
+    name, or with more columns than a job may have fields. ``delimiter`` is the separator of its columns."""
     try:
         require_few_fields(names)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}") from None
+    name, count = next(iter(Counter(filter(None, names)).most_common(1)), ("", 0))
+    if count > 1:
+        raise UsageError(
+            f'{path}: {count} columns are called "{name[: LIMITS.column_chars]}"; give each a name of its own'
+        )
     if "capability" in names or not names:
         return
 
@@ -302,6 +309,8 @@ def _is_parquet(path: Path) -> bool:
 
 def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[_Line]:
     """Yield the rows of a CSV file below its header line."""
+    # The limit is one of the whole process, so it is only raised. Its default would refuse a document in a cell.
+    csv.field_size_limit(max(csv.field_size_limit(), LIMITS.cell_chars))
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
