@@ -36,8 +36,23 @@ def session(fixture: Fixture, query: str = "", **options: object) -> Session:
     return connect(fixture.ws_url, transport=transport, store="none:", timeout=10)
 
 
-@pytest.mark.parametrize("answer", [b"220 smtp.example ESMTP\r\n", b"", b"HTTP/1.0 200 OK\r\n\r\n"])
-async def test_non_http_server_is_explained(answer: bytes) -> None:
+NO_HTTP = r"did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket\? \["
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"220 smtp.example ESMTP\r\n", NO_HTTP),
+        (b"", NO_HTTP),
+        (b"HTTP/1.0 200 OK\r\n\r\n", NO_HTTP),
+        (
+            b"HTTP/1.1 101 OK\r\nX: " + b"x" * 9000 + b"\r\n\r\n",
+            "headers that are too large .*set WEBSOCKETS_",
+        ),
+    ],
+    ids=["smtp", "empty", "http 1.0", "large header"],
+)
+async def test_non_http_server_is_explained(answer: bytes, said: str) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -45,7 +60,6 @@ async def test_non_http_server_is_explained(answer: bytes) -> None:
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        said = r"did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket\? \["
         with pytest.raises(ConnectFailed, match=said):
             async with connect(url, store="none:", timeout=10):
                 pass

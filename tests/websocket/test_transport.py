@@ -109,6 +109,15 @@ async def echo(socket: ServerConnection, request: dict[str, Any]) -> None:
     await ok(socket, request, request["payload"]["params"])
 
 
+async def test_answer_may_begin_with_byte_order_mark() -> None:
+    async def answer(socket: ServerConnection, request: dict[str, Any]) -> None:
+        envelope = {"type": "capabilities/call-result", "id": request["id"], "payload": {"success": True, "data": "é"}}
+        await socket.send("\ufeff" + json.dumps(envelope))
+
+    async with running(answer) as app, connect(app.url, store="none:", timeout=20) as session:
+        assert (await session.call("x", timeout=20)).data == "é"
+
+
 class _PlainProtocol(asyncio.Protocol):
     """Protocol that passes everything on to another, as uvloop does, which fills no buffers of an asyncio.Protocol."""
 

@@ -31,6 +31,7 @@ from websockets.exceptions import (
     InvalidProxy,
     InvalidStatus,
     InvalidURI,
+    SecurityError,
     WebSocketException,
 )
 from websockets.typing import Origin, Subprotocol
@@ -143,6 +144,11 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
                 hint = "; is that the address of its WebSocket?"
             return ConnectFailed(
                 f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
+            )
+        case InvalidMessage(__cause__=SecurityError() as limit):
+            return ConnectFailed(
+                f"{address} answered with headers that are too large ({limit}); set WEBSOCKETS_MAX_LINE_LENGTH (bytes) "
+                "or WEBSOCKETS_MAX_NUM_HEADERS"
             )
         case InvalidMessage():
             return ConnectFailed(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -159,7 +160,7 @@ def to_descriptor(binary: object) -> dict[str, object]:
 
 
 def decode_envelope(data: bytes) -> Message:
-    """Parse a message from UTF-8 JSON. Unknown fields are ignored.
+    """Parse a message from UTF-8 JSON, perhaps after a byte order mark. Unknown fields are ignored.
 
     A long run of base64 becomes :class:`~transports.BinaryData` that refers to ``data`` and keeps it in memory
     (:func:`decode_with_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
@@ -171,7 +172,7 @@ def decode_envelope(data: bytes) -> Message:
 
     # Those of an answer, and as many for the rest. Most code that walks a message recurses.
     max_levels = 2 * MAX_DEPTH
-    envelope = decode_with_runs(data, _KEY, _content_of_run, at_most=at_most, levels=max_levels)
+    envelope = decode_with_runs(data.removeprefix(BOM_UTF8), _KEY, _content_of_run, at_most=at_most, levels=max_levels)
     kind = envelope.get("type") if isinstance(envelope, dict) else None
     if not isinstance(envelope, dict) or not isinstance(kind, str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
