@@ -95,7 +95,8 @@ class Bucket:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
-        if url.lower().startswith(("s3:", "s3a:")):
+        is_s3 = url.lower().startswith(("s3:", "s3a:"))
+        if is_s3:
             _require_usable_variables()
         self._obstore, open_url = _library()
         self._errors = self._obstore.exceptions
@@ -105,7 +106,7 @@ class Bucket:
         half = timedelta(seconds=timeout / 2)
         retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         options: dict[str, object] = {"connect_timeout": half}
-        if _endpoint_is_local():
+        if is_s3 and _endpoint_is_local():
             options["allow_http"] = True
 
         try:
