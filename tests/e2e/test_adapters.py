@@ -218,7 +218,10 @@ async def test_page_without_protocol_error_suggests_adapter(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
-    with pytest.raises(NotAbpApp, match=r"needs a script that makes an app of it: adapter= \(docs/adapters\.md\)"):
+    with pytest.raises(
+        NotAbpApp,
+        match=r"is it the right address, .* needs a script that makes an app of it: adapter= \(docs/adapters\.md\)",
+    ):
         async with connect(fixture.url + "static/blank.html", browser=browser, store=tmp_path):
             pass
 

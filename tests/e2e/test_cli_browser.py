@@ -43,8 +43,8 @@ window.abp = {
 
 
 class Site(ThreadingHTTPServer):
-    """A small site beside the reference app: ``/`` is an app that answers its parameters, ``/bare`` no app at all,
-    ``/hang`` never answers. ``seen`` tells which paths were asked for."""
+    """A small site beside the reference app: ``/`` is an app that answers its parameters, ``/hang`` never
+    answers. ``seen`` tells which paths were asked for."""
 
     daemon_threads = True
 
@@ -62,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Site
 
     def do_GET(self) -> None:
-        body = {"/": PAGE, "/bare": b"<title>Bare</title>no app", "/called": b""}.get(self.path)
+        body = {"/": PAGE, "/called": b""}.get(self.path)
         self.server.seen.append(self.path)
         if self.path.startswith("/hang"):
             self.server.closing.wait()
@@ -221,7 +221,6 @@ def test_cli_failures_print_one_line_and_leave_no_files(
         "lying": quick("call", workbench, "fault.wrong_size", "--json", *attached),
         "silent": quick("call", socket, "fault.never", "--timeout", "0.5", "--json"),
         "refused": quick("call", "http://127.0.0.1:3/", "x", "--json"),
-        "bare": quick("call", site.url + "bare", "x", "--json", *attached),
         "unknown": quick("call", socket, "export.pfd", "--json"),
         "setting": quick("call", socket, "fault.never", "--json", env=setting),
     }
@@ -229,7 +228,6 @@ def test_cli_failures_print_one_line_and_leave_no_files(
         "lying": ("SIZE_MISMATCH", "declared", "nothing was stored"),
         "silent": ("TIMEOUT", "fault.never", "within 0.5 s"),
         "refused": ("TRANSPORT_ERROR", "http://127.0.0.1:3/", "start the app or correct the address"),
-        "bare": ("NOT_SUPPORTED", "no window.abp", "is it the right address"),
         "unknown": ("UNKNOWN_CAPABILITY", "did you mean", "export.pdf"),
         "setting": ("TIMEOUT", "fault.never", "within 0.4 s"),
     }

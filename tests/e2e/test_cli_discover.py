@@ -11,9 +11,9 @@ from tests.support.command_line import in_thread, serving
 from tests.support.raw_server import listening
 
 
-def test_discover_prints_reference_app_as_text(abp: Cli) -> None:
+def test_discover_prints_reference_app_as_text(abp: Cli, quick: Quick) -> None:
     with serving() as fixture:
-        ran = abp("discover", fixture.url)
+        ran = quick("discover", fixture.url)
     first, *listed, last = ran.text.splitlines()
     assert (ran.status, ran.err) == (0, "")
     assert re.fullmatch(r"Workbench \S+ \(\S+\)", first)

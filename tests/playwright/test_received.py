@@ -35,9 +35,11 @@ _NESTED = "[" * 100_000 + "]" * 100_000
             json.dumps({"answer": {"a": [1]}, "rest": rest})
             for rest in list[object](
                 (
+                    None,
                     {"warnings": 1},
                     {"warnings": [1]},
                     {"binaries": 1},
+                    {"binaries": {}},
                     {"binaries": [[]]},
                     {"binaries": [[["b"], "base64", "AAAA"]]},
                     {"binaries": [[["a", "0"], "base64", "AAAA"]]},
@@ -96,6 +98,7 @@ def test_secret_in_thrown_string_is_masked() -> None:
         ["filechooser", None],
         ["download", {"call": {}}],
         ["elicitation", {}],
+        ["submitting", []],
         ["counts", {"x": "y"}],
         ["no such kind", {}],
     ],

@@ -235,23 +235,6 @@ async def test_break_without_reconnection_ends_session() -> None:
             assert transport.state == "closed"
 
 
-@pytest.mark.load
-async def test_timeouts_reach_the_app_and_late_replies_are_dropped() -> None:
-    async def late(socket: ServerConnection, request: dict[str, Any]) -> None:
-        if request["payload"]["params"].get("late"):
-            await asyncio.sleep(0.3)
-        await echo(socket, request)
-
-    async with running(late) as app, connect(app.url, store="none:") as session:
-        with pytest.raises(CallTimeout):
-            await session.call("x", {"late": True}, timeout=0.1)
-        await asyncio.sleep(0.4)
-        assert app.cancelled == [app.calls[0]["id"]]
-        assert (await session.call("x", {"n": 2})).data == {"n": 2}
-        assert isinstance(session.transport, WebSocketTransport)
-        assert session.transport.counts["late"] == 1
-
-
 @pytest.mark.fault(36)
 async def test_headers_and_tokens_are_sent_but_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="transports")
