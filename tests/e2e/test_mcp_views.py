@@ -163,7 +163,7 @@ async def test_open_view_tool_is_listed_only_while_app_has_views(tmp_path: Path,
 async def test_blank_view_reason_is_beside_tool_answer(tmp_path: Path, opens: Opens) -> None:
     async with bridged(tmp_path, opens) as one:
         before = await one.tools()
-        answer = await one.open("forbidden", params={"n": 7}, timeout=6, picture=True)
+        answer = await one.open("forbidden", params={"n": 7}, timeout=3, picture=True)
         document = answer.structured_content
         assert document is not None and document["data"]["n"] == 7 and "view" not in document
         (warning,) = document["warnings"]

@@ -171,7 +171,7 @@ async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
 async def test_close_ends_server_still_terminating_after_failed_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "GRACE", 2.0)
+    monkeypatch.setattr(stdio, "GRACE", 1.0)
     before = descendants()
     async with connect(f"{target('dying')} {tmp_path}", store="memory:") as app:
         assert app.info.name == "dying"

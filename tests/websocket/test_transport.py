@@ -269,7 +269,9 @@ async def test_messages_waiting_to_be_sent_use_no_memory() -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.pause_reading()
 
-    async with running(freeze) as app, connect(app.url, store="none:", timeout=5) as session:
+    async with running(freeze) as app, contextlib.AsyncExitStack() as stack:
+        transport = WebSocketTransport(app.url, close_timeout=0.2)
+        session = await stack.enter_async_context(connect(app.url, transport=transport, store="none:", timeout=5))
         with pytest.raises(CallTimeout):
             await session.call("x", timeout=0.2)
         data, process = bytes(4 << 20), psutil.Process()
@@ -364,11 +366,11 @@ async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.load
-async def test_two_hundred_connections_leave_no_tasks_or_descriptors() -> None:
+async def test_sixty_connections_leave_no_tasks_or_descriptors() -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
         threads = psutil.Process().num_threads()
-        for _ in range(200):
+        for _ in range(60):
             async with connect(app.url, store="none:") as session:
                 await session.call("x")
         await asyncio.sleep(0.2)
