@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Callable
 
 import mcp_types as types
@@ -15,13 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..._internal.tasks import in_thread
 from ...errors import CallTimeout, TooLarge, first_line
+from ...mcp._stdio import ends_of
 from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, ValueCounter, has_more_values
 from ..shared._listening import SLOW_BODY, in_time
-
-#: Strings and brackets of JSON, to find the member names of the outermost object.
-_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
-_COLON = re.compile(rb"\s*:")
-_ID = re.compile(rb'\s*:\s*(?:(-?\d{1,4000})(?:\.0+)?(?=[\s,}])|("(?:[^"\\\x00-\x1f]++|\\.){0,1000}+"))')
 
 
 def error_body(message: str, **data: object) -> dict[str, object]:
@@ -156,7 +152,7 @@ def refusal_of(line: bytes) -> types.JSONRPCError | None:
     error = _error_in(line)
     if error is None:
         return None
-    return types.JSONRPCError(jsonrpc="2.0", id=request_id(line), error=error)
+    return types.JSONRPCError(jsonrpc="2.0", id=_request_id(line), error=error)
 
 
 def _error_in(line: bytes) -> types.ErrorData | None:
@@ -175,43 +171,21 @@ def _error_in(line: bytes) -> types.ErrorData | None:
         )
 
     # The SDK takes a request for a notification if its id is neither a string nor an integer.
-    if isinstance(message, types.JSONRPCNotification) and b'"id"' in _member_names(line):
+    if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         return types.ErrorData(code=types.INVALID_REQUEST, message="the id of a request is a text or an integer")
     return None
 
 
-def request_id(line: bytes) -> types.RequestId | None:
-    """Return the id of a request that cannot be parsed, wherever it is in the line; ``None`` without an id, and for
-    anything but a request."""
-    names = _member_names(line)
-    if b'"method"' not in names or b'"id"' not in names:
+def _request_id(line: bytes) -> types.RequestId | None:
+    """Return the id at one of the ends of a request that cannot be parsed; ``None`` without one, and for anything but a
+    request."""
+    ends = ends_of(line)
+    if not ends.has_method:
         return None
-    match = _ID.match(line, names[b'"id"'])
-    if match is None:
-        return None
-    number, text = match.groups()
-    if number is not None:
-        return int(number)
     try:
-        return msgspec.json.decode(text, type=str)
+        request_id = msgspec.json.decode(ends.identity, type=int | float | str)
     except msgspec.DecodeError:
         return None
-
-
-def _member_names(line: bytes) -> dict[bytes, int]:
-    """Return the member names of the outermost object, in quotes, each with the offset of the text after it; none for
-    a batch. The JSON may be too deep, or broken."""
-    names: dict[bytes, int] = {}
-    depth = 0
-    for match in _TOKEN.finditer(line):
-        token = match.group()
-        if token in (b"{", b"["):
-            is_batch = depth == 0 and token == b"["
-            if is_batch:
-                break
-            depth += 1
-        elif token in (b"}", b"]"):
-            depth -= 1
-        elif depth == 1 and _COLON.match(line, match.end()):
-            names[token] = match.end()
-    return names
+    if isinstance(request_id, float):
+        return int(request_id) if request_id.is_integer() else None
+    return request_id
