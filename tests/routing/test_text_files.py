@@ -124,6 +124,13 @@ async def test_no_inline_text_beside_reference_when_inline_data_is_off(store: Lo
     assert whole.summary().startswith(f"File saved: {whole.artifact().path}\nType: text/plain\n")
 
 
+@pytest.mark.parametrize("key", ["$doc", "$.a", "*", "a.b", "a\\"])
+async def test_unusual_keys_lead_to_their_references(store: LocalStore, key: str) -> None:
+    routed = await Router(store).route({key: HELLO, "n": 1}, capability="x")
+    assert "text" in node(routed.data, key)
+    assert "text" not in node(routed.by_reference().data, key)
+
+
 async def test_long_texts_beside_reference_answer_become_files(store: LocalStore) -> None:
     routed = await Router(store, policy=RoutingPolicy(inline_data=False)).route({"log": "x" * 20_000}, capability="x")
     assert routed.data == routed.artifacts[""].as_dict() and list(routed.artifacts) == ["log", ""]

@@ -1,7 +1,8 @@
 """Search for content in an answer: one walk that applies all rules to every object, text and value.
 
 * :func:`find` — the search, and :func:`find_values`, which looks at types alone.
-* :func:`replace`, :func:`field_of` — places in an answer: other values there, and their names as text.
+* :func:`replace`, :func:`field_of`, :func:`find_field` — places in an answer: other values there, and their names as
+  text.
 * :func:`read_descriptor`, :func:`read_flat_form` — the forms of docs/protocol.md 9.
 * :func:`read_block` — content blocks of MCP.
 
@@ -55,6 +56,27 @@ def field_of(place: Place) -> str:
     A dot or backslash inside a key is escaped by a backslash, so no two places have the same text.
     """
     return ".".join(str(step).replace("\\", "\\\\").replace(".", "\\.") for step in place)
+
+
+_STEP = re.compile(r"(?:^|\.)((?:[^.\\]|\\.)*)", re.DOTALL)
+
+
+def find_field(tree: object, field: str) -> tuple[Place, object] | None:
+    """Return the place with the text ``field`` (:func:`field_of`), and its value; ``None`` if the tree has no such
+    place."""
+    place: list[str | int] = []
+    node = tree
+    for step in _STEP.findall(field) if field else ():
+        name = re.sub(r"\\(.)", r"\1", step, flags=re.DOTALL)
+        if isinstance(node, dict) and name in node:
+            place.append(name)
+            node = node[name]
+        elif isinstance(node, list | tuple) and name.isdecimal() and int(name) < len(node):
+            place.append(int(name))
+            node = node[int(name)]
+        else:
+            return None
+    return tuple(place), node
 
 
 def replace(tree: object, replacements: Mapping[Place, object]) -> object:

@@ -14,12 +14,12 @@ from .._internal.arguments import checked
 from ..artifacts._ref import ArtifactRef, files_table, shown_picture
 from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError
-from ..protocol._find_content import Place, field_of, replace
+from ..protocol._find_content import Place, field_of, find_field, replace
 from ..protocol._media import is_binary_mime, normalise_mime, sniff
 from ..protocol._strict_json import JSONValue, encode_json
 from ..protocol.messages import Effect
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
-from ._policy import AgentLimits, ObservationClamped, OnRoutingEvent, Step, walk_path
+from ._policy import AgentLimits, ObservationClamped, OnRoutingEvent, Step
 
 if TYPE_CHECKING:
     import pyarrow
@@ -300,10 +300,9 @@ class Result:
     def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
         """Yield the references in ``data``, each with its place."""
         for name in self.inline_fields:
-            nodes = walk_path(self.data, name, ()) if name else [((), self.data, {})]
-            for place, node, _ in nodes:
-                if field_of(place) == name and isinstance(node, dict):
-                    yield place, node
+            found = find_field(self.data, name)
+            if found is not None and isinstance(found[1], dict):
+                yield found[0], found[1]
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as JSON: the document that ``abp call --json`` prints."""

@@ -4,8 +4,7 @@ The commands come first, then the client of the server (:func:`open_server`)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ import typer
 
 from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, CapabilityError, ConnectFailed, OutcomeUnknown, ProtocolError, UsageError
+from ...protocol._find_content import Place, find_field
 from ...protocol._plain_text import is_page, origin_of
 from ...protocol._strict_json import decode_json
 from ...protocol.binary import BinaryData, LocalFile
@@ -120,12 +120,17 @@ def result_of(document: Mapping[str, Any]) -> Result:
     """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
     data = document["data"]
     artifacts = {stored["field"]: _stored_reference(stored) for stored in document["artifacts"]}
-    inline = frozenset(place for place, ref in artifacts.items() if _holds_reference(data, place, ref.id))
+    in_data: dict[str, Place] = {}
+    for field, ref in artifacts.items():
+        match find_field(data, field):
+            case place, {"id": ref.id}:
+                in_data[field] = place
 
     metadata: Mapping[str, Any] = {}
     is_single_file = artifacts.keys() == {""}
     if isinstance(data, dict) and not is_single_file:
-        metadata = _without_files(data, inline)
+        file_members = {place[0] for place in in_data.values() if place}
+        metadata = {key: value for key, value in data.items() if key not in file_members}
 
     effects = document.get("effects", ())
     return Result(
@@ -135,7 +140,7 @@ def result_of(document: Mapping[str, Any]) -> Result:
         warnings=tuple(document["warnings"]),
         effects=tuple(Effect(effect["kind"], effect["call"], effect["detail"]) for effect in effects),
         metadata=metadata,
-        inline_fields=inline,
+        inline_fields=frozenset(in_data),
         evidence={stored["kind"]: _stored_reference(stored) for stored in document.get("evidence", ())},
     )
 
@@ -145,32 +150,6 @@ def _stored_reference(stored: Mapping[str, Any]) -> ArtifactRef:
     source = {name: stored[name] for name in ("truncated", "warning", "preview") if name in stored}
     fields = {name: stored[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
     return ArtifactRef(uri=stored["uri"] or "", local_path=stored["path"], source=source, **fields)
-
-
-def _without_files(data: Mapping[str, Any], places: Iterable[str]) -> Mapping[str, Any]:
-    """Return the data without the members that lead to the files at ``places``."""
-    file_members = {_split_place(place)[0] for place in places}
-    return {key: value for key, value in data.items() if key.replace(".", "\\.") not in file_members}
-
-
-def _split_place(place: str) -> list[str]:
-    """Return the steps of a place, at the dots that no backslash escapes."""
-    return re.split(r"(?<!\\)\.", place)
-
-
-def _holds_reference(data: Any, place: str, artifact_id: str) -> bool:
-    """Return whether the reference of an artifact is at its place in the data."""
-    steps = _split_place(place) if place else []
-    value = data
-    for step in steps:
-        key = re.sub(r"\\(.)", r"\1", step)
-        if isinstance(value, list) and key.isdigit() and int(key) < len(value):
-            value = value[int(key)]
-        elif isinstance(value, dict) and key in value:
-            value = value[key]
-        else:
-            return False
-    return isinstance(value, dict) and value.get("id") == artifact_id
 
 
 #: Timeout of a request in seconds, without its ``wait``.
