@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeGuard, cast
+from typing import TypeAlias, cast
 
 from ...errors import ABPError, ArtifactNotFound, UsageError, may_have_run, repeat_advice
 from ...protocol._declarations import Capability
@@ -245,17 +245,6 @@ _SUBSCHEMAS = frozenset(
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_COUNTS = frozenset(
-    {
-        *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
-        *("minContains", "maxContains"),
-    }
-)
-_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-_TEXTS = frozenset(
-    {"title", "description", "format", "pattern", "contentEncoding", "contentMediaType", "$comment", "$ref"}
-)
-_FLAGS = frozenset({"uniqueItems", "deprecated", "readOnly", "writeOnly"})
 #: Keywords about a document of its own or of older drafts. What they require is checked with the call.
 _LEFT_OUT = frozenset(
     {
@@ -289,21 +278,23 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
     """Return the schema of an object with properties, valid in JSON Schema 2020-12, from whatever an app declares."""
     import jsonschema_rs  # slow to import
 
+    is_valid = jsonschema_rs.meta.is_valid
     schema = _without_root_reference(schema)
-    repaired = _Repair({}).schema(schema)
+    repaired = _Repair(is_valid, {}).schema(schema)
     app_names = _names_for_models(repaired)
     if app_names:
-        repaired = _Repair({app_name: model_name for model_name, app_name in app_names.items()}).schema(schema)
+        model_names = {app_name: model_name for model_name, app_name in app_names.items()}
+        repaired = _Repair(is_valid, model_names).schema(schema)
     is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
     folded, rules = _fold_root(repaired)
     _remove_dangling_references(folded)
 
-    if not jsonschema_rs.meta.is_valid(folded):
+    if not is_valid(folded):
         is_complete = False
         properties = folded["properties"]
         assert isinstance(properties, dict)
         for name, property_schema in properties.items():
-            if not jsonschema_rs.meta.is_valid(property_schema):
+            if not is_valid(property_schema):
                 properties[name] = {}
         folded = {"type": "object", "properties": properties}
 
@@ -338,8 +329,10 @@ def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
 @dataclass(frozen=True, slots=True)
 class _Repair:
     """Converter to JSON Schema 2020-12. Keywords of older drafts are converted, those with invalid values are
-    left out, and parameters with one of the app's ``names`` get the new name."""
+    left out, and parameters with one of the app's ``names`` get the new name. ``is_valid`` is the check of a schema
+    against the metaschema."""
 
+    is_valid: Callable[[Schema], bool]
     names: Mapping[str, str]
 
     def schema(self, schema: object, depth: int = 0) -> Schema:
@@ -382,11 +375,16 @@ class _Repair:
             if isinstance(value, Mapping):
                 needed_names = [self._renamed(_names_in(needed)) for needed in value.values()]
                 repaired[keyword] = dict(zip(self._renamed(map(str, value)), needed_names, strict=True))
-        elif keyword in _COUNTS:
-            if _is_number(value) and value >= 0 and value == int(value):
-                repaired[keyword] = int(value)
-        elif keyword != "required" and _has_valid_form(keyword, value):
+        elif keyword != "required" and self._has_valid_form(keyword, value):
+            if keyword.startswith(("min", "max")) and isinstance(value, float) and value.is_integer():
+                value = int(value)
             repaired[keyword] = value
+
+    def _has_valid_form(self, keyword: str, value: object) -> bool:
+        """Return whether the value of a keyword without subschemas has the right form."""
+        if value is None:
+            return keyword in ("default", "const")
+        return self.is_valid({keyword: value})
 
     def _copy_subschemas(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
         """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
@@ -442,23 +440,6 @@ class _Repair:
             repaired.setdefault("maxItems", len(parts))
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _has_valid_form(keyword: str, value: object) -> bool:
-    """Return whether the value of a keyword without subschemas has the right form."""
-    if keyword in _BOUNDS:
-        return _is_number(value)
-    if keyword in _TEXTS:
-        return isinstance(value, str)
-    if keyword in _FLAGS:
-        return isinstance(value, bool)
-    if keyword == "examples":
-        return isinstance(value, list)
-    return value is not None or keyword in ("default", "const")
-
-
 def _types_in(value: object) -> list[str]:
     """Return the types in the value of ``type``, each once, with the spelling of JSON Schema."""
     kinds: list[str] = []
@@ -492,13 +473,10 @@ def _required_names(schema: Mapping[str, object]) -> list[str]:
 
 
 def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
-    """Convert draft 4's ``exclusiveMinimum: true`` into a number, and remove an invalid ``multipleOf``."""
+    """Convert draft 4's ``exclusiveMinimum: true`` into a number."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if schema.get(exclusive) is True and bound in repaired:
             repaired[exclusive] = repaired.pop(bound)
-    multiple = repaired.get("multipleOf")
-    if isinstance(multiple, int | float) and multiple <= 0:
-        del repaired["multipleOf"]
 
 
 def _remove_dangling_references(root: Schema) -> None:
