@@ -169,14 +169,17 @@ async def gather_views(
         for uri in dict.fromkeys(addresses.values()):
             views.documents[uri] = await _request_document(server, uri, plan.timeout)
 
-        shared_browser = _SharedBrowser(stack, browser, headless=starts_headless)
-        for trial in _prepare_trials(evidence, plan, addresses):
+        trials = _prepare_trials(evidence, plan, addresses)
+        shows_views = any(views.documents[addresses[trial.name]].error is None for trial in trials)
+        if shows_views and not isinstance(browser, Browser):
+            browser = await stack.enter_async_context(Browser(name=browser, headless=starts_headless))
+        for trial in trials:
             plan.on_step(trial.name)
-            await _try_tool(client, trial, views, addresses[trial.name], plan.timeout, shared_browser)
+            await _try_tool(client, trial, views, addresses[trial.name], plan.timeout, browser)
 
 
 async def _try_tool(
-    client: Client, trial: Trial, views: ServerViews, uri: str, timeout: float, shared_browser: _SharedBrowser
+    client: Client, trial: Trial, views: ServerViews, uri: str, timeout: float, browser: Browser | str | None
 ) -> None:
     """Call a tool, and open its view at ``uri`` unless another tool's trial has opened it."""
     call = await _call_tool(client, trial, views.tools[trial.name], timeout)
@@ -189,34 +192,8 @@ async def _try_tool(
     view = ViewTrial(trial.name, uri)
     views.trials.append(view)
 
-    document = views.documents[uri]
-    if document.error is None:
-        await shared_browser.start()
-    await _open_view(view, document, call, _mcp_server(client), timeout, shared_browser.page_source())
-
-
-class _SharedBrowser:
-    """Browser of all views: the one that the user gave, else one that is started once and ends with ``stack``."""
-
-    def __init__(self, stack: contextlib.AsyncExitStack, browser: Browser | str | None, *, headless: bool) -> None:
-        self._stack = stack
-        self._headless = headless
-        self._name: str | None = None
-        self._browser: Browser | None = None
-        if isinstance(browser, Browser):
-            self._browser = browser
-        else:
-            self._name = browser
-
-    async def start(self) -> None:
-        """Start the browser, unless there is one already."""
-        if self._browser is None:
-            new_browser = Browser(name=self._name, headless=self._headless)
-            self._browser = await self._stack.enter_async_context(new_browser)
-
-    def page_source(self) -> PageSource:
-        """Return the source of pages for a view. Before :meth:`start` it may have no browser."""
-        return PageSource(browser=self._browser)
+    source = PageSource(browser=browser)
+    await _open_view(view, views.documents[uri], call, _mcp_server(client), timeout, source)
 
 
 async def _request_document(server: MCPTransport, uri: str, timeout: float) -> Exchange:
