@@ -57,11 +57,6 @@ async def test_handlers_are_listed_with_their_docstrings(transport: MemoryTransp
     assert listed[0] == {"name": "big", "description": "Answers large content."}
 
 
-async def test_a_reply_carries_the_id_of_its_request(transport: MemoryTransport) -> None:
-    reply = await transport.request(request("raw", "7"), timeout=BIG)
-    assert (reply.id, reply.type, reply.payload) == ("7", "capabilities/call-result", [1])
-
-
 async def test_an_unknown_request_raises(transport: MemoryTransport) -> None:
     with pytest.raises(ProtocolError, match="capabilities/undo"):
         await ask(transport, Message("capabilities/undo"))
@@ -147,13 +142,6 @@ async def test_call_outliving_its_timeout_is_forgotten_when_it_ends(
         assert await ask(slow, Message("capabilities/cancel", {"callId": "1"})) == {"callId": "1", "cancelled": False}
         assert slow.cancelled == {}
     assert caplog.records == []
-
-
-async def test_events_come_in_order_and_end_with_the_transport(transport: MemoryTransport) -> None:
-    for n in range(3):
-        transport.emit(Message("progress", n))
-    await transport.aclose()
-    assert [message.payload async for message in transport.events()] == [0, 1, 2]
 
 
 async def test_a_late_elicitation_response_is_ignored(transport: MemoryTransport) -> None:

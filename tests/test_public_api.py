@@ -84,18 +84,6 @@ def test_every_error_is_importable_from_package() -> None:
     assert not names - set(dir(transports))
 
 
-def test_testing_call_helper_is_not_in_public_names() -> None:
-    assert "Call" not in dir(transports)
-    assert testing.Call.__name__ == "Call"
-
-
-@pytest.mark.requirement("R5-1c")
-def test_star_import_exports_public_names() -> None:
-    namespace: dict[str, object] = {}
-    exec("from transports import *", namespace)
-    assert set(dir(transports)) <= set(namespace)
-
-
 def test_unknown_public_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'conect'"):
         transports.conect  # type: ignore[attr-defined]  # noqa: B018 - a type checker sees it, too

@@ -90,18 +90,6 @@ def test_capability_change_adds_removes_and_updates() -> None:
     assert [*before.apply_change(None)] == ["a", "b", "c"]
 
 
-def test_manifest_adds_what_running_app_omits() -> None:
-    running = Capabilities().merge([{"name": "a", "description": "says the app", "title": "A"}])
-    declared = [
-        Capability(name="a", description="says the manifest", input_schema={"x": 1}, output_schema={"y": 2}, title="M"),
-        Capability(name="b"),
-    ]
-    (both,) = running.with_manifest(declared).values()
-    assert (both.description, both.title) == ("says the app", "A")
-    assert (both.input_schema, both.output_schema) == ({"x": 1}, {"y": 2})
-    assert running["a"].input_schema == {}
-
-
 def test_manifest_does_not_override_running_app() -> None:
     running = Capabilities().merge([{"name": "a", "experimental": False, "requirements": [], "available": False}])
     declared = Capability(name="a", experimental=True, deprecated=True, available=True, features={"x": True})

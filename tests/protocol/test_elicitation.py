@@ -128,6 +128,9 @@ def test_elicitation_error_lists_10_options_and_80_characters() -> None:
             'value.name: "abc" is longer than 2 characters',
         ),
         ({"schema": {"properties": {"name": {}}}}, {"name": "x"}, ""),
+        ({"schema": {"type": "integer"}}, "7", 'value: "7" is not of type "integer"'),
+        ({"schema": {"$ref": "https://a.test/"}}, 1, ""),
+        ({"schema": "text"}, 1, ""),
         # a form of several fields takes an object
         ({"schema": {"type": "object", "properties": {"a": {}, "b": {}}}}, "x", 'value: "x" is not of type "object"'),
         # what may be a secret is not shown
@@ -166,6 +169,7 @@ def test_rejected_answer_is_reported_to_app() -> None:
         ("confirm", {"default": True, "schema": {"destructive": True}}, None),
         ("confirm", {"default": "yes", "destructive": True}, None),
         ("input", {}, None),
+        ("select", {"options": ["a", "b"]}, None),
         ("input", {"default": None, "schema": "x"}, None),
         ("file", {"default": "x"}, None),
     ],

@@ -124,7 +124,7 @@ def test_invalid_success_flag_raises_protocol_error(success: object) -> None:
         answer({"success": success})
 
 
-@pytest.mark.requirement("R6-4d")
+@pytest.mark.requirement("R6-4d", "R6-4g")
 def test_all_error_fields_are_kept() -> None:
     error = refusal(
         {
@@ -356,6 +356,7 @@ def test_events_and_elicitation_requests_are_parsed() -> None:
     assert (asked.method, asked.params, asked.timeout) == ("elicitation/confirm", {}, 5000)
 
 
+@pytest.mark.requirement("R6-3a")
 def test_initialize_params_name_client_and_requested_capabilities() -> None:
     assert package_version() == importlib.metadata.version("abp-transports")
     assert initialize_params() == {

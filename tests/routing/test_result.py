@@ -26,11 +26,6 @@ async def test_artifact_is_found_regardless_of_other_data_size(router: Router, r
     assert plain.artifact() is plain.artifacts[""] is plain.artifact("")
 
 
-async def test_file_beside_answer_becomes_result_artifact(router: Router) -> None:
-    result = await router.route({"rendered": True}, capability="x", outputs=[BinaryData(PNG)])
-    assert result.artifact() is result.artifacts["document"]
-
-
 async def test_ambiguous_artifact_error_names_places(router: Router) -> None:
     result = await router.route({"pages": [PNG, PNG + b"2"]}, capability="export.pages")
     with pytest.raises(UsageError) as caught:

@@ -282,21 +282,8 @@ async def test_change_event_updates_capabilities_without_list(app_of: Connect) -
     ("method", "params", "answer"),
     [
         ("elicitation/input", {"default": "Ada"}, {"value": "Ada"}),
-        ("elicitation/input", {"schema": {"type": "string", "default": "Ada"}}, {"value": "Ada"}),
         ("elicitation/input", {"message": "Name?"}, None),
-        ("elicitation/input", {"default": None}, None),
-        ("elicitation/preference", {"default": 0}, {"value": 0}),
-        ("elicitation/select", {"options": ["a", "b"], "default": "b"}, {"selected": "b"}),
-        ("elicitation/select", {"options": ["a", "b"]}, None),
-        ("elicitation/confirm", {"message": "Sure?"}, None),
-        ("elicitation/confirm", {"default": True}, {"confirmed": True}),
-        ("elicitation/confirm", {"default": False}, {"confirmed": False}),
-        ("elicitation/confirm", {"default": True, "destructive": True}, None),
-        ("elicitation/confirm", {"default": False, "destructive": True}, {"confirmed": False}),
-        ("elicitation/confirm", {"schema": {"default": True, "destructive": True}}, None),
-        ("elicitation/resource", {"default": "x"}, None),
         ("sampling/create", {"default": "x"}, None),
-        ("elicitation/of-its-own", {"default": "x"}, None),
     ],
 )
 async def test_a_question_without_a_handler_gets_the_default_answer(

@@ -1,7 +1,6 @@
 """What a call sends, how an app refuses it, and how it is given up."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -90,29 +89,6 @@ async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> N
 # --- errors of the app ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6-4d", "R6-4c", "R6-4g")
-async def test_an_error_carries_everything_the_app_sent(app_of: Connect) -> None:
-    async def refuse(params: Mapping[str, object], call: Call) -> object:
-        raise CapabilityError(
-            "slow down",
-            code="RATE_LIMITED",
-            retryable=True,
-            retry_after=0.05,
-            alternatives=["export.png", "export.html"],
-            details={"limit": 3},
-        )
-
-    async with app_of({"export.pdf": refuse}) as app:
-        with pytest.raises(CapabilityError) as caught:
-            await app.call("export.pdf")
-    error = caught.value
-    assert error.message == "export.pdf: slow down; instead there is export.png, export.html"
-    assert (error.code, error.retryable, error.retry_after) == ("RATE_LIMITED", True, 0.05)
-    assert (error.alternatives, error.details) == (("export.png", "export.html"), {"limit": 3})
-    assert not error.cancelled
-    assert json.loads(json.dumps(error.as_dict()))["retry_after"] == 0.05
-
-
 async def test_unknown_capability_error_suggests_close_names(app_of: Connect) -> None:
     async with app_of({"export.pdf": hang, "export.png": hang, "other": hang}) as app:
         with pytest.raises(CapabilityError, match=r"did you mean export\.pdf") as close:
@@ -133,16 +109,7 @@ async def test_unknown_capability_error_suggests_close_names(app_of: Connect) ->
     ("reply", "code", "message"),
     [
         (None, "PROTOCOL_ERROR", "x"),
-        ("done", "PROTOCOL_ERROR", "x"),
-        ([], "PROTOCOL_ERROR", "x"),
-        ({}, "PROTOCOL_ERROR", "x"),
-        ({"ok": True}, "PROTOCOL_ERROR", "x"),
-        ({"success": "perhaps", "data": 1}, "PROTOCOL_ERROR", "x"),
-        ({"success": False}, "OPERATION_FAILED", "x"),
         ({"success": False, "cancelled": True}, "CANCELLED", "x"),
-        ({"success": False, "error": "it broke"}, "OPERATION_FAILED", "x: it broke"),
-        ({"success": False, "error": {}}, "OPERATION_FAILED", "x"),
-        ({"error": {"code": "MINE", "message": None}}, "MINE", "x"),
         (
             {"success": False, "error": {"code": "RATE_LIMITED", "message": "2.5 s", "retryAfter": 2500}},
             "RATE_LIMITED",
@@ -163,17 +130,6 @@ async def test_malformed_answers_raise_typed_errors(app_of: Connect, reply: obje
         assert caught.value.retry_after == (2.5 if code == "RATE_LIMITED" else None)  # milliseconds on the wire
         del transport.replies["call"]
         assert (await app.call("good")).data == 1
-
-
-@pytest.mark.parametrize(
-    ("reply", "data"), [({"success": True}, None), ({"data": {"a": 1}}, {"a": 1}), ({"data": 0, "error": None}, 0)]
-)
-async def test_malformed_but_unambiguous_answers_are_accepted(app_of: Connect, reply: object, data: object) -> None:
-    async with app_of(NotingTransport(call=reply)) as app:
-        result = await app.call("x")
-    assert result.data == data
-    stored = [json.loads(Path(ref.path or "").read_bytes()) for ref in result.artifacts.values()]
-    assert stored == ([] if data is None else [data])  # a success without data is no file
 
 
 # --- timeouts and cancellation ----------------------------------------------------------------------------------------

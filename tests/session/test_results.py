@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect
-from tests.support.apps import LARGE, PDF, PNG, AtAddress, NotingTransport, answering, b64, files, pdf
+from tests.support.apps import LARGE, PDF, PNG, AtAddress, NotingTransport, answering, files, pdf
 from tests.support.resources import ResourceApp
 from tests.support.spans import collecting
 from transports import BinaryData, BinaryError, MemoryTransport, Result, RoutingPolicy
@@ -77,32 +77,6 @@ async def test_result_as_dict_is_complete(app_of: Connect) -> None:
     assert ref["uri"] == f"artifact://{ref['id']}"
 
 
-@pytest.mark.requirement("R0-4a", "R0-4e", "R2-1.2a")
-@pytest.mark.parametrize(
-    ("data", "places"),
-    [
-        (pdf(), [""]),
-        (PNG, [""]),
-        ({"pages": [{"image": PNG}, {"image": {"content": PNG, "size": 48}}]}, ["pages.0.image", "pages.1.image"]),
-        ([pdf(), 1, [PNG]], ["0", "2.0"]),
-        ({"a.b": PNG, "a": {"b": PNG + b"2"}}, [r"a\.b", "a.b"]),
-        ({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF)}, ["pdf"]),
-    ],
-    ids=["descriptor at the top", "bytes at the top", "in lists", "in a list at the top", "dots in keys", "flat"],
-)  # fmt: skip
-async def test_binaries_are_found_at_any_depth(app_of: Connect, data: object, places: list[str]) -> None:
-    async with app_of({"take": answering(data)}) as app:
-        result = await app.call("take")
-    assert list(result.artifacts) == places
-    for place, ref in result.artifacts.items():
-        assert Path(ref.path or "").read_bytes()[:4] in (PDF[:4], PNG[:4])
-        node: Any = result.data
-        for step in place.replace(r"\.", "\0").split(".") if place else []:
-            node = node[int(step)] if isinstance(node, list) else node[step.replace("\0", ".")]
-        assert node == ref.as_dict()
-    json.dumps(result.data)
-
-
 async def test_extra_descriptor_fields_are_kept(app_of: Connect) -> None:
     async with app_of({"take": answering(pdf(pages=3)), "nested": answering({"d": pdf(pages=4), "n": 1})}) as app:
         top, nested = await app.call("take"), await app.call("nested")
@@ -148,14 +122,6 @@ async def test_deduplicated_answer_notes_that_it_keeps_older_name(app_of: Connec
             note = f"Note: the same content was stored before ({ref.source['created']}); it keeps its name"
             assert (old.id, old.path) == (ref.id, ref.path) and "Note" not in first.summary()
             assert (note in second.summary().splitlines()) is (name != "named")  # what it asks for is what it gets
-
-
-async def test_none_store_returns_refs_without_files(app_of: Connect) -> None:
-    async with app_of({"take": answering({"document": pdf()})}, store="none:") as app:
-        result = await app.call("take")
-    ref = result.artifacts["document"]
-    assert (ref.path, ref.sha256) == (None, hashlib.sha256(PDF).hexdigest())
-    assert result.summary().startswith(f"Binary content not stored: {ref.filename}\n")
 
 
 # --- content that is not what it was declared to be -------------------------------------------------------------------

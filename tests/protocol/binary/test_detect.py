@@ -63,7 +63,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
 # --- descriptors (docs/protocol.md 9.2) -------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e")
+@pytest.mark.requirement("R0-4a", "R1-2a", "R1-4a", "R1-4d", "R1-4e")
 def test_documented_descriptor_is_detected() -> None:
     tree = {
         "document": {
