@@ -336,6 +336,15 @@ async def test_stdio_call_gets_one_answer_for_odd_upstream_reply(tmp_path: Path)
             assert "error" in await client.answer(client.ask("tools/call", name=case)), case
 
 
+async def test_error_quotes_page_in_place_of_answer(tmp_path: Path) -> None:
+    async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(text="<html>\n<title>Sign in</title>", content_type="text/html")
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        refused = await client.answer(client.ask("tools/call", name="t"))
+    assert refused["error"]["message"].endswith("/mcp sent no answer, but: <html> <title>Sign in</title>")
+
+
 async def test_broken_stream_becomes_request_error(tmp_path: Path) -> None:
     async with upstream(broken_stream) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert "error" in await client.answer(client.ask("tools/call", name="t"))

@@ -273,6 +273,13 @@ class AddressServer:
                 body = await read_body(response)
                 if body.strip():
                     await self._take_message(body, waiting)
+                    if waiting.key is not None and not waiting.answered:
+                        raise ProtocolError(self._no_answer_in(body))
+
+    def _no_answer_in(self, body: bytes) -> str:
+        """Return the reason why a response is no answer, with its text, which may be the page of a login."""
+        text = " ".join(self._server.redact(body.decode("utf-8", "replace")).split())
+        return f"{self._server} sent no answer, but: {text[:_MAX_TEXT]}"
 
     def _learn_session(self, response: httpx2.Response) -> None:
         session = response.headers.get(SESSION)
