@@ -157,6 +157,26 @@ async def test_large_content_does_not_affect_callers_downloads(
     await context.close()
 
 
+@pytest.mark.parametrize("way", ["page", "context", "cdp_url"])
+async def test_unreceived_app_download_is_a_warning(
+    way: str, context: BrowserContext, running: tuple[str, psutil.Process], fixture: Fixture, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"context": context, "cdp_url": running[0]}
+    if way == "page":
+        options["page"] = await context.new_page()
+    download = {"kind": "download", "seed": 5, "bytes": 70_000, "filename": "report.bin"}
+    async with connect(fixture.url, store=tmp_path, **{way: options[way]}) as app:
+        await app.call("file.generate", {"bytes": 9 * MB, "seed": 5})
+        result = await app.call("fault.native_ui", {"do": [download]})
+    assert list(result.artifacts) == [""]
+    (warning,) = result.warnings
+    if way == "cdp_url" and "went where" not in warning:
+        assert "1 downloads did not begin" in warning  # a headless shell refuses them
+    else:
+        assert "download 'report.bin' went where the browser saves its files" in warning
+        assert [(effect.kind, effect.detail["filename"]) for effect in result.effects] == [("download", "report.bin")]
+
+
 # --- a context of the caller's ----------------------------------------------------------------------------------------
 
 
@@ -229,7 +249,7 @@ async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Proce
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, "TMPDIR": scratch},
+        env={**os.environ, "TMPDIR": scratch, "HOME": scratch},
     )
     try:
         async with asyncio.timeout(20):

@@ -460,8 +460,12 @@ class PlaywrightDownloads:
         self._lock = asyncio.Lock()
         self._next = 0.0
         self._unusable_reason = ""
+        self._url = ""
 
     def close(self) -> None: ...
+
+    def is_saving(self, url: str) -> bool:
+        return url == self._url
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
@@ -512,6 +516,7 @@ class PlaywrightDownloads:
         """Let the page click a link to ``url``, and move the downloaded file to ``path``."""
         page = agent.page
         timeout = self.limits.start
+        self._url = url
         async with page.expect_download(lambda download: download.url == url, timeout=timeout * 1000) as download_info:
             await agent.invoke("clickDownload", url, "", timeout=timeout)
         download = await download_info.value

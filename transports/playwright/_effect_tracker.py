@@ -139,7 +139,7 @@ class CallEffects:
     """Side effects of one call so far. ``id`` is ``None`` for effects outside any call.
 
     ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once,
-    ``dropped`` downloads that were too many.
+    ``dropped`` downloads that were too many, ``given_up`` those that were announced and never began.
     """
 
     id: str | None
@@ -147,6 +147,7 @@ class CallEffects:
     overflow: int = 0
     refused: int = 0
     dropped: int = 0
+    given_up: int = 0
     warnings: list[str] = field(default_factory=list)
     outputs: list[_Output] = field(default_factory=list)
     expected: set[ExpectedEffect] = field(default_factory=set)
@@ -154,7 +155,7 @@ class CallEffects:
 
     @property
     def is_empty(self) -> bool:
-        counts = self.overflow, self.refused, self.dropped
+        counts = self.overflow, self.refused, self.dropped, self.given_up
         return not any((*counts, self.effects, self.warnings, self.outputs, self.expected))
 
     def as_effects(self) -> tuple[SideEffect, ...]:
@@ -300,6 +301,11 @@ class EffectTracker:
         if waiting:
             warnings.append(
                 f"{waiting} downloads had not begun in time; they come with later calls, so allow more time"
+            )
+        unbegun = call.given_up + sum(effect.place == "" and not effect.wait for effect in call.expected)
+        if unbegun:
+            warnings.append(
+                f"{unbegun} downloads did not begin: the browser refuses them (in a sandbox, for example), or is slow"
             )
         return warnings
 
@@ -454,7 +460,7 @@ class EffectTracker:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + BEGIN_TIMEOUT
         expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late)
-        expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self.mark_begun, expected)
+        expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self._give_up, expected)
         self._expected.append(expected)
         call.expected.add(expected)
         return expected
@@ -476,6 +482,11 @@ class EffectTracker:
         """Return the oldest one of a call under way, or else of a call that has ended."""
         matching = [expected for expected in self._expected if expected.place == place]
         return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
+
+    def _give_up(self, expected: ExpectedEffect) -> None:
+        if expected.place == "":
+            expected.call.given_up += 1
+        self.mark_begun(expected)
 
     def mark_begun(self, expected: ExpectedEffect) -> None:
         """Stop waiting for an expected effect that has begun or is given up."""

@@ -26,7 +26,7 @@ from ..protocol._plain_text import redact_url
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
-from ._downloads import AppDownloads, ByteLimits, CdpDownloads
+from ._downloads import AppDownloads, ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effect_tracker import HELD, MAX_TEXT, CallEffects, Detail, EffectTracker, ExpectedEffect, Windows, is_loaded
 from ._process import listen, listener
 from ._received import Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, checked
@@ -66,6 +66,7 @@ class PageEffects:
         self._limits = limits
         self._tab = tab
         self._app_downloads: AppDownloads | None = None
+        self._is_own_download: Callable[[str], bool] = lambda _: False
         self._accept_dialogs = dialogs == "accept"
         self._print_page = print_page
         self._release = release
@@ -81,14 +82,21 @@ class PageEffects:
     async def prepare(self, downloads: object) -> None:
         """Start watching the page. Called before the app's first script.
 
-        The app's own files are received only over :class:`CdpDownloads`, since their folder can be set.
+        The app's own files are received only over :class:`CdpDownloads`, since their folder can be set. Elsewhere each
+        is a warning.
         """
+        page = self._agent.page
+        if isinstance(downloads, PlaywrightDownloads):
+            self._is_own_download = downloads.is_saving
+            if not self._tab.borrowed:
+                listen(page, "download", lambda event: self._on_unreceived(event.url, event.suggested_filename))
+        if self._agent.channel.cdp is not None and (self._tab.borrowed or downloads is None):
+            self._watch_unreceived(self._agent.cdp)
         if self._tab.borrowed:
             return
-        self._agent.page.on("dialog", self._on_dialog)
-        self._windows.watch(self._agent.page, self._on_dialog)
+        page.on("dialog", self._on_dialog)
+        self._windows.watch(page, self._on_dialog)
         if self._agent.channel.cdp is None:
-            page = self._agent.page
             listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
 
@@ -101,6 +109,13 @@ class PageEffects:
             self._windows.take_pdf = self._wait_for_pdf
             steps.append(self._app_downloads.prepare())
         await asyncio.gather(*steps)
+
+    def _watch_unreceived(self, cdp: DevTools) -> None:
+        listen(
+            cdp,
+            "Page.downloadWillBegin",
+            lambda event: self._on_unreceived(event["url"], event["suggestedFilename"], event["frameId"]),
+        )
 
     def _watch(self, cdp: DevTools) -> None:
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)
@@ -350,10 +365,12 @@ class PageEffects:
 
         detail: Detail = {"url": redact_url(url)[:MAX_TEXT], "filename": name[:MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)
-        if is_recorded:
+        what = f"the app's download {name[:80]!r}"
+        if self._app_downloads is None:
+            self.tracker.warn(call, f"{what} went where the browser saves its files, not here; let the app answer it")
+        elif is_recorded:
             work = self._wait_for_download(guid, name, detail)
             cancel = partial(self._cancel_download, guid)
-            what = f"the app's download {name[:80]!r}"
             self.tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
             self.tracker.drop(call)
@@ -363,6 +380,10 @@ class PageEffects:
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
         return is_recorded
+
+    def _on_unreceived(self, url: str, name: str, frame: str = "") -> None:
+        if not self._is_own_download(url):
+            self._on_download("", url, name, frame)
 
     async def _wait_for_download(self, guid: str, name: str, detail: Detail | None = None) -> BinaryData:
         assert self._app_downloads is not None
