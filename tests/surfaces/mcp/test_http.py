@@ -82,6 +82,16 @@ async def test_bridge_users_are_isolated_from_each_other(tmp_path: Path, era: st
         assert len(status["sessions"]) == 1 and status["calls"][0]["status"] == "working"
 
 
+async def test_address_may_end_in_slash(tmp_path: Path) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
+    async with served(tmp_path) as url, aiohttp.ClientSession(headers=headers) as http:
+        for address in (url, f"{url}/"):
+            # Without a session there is no answer; with a redirect there would be a status of its own.
+            async with http.post(address, json=ping, allow_redirects=False) as answer:
+                assert answer.status == 400 and "Missing session ID" in await answer.text()
+
+
 @pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_progress_keeps_impatient_client_waiting_for_long_call(tmp_path: Path, era: str) -> None:

@@ -148,6 +148,19 @@ def _auth_settings(options: Options, url: str) -> AuthSettings:
     )
 
 
+class _WithoutSlash:
+    """ASGI middleware that serves ``/mcp/`` as ``/mcp``. Starlette would redirect, but behind a reverse proxy that
+    address has the wrong scheme and lacks the proxy's prefix, and many clients do not follow."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == f"{PATH}/":
+            scope = {**scope, "path": PATH, "raw_path": PATH.encode()}
+        await self._app(scope, receive, send)
+
+
 class UserLimits:
     """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
     ``max_sessions`` (by default :data:`MAX_SESSIONS`).
@@ -349,6 +362,7 @@ async def serve_app(
         url = f"http://{url_host}:{bound_port}{PATH}"
 
         app = make(url)
+        app.user_middleware.insert(0, Middleware(_WithoutSlash))
         # The last middleware, since it needs the authenticated user.
         app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
         server = _uvicorn_server(app, host, port, connections)
