@@ -143,6 +143,19 @@ async def test_slow_thumbnail_is_left_out(app_of: Connect, monkeypatch: pytest.M
     assert [child for child in psutil.Process().children() if "sleep" in child.name()] == []
 
 
+async def test_frozen_program_is_not_started_again_for_a_thumbnail(
+    app_of: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ref,) = await painted(app_of, (b"%PDF-1.7 any", "application/pdf"))
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\ntouch "$0.started"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(program))
+    monkeypatch.setattr("sys.frozen", True, raising=False)
+    assert "<img" not in ref._repr_html_()
+    assert not program.with_suffix(".started").exists()
+
+
 @pytest.mark.parametrize("key", [None, "k" * 32])
 async def test_notebook_links_to_download_when_store_is_served(
     app_of: Connect, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

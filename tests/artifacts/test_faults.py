@@ -18,15 +18,17 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.support.clock import Clock
 from tests.support.limits import change_limits
 from tests.support.local_store import PDF, inner, visible
-from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
+from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS, environment
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
 from transports.artifacts.local import _index
 from transports.artifacts.objects._store import ObjectStore
-from transports.errors import Corrupt, StoreFull, StoreUnavailable, UsageError
+from transports.errors import ArtifactNotFound, Corrupt, StoreFull, StoreUnavailable, UsageError
 
 HOUR = 3600
 
@@ -461,6 +463,24 @@ async def test_wrong_credentials_or_bucket_raise_store_unavailable(
     for work in (missing.put_bytes(PDF), missing.stat("a_0123456789ab")):
         with pytest.raises(StoreUnavailable):
             await work
+
+
+@pytest.mark.fault(48)
+async def test_overloaded_server_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([(503, "SlowDown")] * 6 + [(404, "NoSuchKey")])
+
+    async def answer(_: web.Request) -> web.Response:
+        status, code = next(answers)
+        return web.Response(status=status, text=f"<Error><Code>{code}</Code><Message>{code}</Message></Error>")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        for name, value in environment(f"http://127.0.0.1:{server.port}").items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ArtifactNotFound):
+            await ObjectStore(f"s3://{BUCKET}/x").stat("a_0123456789ab")
+    assert not [*answers]
 
 
 def test_plain_http_store_endpoint_must_be_local(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

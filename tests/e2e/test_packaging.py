@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -16,6 +18,7 @@ from mcp import Client, StdioServerParameters
 
 from release.bundle import make_bundle
 from tests.support import packaging
+from webapp_fixture import Fixture
 
 pytestmark = pytest.mark.browser
 
@@ -114,6 +117,25 @@ async def test_bundle_starts_from_its_manifest(published: tuple[Path, Path], tmp
     async with Client(parameters) as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
     assert {"abp_connect", "abp_call"} <= tools
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_package_in_zip_file_drives_page(fixture: Fixture, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "kit"), "zip", packaging.ROOT, "transports")
+    program = (
+        "import sys, transports; from transports.sync import connect\n"
+        "assert '.zip' in transports.__file__\n"
+        "with connect(sys.argv[1], store='memory:') as app:\n"
+        "    print(app.call('data.csv', {'rows': [{'a': 1}]}).artifact().filename)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", program, fixture.url),
+        env={**os.environ, "PYTHONPATH": archive},
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0 and printed.strip().endswith(b".csv")
 
 
 @pytest.mark.slow

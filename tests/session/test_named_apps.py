@@ -55,7 +55,8 @@ def described(address: str, more: str = "") -> str:
 async def test_app_name_resolves_to_address_and_credentials(folder: Path) -> None:
     seen: list[str] = []
     async with key_app(seen) as address:
-        (folder / "team.toml").write_text(described(address))
+        # Editors of Windows begin a text with a byte order mark.
+        (folder / "team.toml").write_text(described(address), encoding="utf-8-sig")
         async with connect("crm", config="team.toml", store=folder / "out") as app:
             result = await app.call("key.show")
             assert seen == [f"Key {CANARY}"] and result.data == {"key": "Key ${SECRET:CRM}"}

@@ -27,7 +27,9 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
 
     Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, for
     example because of the content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time
-    or memory."""
+    or memory, and in a frozen program, which has no interpreter to run it."""
+    if _is_frozen():
+        return None
     process = await asyncio.create_subprocess_exec(
         *_command(program, *arguments),
         stdin=asyncio.subprocess.PIPE,
@@ -51,6 +53,8 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
 
 def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> tuple[dict[str, Any], bytes] | None:
     """Run as :func:`run_reader`, blocking, for at most ``timeout`` seconds."""
+    if _is_frozen():
+        return None
     try:
         process = subprocess.run(
             _command(program, limit),
@@ -65,6 +69,11 @@ def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> 
     if process.returncode != 0:
         return None
     return _parse_output(process.stdout)
+
+
+def _is_frozen() -> bool:
+    """Return whether ``sys.executable`` is this program itself, as made by PyInstaller, and no interpreter."""
+    return bool(getattr(sys, "frozen", False))
 
 
 def _command(program: str, *arguments: int) -> list[str]:

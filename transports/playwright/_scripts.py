@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -32,9 +33,10 @@ _DIGITS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 @cache
 def load_script(name: str) -> str:
     """Return the text of a script: ``agent.js`` in ``js/``, or ``postmessage/js/harness.js`` of another room."""
-    folder = Path(__file__).parent
-    path = folder.parent / name if "/" in name else folder / "js" / name
-    return path.read_text(encoding="utf-8")
+    folder = files(__package__) / "js"
+    if "/" in name:
+        folder = files(__package__.rpartition(".")[0])
+    return (folder / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

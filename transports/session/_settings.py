@@ -271,7 +271,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
     try:
         content = read_regular(file, 1 << 20)  # bytes; many commands read it
         with parser_limits():
-            document = tomllib.loads(content.decode())
+            document = tomllib.loads(content.decode("utf-8-sig"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read ({reason})") from error

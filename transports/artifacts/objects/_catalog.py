@@ -104,7 +104,7 @@ class Bucket:
         self._timeout = timeout
         # No retry starts after half of the time, and an attempt takes at most half: together `timeout`.
         half = timedelta(seconds=timeout / 2)
-        retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
+        retries = {"retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         options: dict[str, object] = {"connect_timeout": half}
         if is_s3 and _endpoint_is_local():
             options["allow_http"] = True
