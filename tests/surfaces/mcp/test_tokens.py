@@ -239,18 +239,23 @@ async def status(url: str, bearer: str) -> int:
         return response.status
 
 
+async def test_token_of_each_algorithm_is_accepted() -> None:
+    async with keys() as jwks:
+        verifier = JwtVerifier(Options(**trusting(jwks)), AUDIENCE)
+        for algorithm in KINDS:
+            assert await verifier.verify(token(key_of(algorithm), algorithm)) is not None, algorithm
+
+
 @pytest.mark.load
 @pytest.mark.requirement("R2-7.2d", "R4-7f")
-@pytest.mark.parametrize("algorithm", list(KINDS))
-async def test_jwt_subject_becomes_user(tmp_path: Path, algorithm: str) -> None:
-    key = key_of(algorithm)
+async def test_jwt_subject_becomes_user(tmp_path: Path) -> None:
     async with (
         keys() as jwks,
         served(tmp_path, **trusting(jwks)) as url,
-        client_of(url, token(key, algorithm), "2026-07-28") as carol,
-        client_of(url, token(key, algorithm, sub="dave"), "2026-07-28") as dave,
+        client_of(url, token(), "2026-07-28") as carol,
+        client_of(url, token(sub="dave"), "2026-07-28") as dave,
         client_of(url, ANN, "2026-07-28") as ann,
-        client_of(url, token(key, algorithm, sub="ann"), "2026-07-28") as namesake,
+        client_of(url, token(sub="ann"), "2026-07-28") as namesake,
     ):
         await called(carol, "abp_connect", url=URL)
         uri = files_of(await called(carol, "abp_text_shout", text="hi"))[0]["uri"]
@@ -260,7 +265,7 @@ async def test_jwt_subject_becomes_user(tmp_path: Path, algorithm: str) -> None:
         made = await called(ann, "abp_connect", url=URL)
         assert (await called(namesake, "abp_status"))["sessions"] == []  # the issuer's Ann is not the operator's
         assert (await namesake.call_tool("abp_disconnect", {"session": made["session"]})).is_error
-        async with client_of(url, token(key, algorithm), "legacy") as again:
+        async with client_of(url, token(), "legacy") as again:
             assert len((await called(again, "abp_status"))["sessions"]) == 1
 
 
