@@ -112,7 +112,9 @@ async def test_answer_with_small_file_repeats_nothing(serve: Serve, era: str) ->
 
 @pytest.mark.requirement("R0-1b", "R4-7a")
 async def test_tool_schema_matches_capability_without_headers(serve: Serve) -> None:
-    properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "x-mcp-header": {"type": "integer"}}
+    properties: dict[str, object] = {"text": {"type": "string", "x-mcp-header": "Text"}}
+    # Clients of the SDK refuse a tool with a header that is not a text.
+    properties |= {"loud": {"type": "boolean", "x-mcp-header": True}, "x-mcp-header": {"type": "integer"}}
     declared = {"type": "object", "properties": properties, "additionalProperties": False}
     async with serve(declaring([{"name": "text.shout", "inputSchema": declared}])) as client:
         tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
@@ -121,8 +123,9 @@ async def test_tool_schema_matches_capability_without_headers(serve: Serve) -> N
         assert brief["items"]["properties"].keys() == whole["items"]["properties"].keys()
         assert len(json.dumps(brief)) < 450  # of a context, in each of two hundred tools
         assert schema["additionalProperties"] is False
-        assert set(schema["properties"]) == {"text", "x-mcp-header", "files"}
+        assert set(schema["properties"]) == {"text", "loud", "x-mcp-header", "files"}
         assert schema["properties"]["text"] == {"type": "string"}
+        assert schema["properties"]["loud"] == {"type": "boolean"}
         assert schema["properties"]["x-mcp-header"] == {"type": "integer"}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 

@@ -83,10 +83,7 @@ def tool_schema(capability: Capability) -> dict[str, object]:
     "object"}`` for a schema of more than 16 KiB, and for a broken one."""
     if len(encode_json(capability.input_schema)) > 16 * 1024:
         return {"type": "object"}
-    schema = plain_schema(capability.input_schema)
-    if schema is None:
-        return {"type": "object"}
-    return {key: _without_headers(value) for key, value in schema.items()}
+    return plain_schema(capability.input_schema) or {"type": "object"}
 
 
 def type_name(schema: object) -> str:
@@ -112,23 +109,6 @@ def parameters_line(capability: Capability) -> str:
         else:
             optional.append(f"{name}?: {type_name(member)}")
     return plain_line(", ".join(needed + optional), 200)
-
-
-def _without_headers(schema: object) -> object:
-    """Return ``schema`` without ``x-mcp-header``, at any depth.
-
-    With it, a client copies parameters into headers and relies on the server to compare them (SEP-2243), which a
-    surface does not do."""
-    if isinstance(schema, list):
-        return [_without_headers(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    cleaned = {}
-    for key, value in schema.items():
-        is_header = key == "x-mcp-header" and isinstance(value, str)
-        if not is_header:
-            cleaned[key] = _without_headers(value)
-    return cleaned
 
 
 def with_tool_names(result: Result) -> Result:
@@ -245,11 +225,13 @@ _SUBSCHEMAS = frozenset(
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-#: Keywords about a document of its own or of older drafts. What they require is checked with the call.
+#: Keywords about a document of its own or of older drafts, whose requirements are checked with the call, and the one
+#: with which a client copies a parameter into a header and relies on the server to compare them (SEP-2243), which a
+#: surface does not do.
 _LEFT_OUT = frozenset(
     {
         *("$schema", "$id", "$anchor", "$vocabulary", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"),
-        *("$recursiveAnchor", "additionalItems", "dependencies", "divisibleBy", "disallow", "extends"),
+        *("$recursiveAnchor", "additionalItems", "dependencies", "divisibleBy", "disallow", "extends", "x-mcp-header"),
     }
 )
 #: Keywords that the APIs refuse at the root.
