@@ -90,7 +90,7 @@ def test_proxy_http_requires_mcp_sdk(tmp_path: Path, options: list[str]) -> None
     with start_proxy(tmp_path, WITHOUT_SDK, *options) as proxy:
         said = proxy.communicate(timeout=120)[1]
     assert proxy.returncode == 2
-    assert f"`abp proxy {options[0]}`: the MCP SDK is needed (" in said
+    assert f"`abp proxy {options[0]}` needs the MCP SDK" in said
     assert "pip install 'abp-transports[mcp]'" in said
 
 

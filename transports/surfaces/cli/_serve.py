@@ -80,6 +80,20 @@ def bridge_variables() -> set[str]:
     return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
 
 
+@contextmanager
+def _needing_mcp_sdk(command: str) -> Iterator[None]:
+    """Raise :class:`~transports.errors.UsageError`, which names ``command``, if a block cannot import the MCP SDK."""
+    try:
+        yield
+    except ImportError as error:
+        missing = ""
+        if error.name not in (None, "mcp"):
+            missing = f", and its package {error.name} is missing"
+        raise UsageError(
+            f"`{command}` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
+        ) from error
+
+
 # --- abp serve --------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +201,7 @@ def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
 
 async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
     """Serve the bridge until its client ends or a signal comes."""
-    with _needing_bridge():
+    with _needing_mcp_sdk("abp mcp"):
         from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options
         from ..shared._detached import DetachedCalls, hosting
@@ -246,7 +260,7 @@ async def _serve_bridge_http(
     connections: Connections | None,
 ) -> None:
     """Serve ``users``, and share the limits of the gallery's ``connections``."""
-    with _needing_bridge():
+    with _needing_mcp_sdk("abp mcp"):
         from ..mcp._http import serve_http  # late: stdin and stdout need no web server
 
     def print_address(url: str) -> None:
@@ -257,26 +271,12 @@ async def _serve_bridge_http(
     await serve_http(bridge, *address, users, print_address, connections=connections)
 
 
-@contextmanager
-def _needing_bridge() -> Iterator[None]:
-    """Raise :class:`~transports.errors.UsageError` with advice for an import in the block that fails."""
-    try:
-        yield
-    except ImportError as error:
-        missing = ""
-        if error.name not in (None, "mcp"):
-            missing = f", and its package {error.name} is missing"
-        raise UsageError(
-            f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
-        ) from error
-
-
 def _users_of(options: BridgeOptions) -> dict[str, str]:
     """Return the users of the bridge by their tokens. If neither tokens nor JWTs are configured, a new token is
     printed."""
     if options.jwt_issuer and not options.token:
         return {}
-    with _needing_bridge():
+    with _needing_mcp_sdk("abp mcp"):
         return _parse_tokens(options.token)
 
 
@@ -428,7 +428,7 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
 
 
 async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
-    with _needing_mcp_sdk("--url"):
+    with _needing_mcp_sdk("abp proxy --url"):
         upstream = await open_upstream(server)
     async with aclosing(upstream):
         from ..mcp.proxy._duplex import run_stdio  # late, as all of the proxy: it is imported while the server starts
@@ -440,25 +440,13 @@ async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
 
 async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:
     async with _sharing(server, options, roots=options.roots or ()) as shared:
-        with _needing_mcp_sdk("--http"):
+        with _needing_mcp_sdk("abp proxy --http"):
             from ..mcp.proxy._serving import serve_proxy
 
         address = parse_address(http, "--http", None)
         users = _parse_tokens(options.token or os.environ.get("ABP_MCP_TOKEN"))
         await serve_proxy(server, shared, address, users, _print_address)
         return 0
-
-
-@contextmanager
-def _needing_mcp_sdk(option: str) -> Iterator[None]:
-    """Raise :class:`~transports.errors.UsageError`, which names ``option``, if a block cannot import the MCP SDK."""
-    from ..._internal.lazy import needing
-
-    try:
-        with needing("the MCP SDK", "mcp"):
-            yield
-    except ImportError as error:
-        raise UsageError(f"`abp proxy {option}`: {error}") from error
 
 
 @asynccontextmanager
