@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 import typer.core
+from typer.completion import shell_complete
 
 from ...errors import ABPError, UsageError, replaced_arguments
 from ._output import OPTIONS, add_options, installed_version, print_text, report_error, require_output, start_output
@@ -173,8 +174,6 @@ def _run_command(args: Sequence[str]) -> int:
         # The completion scripts of the shells set this variable, and others that Typer reads.
         instruction = os.environ.get("_ABP_COMPLETE")
         if instruction:
-            from typer.completion import shell_complete
-
             return shell_complete(command, {}, "abp", "_ABP_COMPLETE", instruction)
 
         _require_utf8(args)
