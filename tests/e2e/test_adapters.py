@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from playwright.async_api import Error as PlaywrightError
 
 from tests.support.mcp_clients import files_of
+from tests.support.pages import serve_answers, serve_page
 from transports import Browser, PlaywrightTransport, UsageError, connect
 from transports.artifacts import open_store
 from transports.errors import CapabilityError, NotAbpApp
@@ -61,15 +61,11 @@ async def test_adapter_is_limited_to_its_origin_and_reports_errors(
     blank = fixture.url + "static/blank.html"
     async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
         assert (await app.call("anything")).data == 1
-    async with contextlib.AsyncExitStack() as stack:
-        server = TestServer(web.Application())
 
-        async def leave(_: web.Request) -> web.Response:
-            raise web.HTTPFound(blank)
+    async def leave(_: web.Request) -> web.Response:
+        raise web.HTTPFound(blank)
 
-        server.app.router.add_get("/", leave)
-        await stack.enter_async_context(server)
-        away = str(server.make_url("/"))
+    async with serve_answers(leave) as away:
         transport = PlaywrightTransport(away, adapter=script, browser=browser, grace=0.2)
         with pytest.raises(NotAbpApp, match=r"own\.js is not installed"):
             async with connect(away, transport=transport, store=tmp_path / "out"):
@@ -240,14 +236,8 @@ async def test_foreign_window_abp_is_reported_unless_page_has_tools(
         f"({register}).registerTool({{name: 'title', description: 'x', execute: () => ({{ title: document.title }})}})"
     )
     html = f"<!doctype html><title>Shop</title><script>{_FRAMEWORK}{tool if tools else ''}</script>"
-
-    async def shop(_: web.Request) -> web.Response:
-        return web.Response(text=html, content_type="text/html")
-
-    application = web.Application()
-    application.router.add_get("/", shop)
-    async with TestServer(application) as server:
-        session = connect(str(server.make_url("/")), browser=browser, store=tmp_path)
+    async with serve_page(html) as url:
+        session = connect(url, browser=browser, store=tmp_path)
         if tools:
             async with session as app:
                 assert (await app.call("title")).data == {"title": "Shop"}

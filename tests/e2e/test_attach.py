@@ -19,10 +19,10 @@ import psutil
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import content, notebook
+from tests.support.pages import serve_answers
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
 from transports.errors import ConnectFailed, ContextLost, NotAbpApp
 from transports.playwright._channels import CdpChannel
@@ -397,11 +397,9 @@ async def test_remote_browser_headers_are_not_sent_to_other_origin(leads: str) -
             return web.Response(status=302, headers={"Location": f"http://{there}/json/version/"})
         return web.json_response({"webSocketDebuggerUrl": f"ws://{there}/devtools"})
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", asked)
-    async with TestServer(app) as server:
+    async with serve_answers(asked) as url:
         with pytest.raises(ConnectFailed):
-            async with Browser(cdp_url=f"http://127.0.0.1:{server.port}", headers={"X-Key": "k3y-value"}, timeout=10):
+            async with Browser(cdp_url=url.rstrip("/"), headers={"X-Key": "k3y-value"}, timeout=10):
                 pass
     assert seen[0][0].startswith("/json/version/ 127.0.0.1") and seen[0][1] == "k3y-value"
     assert [key for place, key in seen if "localhost" in place] == ([None] if leads == "other address" else [])

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
+from tests.support.pages import serve_page
 from transports import ArtifactRef, Browser, batch, connect
 from transports.batch import Job
 from webapp_fixture import Fixture
@@ -52,15 +51,9 @@ globalThis.abp = {
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def table(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ArtifactRef]:
     """The artifact of a CSV of 100 MB."""
-
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(text=APP, content_type="text/html")
-
-    server = web.Application()
-    server.router.add_get("/", page)
     folder = tmp_path_factory.mktemp("table")
-    async with TestServer(server, host="127.0.0.1") as served:
-        async with connect(str(served.make_url("/")), browser=browser, store=folder) as app:
+    async with serve_page(APP) as url:
+        async with connect(url, browser=browser, store=folder) as app:
             result = await app.call("table.export", {"lines": SIZE // 40 - 1}, timeout=120)
         ref = result.artifact()
         assert (ref.size_bytes, ref.mime_type, ref.filename) == (SIZE, "text/csv", "table.csv")

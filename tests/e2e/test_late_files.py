@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
+from tests.support.pages import serve_answers
 from transports import Browser, Result, Session, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.load]
@@ -68,10 +68,9 @@ class Server:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server() -> AsyncIterator[tuple[Server, str]]:
-    answers, application = Server(), web.Application()
-    application.router.add_route("*", "/{path:.*}", answers.answer)
-    async with TestServer(application) as running:
-        yield answers, str(running.make_url("/"))
+    answers = Server()
+    async with serve_answers(answers.answer) as url:
+        yield answers, url
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -25,6 +25,7 @@ from mcp import Client
 from tests.e2e.notebook import notebook
 from tests.support.mcp_clients import ERAS, called
 from tests.support.mcp_http import ANN, BOB, client_of, served
+from tests.support.pages import serve_answers
 from tests.support.processes import processes
 from transports import Browser, connect
 from transports.artifacts import open_store
@@ -258,13 +259,8 @@ async def test_remote_browser_headers_are_sent_but_not_shown_in_errors() -> None
         got.append(request.headers.get("Authorization", ""))
         return web.Response(status=403)
 
-    app = web.Application()
-    app.router.add_get("/{tail:.*}", refuse)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"ws://127.0.0.1:{runner.addresses[0][1]}/?token=in-the-url"
-    try:
+    async with serve_answers(refuse) as served_at:
+        url = f"{served_at.replace('http', 'ws')}?token=in-the-url"
         for address in ({"cdp_url": url}, {"browser_server": url}):
             options: dict[str, Any] = {**address, "headers": {"Authorization": "Bearer in-a-header"}}
             page = partial(connect, "http://127.0.0.1:1/", **options)
@@ -273,6 +269,4 @@ async def test_remote_browser_headers_are_sent_but_not_shown_in_errors() -> None
                     await opened.__aenter__()
                 text = f"{raised.value} {raised.value.as_dict()}"
                 assert "in-the-url" not in text and "in-a-header" not in text and "403" in text
-        assert got == ["Bearer in-a-header"] * 6
-    finally:
-        await runner.cleanup()
+    assert got == ["Bearer in-a-header"] * 6

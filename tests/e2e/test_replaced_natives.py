@@ -9,13 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from aiohttp.test_utils import BaseTestServer, TestServer
 
 from tests.support.page_scripts import saved_natives
+from tests.support.pages import serve_answers
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -203,17 +204,15 @@ def replaced_natives() -> list[Target]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def server() -> AsyncIterator[BaseTestServer]:
+async def site() -> AsyncIterator[str]:
     async def page(request: web.Request) -> web.Response:
         way = WAYS[request.query["way"]]
         html = _PAGE.replace("APP", way.app).replace("PROGRESS", way.progress).replace("PRINT", "page.print()")
         html = html.replace("TARGETS", json.dumps(replaced_natives())).replace("FORM", FORMS[0])
         return web.Response(text=html, content_type="text/html")
 
-    app = web.Application()
-    app.router.add_get("/", page)
-    async with TestServer(app) as running:
-        yield running
+    async with serve_answers(page) as url:
+        yield url
 
 
 @asynccontextmanager
@@ -266,11 +265,9 @@ async def fault_of(app: Session, call: str, expected: int) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_calls_work_in_page_replacing_all_builtins(
-    browser: Browser, server: BaseTestServer, tmp_path: Path, way: str
-) -> None:
+async def test_calls_work_in_page_replacing_all_builtins(browser: Browser, site: str, tmp_path: Path, way: str) -> None:
     """Prints and downloads, which take long, are made in the first form only."""
-    url = str(server.make_url("/").with_query(way=way))
+    url = f"{site}?{urlencode({'way': way})}"
     faults: dict[str, str] = {}
     async with asyncio.timeout(60), session(browser, way, url, tmp_path) as app:
         for form in FORMS:

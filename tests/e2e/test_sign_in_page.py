@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from tests.support.pages import serve_answers
 from transports import Browser, PlaywrightTransport, connect
 from transports.errors import NotAbpApp
 from transports.postmessage._transport import PostMessageTransport
@@ -36,13 +37,8 @@ async def site() -> AsyncIterator[str]:
             raise web.HTTPFound("/form")
         return web.Response(text=PAGES[request.path], content_type="text/html")
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", page)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serve_answers(page) as url:
+        yield url.rstrip("/")
 
 
 async def test_login_page_error_says_how_to_sign_in(browser: Browser, site: str) -> None:

@@ -1,8 +1,8 @@
-"""Pages of one text, served at every path."""
+"""Servers of a page or of a few answers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,16 +16,23 @@ from transports.playwright._channels import PlaywrightChannel
 
 
 @asynccontextmanager
+async def serve_answers(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """The address of a server that answers every request so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+
+
+@asynccontextmanager
 async def serve_page(html: str, headers: Mapping[str, str] | None = None) -> AsyncIterator[str]:
     """The address of a server that answers ``html``."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=html, content_type="text/html", headers=headers)
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    async with TestServer(app) as server:
-        yield str(server.make_url("/"))
+    async with serve_answers(answer) as url:
+        yield url
 
 
 def reach_without_cdp(monkeypatch: pytest.MonkeyPatch) -> None:
