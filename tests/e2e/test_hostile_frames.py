@@ -389,7 +389,7 @@ async def test_slow_page_is_closed_in_background_after_session(
     dispose = fetch.APIRequestContext.dispose
 
     async def delayed(self: fetch.APIRequestContext, reason: str | None) -> None:
-        await asyncio.sleep(4)
+        await asyncio.sleep(2.5)  # more than the two seconds that a session waits
         await dispose(self, reason)
 
     monkeypatch.setattr(fetch.APIRequestContext, "dispose", delayed)
@@ -502,14 +502,12 @@ async def test_call_to_frame_removed_meanwhile_ends_at_once(opened: Open, way: s
             await eventually(lambda: not named(app, "wait") and not named(app, "soon"))
 
 
-SLOW_LIST = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"
-
-
 @pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
 async def test_call_to_already_removed_frame_ends_at_once(opened: Open, way: str) -> None:
     """The page takes two seconds to list its tools again."""
-    page = "tool('first'); tool('drop', () => { document.querySelector('iframe').remove(); return 1; });"
-    top = f"<script>{SLOW_LIST}{TOOL}{page}</script>{frame('soon')}"
+    slow_list = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"
+    drop = f"{slow_list} document.querySelector('iframe').remove(); return 1;"
+    top = f"<script>{TOOL} tool('first'); tool('drop', () => {{ {drop} }});</script>{frame('soon')}"
     async with opened(top=top, soon="tool('soon');") as app:
         soon = await tool_of(app, "soon")
         await app.call("drop")
