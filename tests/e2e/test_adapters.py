@@ -68,8 +68,7 @@ async def test_adapter_is_limited_to_its_origin_and_reports_errors(
     async with serve_answers(leave) as away:
         transport = PlaywrightTransport(away, adapter=script, browser=browser, grace=0.2)
         with pytest.raises(NotAbpApp, match=r"own\.js is not installed"):
-            async with connect(away, transport=transport, store=tmp_path / "out"):
-                pass
+            await connect(away, transport=transport, store=tmp_path / "out")
     monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
     twice = "abp.capability('x', {}, () => 1)\n" * 2
     for text, reason in (
@@ -89,8 +88,7 @@ async def test_adapter_is_limited_to_its_origin_and_reports_errors(
     ):
         script.write_text(text)
         with pytest.raises((UsageError, NotAbpApp), match=reason):
-            async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out"):
-                pass
+            await connect(blank, adapter=script, browser=browser, store=tmp_path / "out")
     for target, path in ((fixture.ws_url, script), (fixture.url, tmp_path / "missing.js")):
         with pytest.raises(UsageError, match="adapter"):
             connect(target, adapter=path)
@@ -218,8 +216,7 @@ async def test_page_without_protocol_error_suggests_adapter(
         NotAbpApp,
         match=r"is it the right address, .* needs a script that makes an app of it: adapter= \(docs/adapters\.md\)",
     ):
-        async with connect(fixture.url + "static/blank.html", browser=browser, store=tmp_path):
-            pass
+        await connect(fixture.url + "static/blank.html", browser=browser, store=tmp_path)
 
 
 #: What the scripts of the ABP Framework of ASP.NET leave in a page, in short.

@@ -127,8 +127,7 @@ async def test_page_without_app_is_reported_and_stays_open(page: Page, tmp_path:
         await page.goto(f"{url}plain")
         transport = PlaywrightTransport(page.url, page=page, grace=0.2)
         with pytest.raises(NotAbpApp, match=r"no window\.abp"):
-            async with connect(page.url, transport=transport, store=tmp_path):
-                pass
+            await connect(page.url, transport=transport, store=tmp_path)
         assert await page.title() == "plain"
         assert await page.evaluate(OURS) == []
 
@@ -319,8 +318,7 @@ async def test_attaching_by_websocket_url_survives_failing_block(
             async with connect(url, cdp_url=ws_url, store=tmp_path / "out"):
                 raise ZeroDivisionError
         with pytest.raises(ConnectFailed):
-            async with connect("http://127.0.0.1:9/", cdp_url=cdp_url, store=tmp_path / "out"):
-                pass
+            await connect("http://127.0.0.1:9/", cdp_url=cdp_url, store=tmp_path / "out")
         assert await tabs_of(cdp_url) == ["mine"]
         assert process.is_running()
 
@@ -357,8 +355,7 @@ async def test_many_sessions_share_one_attached_browser(running: tuple[str, psut
 
 async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match=r"--remote-debugging-port=9222") as caught:
-        async with connect("http://127.0.0.1:1/", cdp_url="http://me:secret@127.0.0.1:9/?token=x", store=tmp_path):
-            pass
+        await connect("http://127.0.0.1:1/", cdp_url="http://me:secret@127.0.0.1:9/?token=x", store=tmp_path)
     assert "secret" not in caught.value.message and "token" not in caught.value.message
     with pytest.raises(UsageError, match="cdp_url="):
         Browser(cdp_url="http://127.0.0.1:9222", name="chrome")

@@ -72,8 +72,7 @@ async def test_profile_keeps_extension_storage(tmp_path: Path) -> None:
     async with connect(str(SHELF), profile=profile, store=tmp_path / "out") as app:
         await told(app, "shelf.put", key="book", value="kept")
         with pytest.raises(ProfileInUse):
-            async with connect(str(SHELF), profile=profile, store=tmp_path / "out"):
-                pass
+            await connect(str(SHELF), profile=profile, store=tmp_path / "out")
     async with connect(str(SHELF), profile=profile, store=tmp_path / "out") as app:
         assert await told(app, "shelf.get", key="book") == {"value": "kept"}
     async with connect(str(SHELF), store=tmp_path / "out") as app:  # without a profile nothing is kept
@@ -121,22 +120,19 @@ async def test_folder_without_extension_is_rejected_before_browser_starts(tmp_pa
     with pytest.raises(UsageError, match="is not a target"):
         connect(str(tmp_path))
     with pytest.raises(UsageError, match="loads no Chrome extensions"):
-        async with connect(str(SHELF), browser="firefox", store=tmp_path / "out"):
-            pass
+        await connect(str(SHELF), browser="firefox", store=tmp_path / "out")
     with pytest.raises(UsageError, match="cdp_url="):
         connect(str(SHELF), cdp_url="http://127.0.0.1:9222")
     with pytest.raises(UsageError, match="for this target use 'playwright'"):
         connect(str(SHELF), transport="postmessage")
     with pytest.raises(UsageError, match="started without extensions"):
-        async with connect(str(SHELF), browser=browser, store=tmp_path / "out"):
-            pass
+        await connect(str(SHELF), browser=browser, store=tmp_path / "out")
 
 
 async def test_extension_rejected_by_chromium_says_why(tmp_path: Path) -> None:
     broken = another(tmp_path / "broken", "Broken", version="one")
     with pytest.raises(ConnectFailed, match=r"(?s)version.*Chrome or Edge.*use a Chromium") as caught:
-        async with connect(str(broken), store=tmp_path / "out"):
-            pass
+        await connect(str(broken), store=tmp_path / "out")
     assert str(broken) in caught.value.message
 
 

@@ -196,8 +196,7 @@ async def test_an_exception_in_the_block_closes_everything(fixture: Fixture, scr
             await app.call("file.list")
             raise ZeroDivisionError
     with pytest.raises(ABPError):
-        async with connect("http://127.0.0.1:9/", store=tmp_path / "out"):
-            pass
+        await connect("http://127.0.0.1:9/", store=tmp_path / "out")
 
 
 @pytest.mark.parametrize("grace", [pytest.param(3.0, marks=pytest.mark.slow), 0.0])

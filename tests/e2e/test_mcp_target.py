@@ -517,8 +517,7 @@ async def test_calls_to_stopped_http_server_raise(tmp_path: Path) -> None:
 
 async def test_wrong_token_is_rejected_without_being_shown(over_http: str, tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed) as refused:
-        async with connect(f"mcp+{over_http}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
-            pass
+        await connect(f"mcp+{over_http}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"})
     assert "wrong-and-secret" not in str(refused.value)
 
 

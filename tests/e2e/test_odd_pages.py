@@ -265,8 +265,7 @@ async def test_page_without_app_is_reported_despite_frozen_clock(context: Browse
     async with serve_page("<!doctype html><title>None</title>") as url:
         await page.goto(url)
         with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
-            async with connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:"):
-                pass
+            await connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:")
 
 
 async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None:
@@ -276,8 +275,7 @@ async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None
         for _ in range(2):  # one after another is right
             async with connect(url, page=page, store="none:") as app:
                 with pytest.raises(UsageError, match="this page has a session already"):
-                    async with connect(url, page=page, store="none:"):
-                        pass
+                    await connect(url, page=page, store="none:")
                 assert (await app.call("one")).data == 1
 
 
@@ -292,8 +290,7 @@ async def test_page_replacing_builtin_is_rejected_by_name(context: BrowserContex
             assert (await app.call("one")).data == 1
         await page.evaluate("window.WeakMap = { a: 1 }")
         with pytest.raises(Exception, match=r"the session cannot begin in this page: the page replaced WeakMap"):
-            async with connect(url, page=page, store="none:"):
-                pass
+            await connect(url, page=page, store="none:")
 
 
 async def test_element_with_id_abp_is_not_an_app(browser: Browser, tmp_path: Path) -> None:
@@ -301,5 +298,4 @@ async def test_element_with_id_abp_is_not_an_app(browser: Browser, tmp_path: Pat
     async with serve_page(page) as url:
         transport = PlaywrightTransport(url, browser=browser, grace=0.3)
         with pytest.raises(NotAbpApp, match=r"has no window\.abp"):
-            async with connect(url, transport=transport, store=tmp_path):
-                pass
+            await connect(url, transport=transport, store=tmp_path)

@@ -339,8 +339,7 @@ async def test_address_without_page_error_says_what_it_serves(
 ) -> None:
     async with answering(status, headers, body) as url:
         with pytest.raises(ConnectFailed, match=said):
-            async with connect(url, transport=PlaywrightTransport(url, browser=whole_browser), store="none:"):
-                pass
+            await connect(url, transport=PlaywrightTransport(url, browser=whole_browser), store="none:")
 
 
 async def test_credentials_in_url_open_page(browser: Browser) -> None:
@@ -348,8 +347,7 @@ async def test_credentials_in_url_open_page(browser: Browser) -> None:
         url = url.replace("//", "//name:word@")
         with pytest.raises(NotAbpApp, match="title 'Empty'") as failed:
             transport = PlaywrightTransport(url, browser=browser, grace=0.1)
-            async with connect(url, transport=transport, store="none:"):
-                pass
+            await connect(url, transport=transport, store="none:")
         assert "word@" not in failed.value.message
 
 
@@ -432,8 +430,7 @@ async def test_page_without_abp_error_names_failed_script(
     if channel == "playwright":
         monkeypatch.setattr(type(context), "new_cdp_session", refuse)
     with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded; the page reports: ") as caught:
-        async with connect(url, transport=PlaywrightTransport(url, context=context, grace=0.3), store="none:"):
-            pass
+        await connect(url, transport=PlaywrightTransport(url, context=context, grace=0.3), store="none:")
     message, details = caught.value.message, caught.value.details
     assert "SyntaxError" in message and "no data" in message and "lib.js: " in message
     assert channel == "playwright" or "app.js?…:2:" in message

@@ -271,8 +271,7 @@ async def test_unframeable_app_raises_with_its_policy(
     fixture: Fixture, embedded: Embedded, path: str, reason: str
 ) -> None:
     with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
-        async with embedded(f"{fixture.embed_url}/{path}"):
-            pass
+        await embedded(f"{fixture.embed_url}/{path}")
 
 
 @pytest.mark.parametrize("harness", ["same", "other"])
@@ -280,22 +279,19 @@ async def test_redirect_to_unframeable_page_is_reported_at_once(embedded: Embedd
     """Not when the time for the app's answer is up, as an app that answers nothing."""
     refusal = r"/leads: it leads to [^ ]*/refused: it refuses to be embedded \(X-Frame-Options: DENY\)"
     with pytest.raises(ConnectFailed, match=refusal):
-        async with embedded(f"{odd}/leads", harness=harness):
-            pass
+        await embedded(f"{odd}/leads", harness=harness)
 
 
 async def test_unembeddable_address_raises_with_reason(embedded: Embedded, unused: int = 3) -> None:
     with pytest.raises(ConnectFailed, match="start the app or correct the address"):
-        async with embedded(f"http://127.0.0.1:{unused}/"):
-            pass
+        await embedded(f"http://127.0.0.1:{unused}/")
 
 
 @pytest.mark.slow
 async def test_silent_server_is_reported_in_time(embedded: Embedded, odd: str) -> None:
     started = time.monotonic()
     with pytest.raises(ConnectFailed, match="did not load within 2 s"):
-        async with embedded(f"{odd}/slow", timeout=2.0):
-            pass
+        await embedded(f"{odd}/slow", timeout=2.0)
     assert time.monotonic() - started < 12
 
 
@@ -304,8 +300,7 @@ async def test_page_that_answers_no_message_is_not_an_embedded_app(
     fixture: Fixture, embedded: Embedded, page: str
 ) -> None:
     with pytest.raises(NotAbpApp, match=r"answered no message .*abp-embed\.js"):
-        async with embedded(f"{fixture.url}{page}", timeout=3.0):
-            pass
+        await embedded(f"{fixture.url}{page}", timeout=3.0)
 
 
 @pytest.mark.parametrize("harness", ["same", "other"])

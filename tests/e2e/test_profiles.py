@@ -92,16 +92,14 @@ async def test_profile_in_use_error_says_what_to_do(tmp_path: Path) -> None:
         assert await asyncio.wait_for(other.stdout.readline(), 30) == b"open\n"
         async with notebook() as url:
             with pytest.raises(ProfileInUse, match=r"close that one.*another profile=.*cdp_url=") as caught:
-                async with connect(url, profile=profile, store=tmp_path / "out"):
-                    pass
+                await connect(url, profile=profile, store=tmp_path / "out")
             assert caught.value.code == "BROWSER_ERROR" and caught.value.retryable
             assert str(profile) in caught.value.message
             other.stdin.close()
             assert await asyncio.wait_for(other.wait(), 20) == 0
             async with connect(url, profile=profile, store=tmp_path / "out") as app:  # as it said
                 with pytest.raises(ProfileInUse):
-                    async with connect(url, profile=profile, store=tmp_path / "out"):
-                        pass
+                    await connect(url, profile=profile, store=tmp_path / "out")
                 await note(app)
     finally:
         if other.returncode is None:
@@ -117,8 +115,7 @@ async def test_profile_left_by_dead_process_is_usable(tmp_path: Path) -> None:
     (profile / "SingletonLock").symlink_to("elsewhere-1")
     async with notebook() as url:
         with pytest.raises((ProfileInUse, BrowserNotFound)):  # another machine's: only that browser knows
-            async with connect(url, profile=profile, store=tmp_path / "out"):
-                pass
+            await connect(url, profile=profile, store=tmp_path / "out")
         (profile / "SingletonLock").unlink()
         (profile / "SingletonLock").symlink_to(f"{socket.gethostname()}-999999999")
         async with connect(url, profile=profile, store=tmp_path / "out") as app:
@@ -128,8 +125,7 @@ async def test_profile_left_by_dead_process_is_usable(tmp_path: Path) -> None:
 async def test_profile_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be a folder"):
-        async with connect("http://127.0.0.1:1/", profile=tmp_path / "file", store=tmp_path / "out"):
-            pass
+        await connect("http://127.0.0.1:1/", profile=tmp_path / "file", store=tmp_path / "out")
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
@@ -155,8 +151,7 @@ async def test_unreadable_storage_state_is_rejected(browser: Browser, tmp_path: 
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=r"state\.json cannot be read") as caught:
-        async with connect("http://127.0.0.1:1/", browser=browser, storage_state=file, store=tmp_path / "out"):
-            pass
+        await connect("http://127.0.0.1:1/", browser=browser, storage_state=file, store=tmp_path / "out")
     assert "secret" not in caught.value.message
 
 
@@ -176,8 +171,7 @@ async def test_lent_browser_rejects_storage_state(tmp_path: Path) -> None:
 
         state: dict[str, list[object]] = {"cookies": [], "origins": []}
         with pytest.raises(UsageError, match="an existing context keeps its own state"):
-            async with connect(url, browser=Lender(), storage_state=state, store=tmp_path / "out"):
-                pass
+            await connect(url, browser=Lender(), storage_state=state, store=tmp_path / "out")
 
 
 @pytest.mark.requirement("R6-3k")

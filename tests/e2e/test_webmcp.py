@@ -259,8 +259,7 @@ async def test_auto_chooses_protocol_offered_by_page(fixture: Fixture, browser: 
     url = fixture.url + "?absent"
     transport = PlaywrightTransport(url, browser=browser, protocol="auto", grace=0.2)
     with pytest.raises(NotAbpApp, match=r"no window\.abp and no WebMCP tools 0\.2 s after it loaded"):
-        async with connect(url, transport=transport, store=tmp_path):
-            pass
+        await connect(url, transport=transport, store=tmp_path)
 
 
 @pytest.mark.slow
@@ -301,8 +300,7 @@ async def test_effects_of_open_page_are_handled_while_session_opens(
       for (let i = 0; i < 5; i++) document.body.append(document.createElement("iframe"));
       setInterval(() => navigator.clipboard.writeText("again").catch(() => {}), 2);
     }""")
-    async with connect(url, page=page, transport="webmcp", store=tmp_path):
-        pass
+    await connect(url, page=page, transport="webmcp", store=tmp_path)
     assert [record.getMessage() for record in caplog.records] == []
 
 

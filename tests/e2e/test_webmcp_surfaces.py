@@ -179,8 +179,7 @@ async def test_polyfill_tools_need_no_cdp(
             blank = fixture.url + "static/blank.html"
             with monkeypatch.context() as patch, pytest.raises(NotAbpApp, match="no WebMCP"):
                 patch.setattr(kind, "_default_grace", 0.3)
-                async with connect(blank, context=context, transport=transport, store=tmp_path):
-                    pass
+                await connect(blank, context=context, transport=transport, store=tmp_path)
         await context.route("**/static/webmcp/*.js", with_polyfill)
         async with connect(fixture.url + "webmcp/cases", context=context, store=tmp_path) as app:
             assert app.transport.name == "webmcp" and app.transport._agent.channel.cdp is None  # type: ignore[attr-defined]

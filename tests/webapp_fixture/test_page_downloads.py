@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from typing import Any
-from urllib.parse import unquote
 
 import aiohttp
 import pytest
@@ -46,27 +45,6 @@ async def test_ranges(http: aiohttp.ClientSession, fixture: Fixture) -> None:
     async with http.head(url) as response:
         assert response.headers["Content-Length"] == "2000000" and await response.read() == b""
     assert (await fetch(http, f"{fixture.url}downloads/0/0/empty"))[2] == b""
-
-
-@pytest.mark.parametrize("kind", ["bearer", "bearerLine", "bearerToken", "query"])
-async def test_credentials(app: App, http: aiohttp.ClientSession, fixture: Fixture, kind: str) -> None:
-    file = (await app.data("file.generate", bytes=10, auth=kind, absolute=True, **{"as": "url"}))["file"]
-    auth, url, headers = file["auth"], file["downloadUrl"], {}
-    if kind == "query":
-        assert auth == {"type": "query", "token": fixture.token}
-        right, wrong = f"{url}&token={auth['token']}", f"{url}&token=x"
-    else:
-        right = wrong = url
-        line = {"bearerLine": auth.get("header"), "bearer": f"Authorization: {auth.get('header')}"}.get(kind)
-        name, _, value = (line or f"Authorization: Bearer {auth.get('token')}").partition(": ")
-        headers = {name: value}
-    assert (await fetch(http, url))[0] == 401
-    assert (await fetch(http, wrong, **{name: f"{value}x" for name, value in headers.items()}))[0] == 403
-    status, _, body = await fetch(http, right, **headers)
-    assert (status, body) == (200, b"".join(generate(10)))
-    record = fixture.requests[-1]
-    assert record.method == "GET" and unquote(right).endswith(unquote(record.path_qs))
-    assert all(record.headers[name.lower()] == value for name, value in headers.items())
 
 
 async def test_download_urls_require_cookie_and_expire(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:

@@ -227,6 +227,8 @@ async def test_generated_files(app: Client, fixture: Fixture) -> None:
             if key:
                 async with session.get(file["downloadUrl"]) as response:
                     assert response.status == 401
+                async with session.get(f"{url}x", headers={name: f"{value}x"}) as response:
+                    assert response.status == 403
     relative = (await app.data("file.generate", bytes=1, **{"as": "url", "auth": "cookie"}))["file"]["downloadUrl"]
     assert relative.startswith("/downloads/1/0/generated.bin?auth=cookie")
     assert app.socket.response is not None and "workbench_session=" in app.socket.response.headers["Set-Cookie"]

@@ -256,12 +256,10 @@ async def test_non_websocket_addresses_are_explained() -> None:
 
     async with running(echo, process_request=refuse) as app:
         with pytest.raises(ConnectFailed, match=r"401.*token"):
-            async with connect(app.url, store="none:"):
-                pass
+            await connect(app.url, store="none:")
     for host in ("127.0.0.1", "localhost"):
         with pytest.raises(ConnectFailed, match=f"ws://{host}:9/: nothing listens there; start the app"):
-            async with connect(f"ws://{host}:9/", store="none:"):
-                pass
+            await connect(f"ws://{host}:9/", store="none:")
 
 
 @pytest.mark.load
@@ -305,14 +303,12 @@ async def test_tls_works_with_custom_ca_and_client_certificate(tmp_path: Path) -
         async with connect(url, transport=WebSocketTransport(url, ssl=ours), store="none:") as session:
             assert (await session.call("x", {"n": 1})).data == {"n": 1}
         with pytest.raises(ConnectFailed, match="ssl="):
-            async with connect(url, store="none:"):
-                pass
+            await connect(url, store="none:")
     theirs.maximum_version, ours.minimum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
     async with running(echo, ssl=theirs) as app:  # it speaks TLS, so nothing says to do without
         url = app.url.replace("ws:", "wss:")
         with pytest.raises(ConnectFailed) as refused:
-            async with connect(url, transport=WebSocketTransport(url, ssl=ours), store="none:"):
-                pass
+            await connect(url, transport=WebSocketTransport(url, ssl=ours), store="none:")
         assert "try ws://" not in refused.value.message
 
 
@@ -325,8 +321,7 @@ async def test_server_without_tls_is_reported_as_such() -> None:
     async with await asyncio.start_server(refuse, "127.0.0.1") as server:
         url = f"wss://127.0.0.1:{server.sockets[0].getsockname()[1]}/abp"
         with pytest.raises(ConnectFailed, match=r"does not speak TLS as wss:// says .*; try ws://"):
-            async with connect(url, store="none:"):
-                pass
+            await connect(url, store="none:")
 
 
 async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
