@@ -147,3 +147,20 @@ async def test_unusable_setting_of_environment_is_named(
         async with connect(address, store="memory:", timeout=20):
             pass
     assert "my-secret" not in failed.value.message
+
+
+@pytest.mark.parametrize("address", ["mcp+http://localhost:9/mcp", "ws://localhost:9/abp"])
+@pytest.mark.parametrize("no_proxy", ["", "localhost"])
+async def test_failed_connection_through_proxy_names_its_setting(
+    address: str, no_proxy: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.upper(), raising=False)
+    monkeypatch.setenv("http_proxy", f"http://me:my-secret@127.0.0.1:{silent_port}")
+    monkeypatch.setenv("no_proxy", no_proxy)
+    with pytest.raises(ConnectFailed) as failed:
+        async with connect(address, store="memory:", timeout=20):
+            pass
+    has_advice = "the environment has a proxy for it: add localhost to NO_PROXY" in failed.value.message
+    assert has_advice == (not no_proxy) and "my-secret" not in failed.value.message

@@ -34,6 +34,7 @@ from ..errors import (
     format_seconds,
 )
 from ..protocol._capabilities import MAX_CAPABILITIES
+from ..protocol._plain_text import proxy_advice
 from ..protocol._strict_json import MAX_VALUES, is_larger, parser_limits
 from ..protocol.messages import Message, package_version
 from ._servers import HttpServer, Server, StdioServer, http_client
@@ -172,6 +173,8 @@ class Connection:
             reason = f"it refuses the handshake ({reason}); is it an MCP server?"
         if isinstance(error, httpx2.ConnectError):
             reason = f"{reason}; start the server or correct the address"
+        if isinstance(self.server, HttpServer):
+            reason += proxy_advice(self.server.url)
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
 
     async def _is_of_the_old_transport(self) -> bool:

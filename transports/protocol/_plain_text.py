@@ -195,6 +195,22 @@ def is_loopback(host: str | None) -> bool:
         return False
 
 
+def proxy_advice(url: str) -> str:
+    """Return advice about the proxy that the environment names for an ``http(s)`` or ``ws(s)`` address, for the end of
+    the message of a failed connection; an empty text without a proxy."""
+    from urllib.request import getproxies, proxy_bypass  # late: it loads much
+
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    has_proxy = not getproxies().keys().isdisjoint((parts.scheme, scheme, "all"))
+    if not has_proxy or not parts.hostname or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return ""
+    return f"; the environment has a proxy for it: add {parts.hostname} to NO_PROXY if it needs none"
+
+
 def folder_of(text: str) -> Path:
     """Return a local folder. Raises :class:`ValueError` for the address of a store, since its path would create a
     folder named ``s3:``."""

@@ -51,7 +51,7 @@ from ..errors import (
     format_seconds,
     spelled,
 )
-from ..protocol._plain_text import origin_of, redact_url
+from ..protocol._plain_text import origin_of, proxy_advice, redact_url
 from ..protocol._strict_json import PARSED_ON_LOOP
 from ..protocol._times import checked_timeout
 from ..protocol.messages import Message, misdirected
@@ -167,7 +167,8 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             return ConnectFailed(f"cannot connect to {address}: the host name is not known; correct the address")
         case OSError():
             reason = connection_failure(error)
-            return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
+            advice = f"start the app or correct the address{proxy_advice(url)}"
+            return ConnectFailed(f"cannot connect to {address}: {reason}; {advice}")
         case InvalidProxy():
             # Its text has the whole address of the proxy, with its secrets.
             return ConnectFailed(
@@ -182,7 +183,7 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
 
     # The text of an InvalidURI has the whole address, with its secrets.
     reason = error.msg if isinstance(error, InvalidURI) else first_line(error)
-    return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address")
+    return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address{proxy_advice(url)}")
 
 
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
