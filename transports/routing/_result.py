@@ -300,9 +300,9 @@ class Result:
     def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
         """Yield the references in ``data``, each with its place."""
         for name in self.inline_fields:
-            found = find_field(self.data, name)
-            if found is not None and isinstance(found[1], dict):
-                yield found[0], found[1]
+            match find_field(self.data, name):
+                case place, dict() as reference:
+                    yield place, reference
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as JSON: the document that ``abp call --json`` prints."""
