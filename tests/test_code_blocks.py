@@ -34,7 +34,7 @@ PNG = base64.b64encode((ROOT / "webapp_fixture" / "samples" / "picture.png").rea
 #: Pages, or blocks of a page in one language, that another test runs.
 RUN_BY = {
     ("tutorial.md", None): "tests/e2e/test_packaging.py",
-    ("write-an-app.md", None): "tests/e2e/test_write_an_app.py",
+    ("write-an-app.md", None): "tests/e2e/test_new_projects.py",
     ("views.md", None): "tests/e2e/test_views_page.py",
     ("data.md", "python"): "tests/test_filesystem.py",
     ("hosts.md", "python"): "tests/hosts/test_penguiflow.py",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support import packaging
+from tests.support.command_line import serving
 from transports.surfaces.cli import main
 
 pytestmark = pytest.mark.browser
@@ -35,9 +37,11 @@ def follow(kind: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypa
 
 
 CONFORMANT = r"(?m)^conformant: \d+ passed, 0 failed, 0 warnings"
+#: Checks that only an app with files, progress and cancelling passes.
+PASSED = ("cancel.running", "answers.progress", "binary.download", "binary.type", "manifest.agrees")
 #: What the commands of each kind of project print.
 PRINTED = {
-    "app": ("5 passed", "Type: application/pdf", CONFORMANT),
+    "app": ("5 passed", "Type: application/pdf", CONFORMANT, *(f"ok +{check}" for check in PASSED)),
     "view": ("1 passed", r'{"text": "Hello, Ada!"}', r"view: Card 1.0 \(ui://greeter/card.html\)", CONFORMANT),
     "adapter": ("1 passed", "Type: text/csv", 'Metadata: {"rows":3}'),
 }
@@ -53,3 +57,14 @@ def test_new_project_passes_its_printed_steps(
     assert [text for text in PRINTED[kind] if not re.search(text, printed)] == [], printed
     if kind == "view":
         assert (tmp_path / "a new view" / "card.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_generated_tests_of_running_app_pass(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    with serving() as app:
+        assert main(["init", "tests", str(folder), "--target", app.ws_url]) == 0
+        assert sorted(path.name for path in folder.iterdir()) == ["pyproject.toml", "test_app.py"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert "2 passed" in ran.stdout, ran.stdout
