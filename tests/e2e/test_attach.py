@@ -339,6 +339,19 @@ async def test_frozen_attached_browser_is_released_in_time_and_left_running(tmp_
         assert "mine" in await tabs_of(cdp_url)
 
 
+async def test_hanging_tab_is_named_as_reason_not_to_attach(tmp_path: Path) -> None:
+    async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
+        for member in process.children(recursive=True):
+            if "--type=renderer" in member.cmdline():
+                member.suspend()
+        with pytest.raises(
+            ConnectFailed, match="within 4 s; if one runs there, wake or close its tabs that sleep or hang"
+        ):
+            async with connect(url, cdp_url=cdp_url, store=tmp_path / "out", timeout=4):
+                pass
+        assert process.is_running()
+
+
 async def test_many_sessions_share_one_attached_browser(running: tuple[str, psutil.Process], tmp_path: Path) -> None:
     cdp_url, _ = running
     async with notebook() as url:

@@ -329,6 +329,9 @@ class Remote:
         how = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
         if self.is_server:
             how = "start one of the same version of Playwright with `playwright run-server`"
+        elif reason.startswith("within"):
+            # Playwright waits for every tab to respond.
+            how = f"if one runs there, wake or close its tabs that sleep or hang; otherwise {how}"
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
 
 
