@@ -466,6 +466,35 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
     assert seen and {path for path, _ in seen} == {"/mcp"}
 
 
+@pytest.mark.parametrize("value", ["Bearer my-tökén", "Bearer my-token\n", "Bearer my-token\r\nX: y"], ids=ascii)
+async def test_header_that_cannot_be_sent_is_named(value: str) -> None:
+    with pytest.raises(UsageError, match="the header 'Authorization' of http:") as unsendable:
+        async with connect("mcp+http://127.0.0.1:9/mcp", headers={"Authorization": value}, store="memory:"):
+            pass
+    assert "my-" not in unsendable.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({"command": "python server.py"}, "its command has a space: arguments belong into args"),
+        ({"cwd": "/nosuch/folder"}, "its folder /nosuch/folder does not exist: correct cwd"),
+        ({"env": {"A": "x\0my-secret"}}, "embedded null byte.*; correct its command and its variables"),
+        ({"env": {"A=B": "my-secret"}}, "illegal environment variable name.*; correct its command and its variables"),
+    ],
+    ids=["command with arguments", "cwd", "null", "name of variable"],
+)
+async def test_server_that_cannot_be_started_says_what_to_correct(
+    tmp_path: Path, change: dict[str, object], advice: str
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"a": {"command": sys.executable, "args": [], **change}}}))
+    with pytest.raises(ConnectFailed, match=rf"^a cannot be started \(.*{advice}") as unstarted:
+        async with connect(f"mcp:{config}", store="memory:"):
+            pass
+    assert "my-secret" not in unstarted.value.message
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

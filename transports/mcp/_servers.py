@@ -81,10 +81,14 @@ def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
     """Return a client that sends the headers of a server. Answers must come uncompressed, since a small body could
     inflate to any size.
 
-    Raises :class:`~transports.errors.ConnectFailed` for settings of the environment that cannot be used, such as a
-    SOCKS proxy without its package, or a file of certificates that is missing."""
+    Raises :class:`~transports.errors.UsageError` for a header that cannot be sent, and
+    :class:`~transports.errors.ConnectFailed` for settings of the environment that cannot be used, such as a SOCKS proxy
+    without its package, or a file of certificates that is missing."""
     import httpx2  # late: most servers are processes
 
+    for name, value in server.headers.items():
+        if not (name.isascii() and value.isascii() and value.isprintable()):
+            raise UsageError(f"the header {name[:100]!r} of {server} has a line end or a character beyond ASCII")
     try:
         return httpx2.AsyncClient(headers={"Accept-Encoding": "identity", **server.headers}, **options)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:

@@ -21,7 +21,7 @@ from functools import cached_property
 import msgspec
 
 from .._internal.tasks import finished
-from ..errors import ConnectFailed
+from ..errors import ConnectFailed, first_line
 from ._servers import StdioServer
 
 logger = logging.getLogger("transports.mcp")
@@ -88,9 +88,21 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-        raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
+        raise ConnectFailed(f"{server} cannot be started ({_start_problem(server, error)}") from None
     return ServerProcess(transport, protocol, loop)
+
+
+def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
+    """Return why a server could not be started, and advice, for a message."""
+    if isinstance(error, ValueError):
+        # Such as a variable with "=" in its name. The texts quote no values.
+        return f"{first_line(error)}); correct its command and its variables"
+    reason = error.strerror or type(error).__name__
+    if server.cwd is not None and not server.cwd.is_dir():
+        return f"{reason}); its folder {server.cwd} does not exist: correct cwd"
+    if isinstance(error, FileNotFoundError) and " " in server.command:
+        return f"{reason}); its command has a space: arguments belong into args"
+    return f"{reason}); install it, or correct its command"
 
 
 async def end_stdout(process: asyncio.subprocess.Process) -> None:
