@@ -60,11 +60,6 @@ _RUN_NAME = re.compile(r"\d{8}-\d{6}-\d+")
 _REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
 _RUN: pytest.StashKey[str] = pytest.StashKey()
 _NO_LOOP = "_abp_no_running_loop"
-#: Endings of files beside the test that the marker may name.
-_FILES = (".html", ".htm", ".py", ".jsonl")
-_WAYS_TO_NAME_AN_APP = (
-    "@pytest.mark.abp('http://…'), --abp-target, your own fixture abp_target, or the fixture abp_fixture_app"
-)
 
 
 def number_option(config: pytest.Config, name: str) -> float | None:
@@ -323,7 +318,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
     if target:
         file = request.path.parent / str(target)
-        is_file_name = file.suffix in _FILES and ":" not in str(target)
+        is_file_name = file.suffix in (".html", ".htm", ".py", ".jsonl") and ":" not in str(target)
         if not is_file_name:
             return str(target)
         if not file.is_file():
@@ -335,7 +330,10 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
         return _abp_pages(file)
 
     if "abp_fixture_app" not in request.fixturenames:
-        raise UsageError(f"{request.node.nodeid}: no app is named. Name it with {_WAYS_TO_NAME_AN_APP}")
+        raise UsageError(
+            f"{request.node.nodeid}: no app is named. Name it with @pytest.mark.abp('http://…'), --abp-target, your "
+            "own fixture abp_target, or the fixture abp_fixture_app"
+        )
     fixture: Fixture = request.getfixturevalue("abp_fixture_app")
     addresses = {"websocket": fixture.ws_url, "postmessage": fixture.embed_url, "webmcp": fixture.webmcp_url}
     return addresses.get(abp_transport, fixture.url)

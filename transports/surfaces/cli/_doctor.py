@@ -414,7 +414,13 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
             ref = result.artifacts["file"]
             opened_page = transport.page
             has_webmcp = opened_page is not None and bool(await opened_page.evaluate("'modelContext' in document"))
-            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, has_webmcp)
+            text = "on: pages with tools can be driven (docs/webmcp.md)"
+            if not has_webmcp:
+                text = (
+                    "off: this browser has none; use Chromium 149 or newer. A browser that you start yourself needs "
+                    "--enable-features=WebMCP. Pages with a polyfill work in any browser"
+                )
+            facts["webmcp"] = Fact(text, has_webmcp)
 
     is_same = ref.size_bytes == len(content) and ref.sha256 == hashlib.sha256(content).hexdigest()
     if not is_same:
@@ -443,11 +449,6 @@ async def _serve_test_page() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-_WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
-_WEBMCP_OFF = (
-    "off: this browser has none; use Chromium 149 or newer. A browser that you start yourself needs "
-    "--enable-features=WebMCP. Pages with a polyfill work in any browser"
-)
 #: Checks in the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _check_versions,

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 #: Key of the context for the order of the options: a parser collects the values of each option by itself.
 _ORDER = "transports.view.order"
-_SIZE = re.compile(r"(\d{1,4})x(\d{1,4})", re.IGNORECASE)
 
 
 class Theme(StrEnum):
@@ -84,7 +83,7 @@ class OrderedCommand(typer.core.TyperCommand):
 
 
 def _read_size(text: str) -> tuple[int, int]:
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", text, re.IGNORECASE)
     if match is None or not int(match[1]) or not int(match[2]):
         raise typer.BadParameter(f"{text!r} is not a size in pixels of the form WIDTHxHEIGHT, such as 900x700")
     return int(match[1]), int(match[2])

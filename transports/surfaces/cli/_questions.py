@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from ...session._events import Event
     from ...session._session import Session
 
-#: Most characters of a question in a note, and of the label of a field.
-_MAX_TEXT, _MAX_LABEL = 300, 80
-_YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
-
 
 class _Declined(Exception):
     """Raised for Ctrl-C or Ctrl-D in an answer."""
@@ -36,8 +32,9 @@ class _Declined(Exception):
 
 def _question_line(params: Mapping[str, object]) -> str:
     text = " ".join(question_text(params).split())
-    if len(text) > _MAX_TEXT:
-        text = text[:_MAX_TEXT] + "…"
+    max_chars = 300
+    if len(text) > max_chars:
+        text = text[:max_chars] + "…"
     return text
 
 
@@ -181,7 +178,7 @@ def _print_question(title: str, lines: Sequence[str]) -> None:
 
 class _Field:
     def __init__(self, label: str, schema: dict[str, Any], *, needed: bool) -> None:
-        self.label = " ".join(label.split())[:_MAX_LABEL]
+        self.label = " ".join(label.split())[:80]
         self.schema = schema
         self.needed = needed
         self.secret = Redactor().is_secret(label)
@@ -250,9 +247,10 @@ class _Field:
         kind = self.schema.get("type")
         if kind == "boolean":
             word = text.strip().casefold()
-            if word not in (*_YES, *_NO):
+            is_yes = word in ("y", "yes", "true", "1")
+            if not is_yes and word not in ("n", "no", "false", "0"):
                 raise UsageError("answer y or n")
-            return word in _YES
+            return is_yes
         if kind in ("integer", "number"):
             return _parse_number(text, kind)
         return text

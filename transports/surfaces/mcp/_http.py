@@ -390,10 +390,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
-#: Seconds for an issuer's keys to be fetched, between two fetches, and after which fetched keys expire.
+#: Seconds for an issuer's keys to be fetched.
 _FETCH_TIMEOUT = 10.0
-_FETCH_INTERVAL = 5.0
-_KEYS_LIFETIME = 300.0
 #: Most bytes of an issuer's key set, and of a file with one key.
 _MAX_KEY_SET = 1 << 20
 
@@ -544,13 +542,15 @@ class _KeySet:
         return kid in self._by_id and time.monotonic() < self._expires_at
 
     async def _fetch_keys(self) -> None:
+        lifetime = 300
+        min_interval = 5
         try:
             async with asyncio.timeout(_FETCH_TIMEOUT):
                 body = await self._download_key_set()
             self._by_id = await asyncio.to_thread(_usable_keys, body)
-            self._expires_at = time.monotonic() + _KEYS_LIFETIME
+            self._expires_at = time.monotonic() + lifetime
         finally:
-            self._next_fetch = time.monotonic() + _FETCH_INTERVAL
+            self._next_fetch = time.monotonic() + min_interval
 
     async def _download_key_set(self) -> bytes:
         """Return the issuer's answer. Raises :class:`jwt.PyJWTError` if it is refused or too large."""

@@ -188,11 +188,6 @@ _VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
 #: MIME types that a browser shows without running scripts in them.
 _INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
 _TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
-_CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-#: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
-#: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
-_POLICY_PDF = f"{_CLOSED}; object-src 'self'"
-_POLICY = f"sandbox; {_CLOSED}"
 
 
 def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
@@ -308,9 +303,15 @@ def _content_headers(ref: ArtifactRef, modified: datetime | None, *, download: b
     disposition = "attachment"
     if ref.mime_type in _INLINE_TYPES and not download:
         disposition = "inline"
-    policy = _POLICY
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+    )
     if ref.mime_type == "application/pdf":
-        policy = _POLICY_PDF
+        # Without a sandbox, since Firefox does not show a PDF in one. Its viewer runs no scripts on this origin, and
+        # nosniff keeps a browser from taking other content for a PDF.
+        policy = f"{policy}; object-src 'self'"
+    else:
+        policy = f"sandbox; {policy}"
 
     headers = {
         "ETag": f'"{ref.sha256}"',
