@@ -95,7 +95,6 @@ async def test_user_answers_app_through_elicitation(
         {"message": "Delete all?" + "\n" * 3000, "schema": {"destructive": True, "default": True}},
     ],
 )
-@both_eras
 async def test_elicitation_marks_destructive_questions(serve: Serve, params: dict[str, Any]) -> None:
     person = Person(accepts(confirmed=False), accepts(confirmed=True))
     async with serve(Apps(APP), elicitation_callback=person) as client:
@@ -248,7 +247,6 @@ DEEP = {"deep": {"type": "array", "items": {"type": "object"}}, "object": {"type
         ("select", {**SELECT, "multiple": True}, {"selected": {"type": "array", "items": {"anyOf": TITLED}}}),
     ],
 )
-@both_eras
 async def test_elicitation_forms_keep_allowed_fields_and_choice_titles(
     serve: Serve, kind: str, params: Mapping[str, object], properties: Mapping[str, object]
 ) -> None:
@@ -307,7 +305,6 @@ async def test_client_is_notified_when_tools_change(serve: Serve, era: str) -> N
             await asyncio.wait((listener,))
 
 
-@both_eras
 async def test_abp_status_describes_named_capability(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_status", {"capability": "text.shout"})

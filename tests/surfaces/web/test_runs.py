@@ -175,7 +175,7 @@ async def test_change_seen_first_by_request_still_emits_event(tmp_path: Path) ->
         await asyncio.sleep(0.15)  # the next read is then due between two looks of the watcher
         await run.overview()
         await ledger.cancel()
-        await eventually(lambda: _is_cancelled(run), pause=0)
+        await eventually(lambda: _is_cancelled(run), pause=0.005)
         await eventually(lambda: changes[-1:] == [True], within=5)
         await runs.aclose()
 
