@@ -610,7 +610,7 @@ def test_running_app_overrides_manifest() -> None:
     declared = [
         capability("both", description="manifest", inputSchema={"type": "object"}, deprecated=True),
         capability("gone"),
-        capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}),
+        capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}, available=False),
     ]
     running = Capabilities().merge(
         [
