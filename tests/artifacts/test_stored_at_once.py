@@ -86,5 +86,6 @@ async def test_answer_is_rejected_without_thread_and_next_is_stored(
         patched.setattr(threading.Thread, "start", refuse)
         with pytest.raises(StoreUnavailable, match="can't start new thread") as caught:
             await put(store, b"refused")
+        await store.aclose()
     assert caught.value.retryable
     assert await store.get((await put(store, b"stored")).id) == b"stored"

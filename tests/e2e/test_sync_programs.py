@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -150,3 +151,23 @@ print(process.exitcode, app.call("quick").data, flush=True)
     each = f"{refused}child {{'ok': True}}\nended\n0 {{'ok': True}}\n"
     assert out == f"{each}{each}closed []\n", err
     assert "destroyed" not in err
+
+
+def test_session_opened_while_program_ends_raises_typed_error(tmp_path: Path) -> None:
+    code = f"""
+import atexit
+from transports.errors import StoreUnavailable
+
+def store_more():
+    try:
+        with connect("memory:", transport=App({{"quick": quick}}), store={str(tmp_path)!r}) as app:
+            app.call("quick")
+    except StoreUnavailable as error:
+        print(error.message, flush=True)
+
+atexit.register(store_more)
+with session as app:
+    app.call("quick")
+    """
+    out, _ = ended(code)
+    assert "cannot store a file" in out and "interpreter shutdown" in out

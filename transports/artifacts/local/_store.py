@@ -291,7 +291,11 @@ class LocalStore(ArtifactStore):
 
     async def aclose(self) -> None:
         """Close the SQLite index, which a store with a retention keeps open."""
-        await in_thread(self._catalog.index.close)
+        try:
+            await in_thread(self._catalog.index.close)
+        except RuntimeError:
+            # No thread can be started. Closing takes little time, and may also run twice.
+            self._catalog.index.close()
 
     async def _use_disk(self, action: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in a thread. Errors of the disk become errors of the store that name the ``action``."""
