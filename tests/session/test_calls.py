@@ -219,6 +219,34 @@ async def test_oversized_message_error_names_capability(app_of: Connect) -> None
 # --- parameters, answers, hints ---------------------------------------------------------------------------------------
 
 
+class MisplacingApp(MemoryTransport):
+    """An app whose answer has its data in other members."""
+
+    def __init__(self, answer: Mapping[str, object]) -> None:
+        super().__init__({"work": hang})
+        self.answer = answer
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "capabilities/call":
+            return Message("capabilities/call-result", dict(self.answer), id=message.id)
+        return await super().request(message, timeout=timeout)
+
+
+async def test_answer_without_data_warns_of_members_left_out(app_of: Connect) -> None:
+    for answer, listed in (
+        ({"success": True, "result": {"rows": 3}, "message": "done"}, "'result', 'message'"),
+        ({"success": True, "value": 1, "metadata": {"duration": 2}}, "'value'"),
+        ({"success": True}, ""),
+        ({"success": True, "data": None, "later": 1}, ""),
+    ):
+        async with app_of(MisplacingApp(answer)) as app:
+            result = await app.call("work")
+        assert result.data is None
+        assert [f"its members {listed} were left out" in warning for warning in result.warnings] == [True] * bool(
+            listed
+        )
+
+
 class ListedApp(MemoryTransport):
     """Handlers with what the app declares of them in its list."""
 

@@ -324,3 +324,14 @@ def answered_data(payload: object, capability: str) -> object:
         raise ProtocolError(f"{error.message}; {shape}") from error.__cause__
     answer.raise_for_error(capability)
     return answer.data
+
+
+def unknown_members_warning(payload: object) -> str | None:
+    """Return the warning for a successful answer that has no ``data`` but members that ABP does not know."""
+    if not isinstance(payload, Mapping) or "data" in payload:
+        return None
+    names = [str(name) for name in payload if name not in ("success", "error", "metadata", "cancelled")]
+    if not names:
+        return None
+    listed = ", ".join(repr(name[:40]) for name in names[:5])
+    return f"the answer has no data; its members {listed} were left out: let the app answer {{success: true, data}}"

@@ -15,7 +15,7 @@ from .._internal.telemetry import annotate, is_tracing, traced
 from ..artifacts._content import readable_copy
 from ..base import Transport
 from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, OutcomeUnknown, UsageError, no_answer
-from ..protocol._capabilities import answered_data
+from ..protocol._capabilities import answered_data, unknown_members_warning
 from ..protocol._find_content import Found, replace as replace_places
 from ..protocol._strict_json import encode_json
 from ..protocol._times import TIMER_TOLERANCE
@@ -72,7 +72,11 @@ class Attempts:
                 reply = await self._send_once(call, attempt_id, deadline)
                 if reply.relists:
                     await self._connection.relist()
-                return reply, answered_data(reply.payload, call.capability)
+                data = answered_data(reply.payload, call.capability)
+                warning = unknown_members_warning(reply.payload)
+                if warning is not None:
+                    reply.warnings = (*reply.warnings, warning)
+                return reply, data
             except ABPError as error:
                 if _is_deadline_error(error, deadline):
                     # Both sides keep the deadline: the error must not depend on which was first (docs/protocol.md 3.4).
