@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,6 +13,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -299,6 +301,31 @@ async def test_runs_in_one_database_are_isolated(postgres: str) -> None:
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
         assert len(await one.lease(9, 60)) == 2
+
+
+async def test_statements_are_not_prepared(postgres: str) -> None:
+    """A pooler gives each transaction another connection, which knows no prepared statements."""
+    sent = bytearray()
+
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, copy: bytearray) -> None:
+        while data := await source.read(65536):
+            copy += data
+            target.write(data)
+        target.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_unix_connection(f"{folder}/.s.PGSQL.5432")
+        await asyncio.gather(pump(reader, far_writer, sent), pump(far_reader, writer, bytearray()))
+
+    (folder,) = parse_qs(urlsplit(postgres).query)["host"]
+    with tempfile.TemporaryDirectory() as relay_folder:
+        async with (
+            await asyncio.start_unix_server(relay, f"{relay_folder}/.s.PGSQL.5432"),
+            await filled(run_url(postgres.replace(folder, relay_folder)), jobs(20)) as ledger,
+        ):
+            for _ in range(10):
+                assert len(await ledger.lease(1, 60)) == 1
+    assert sent.count(b"abp_jobs") > 10 and b"_pg3_" not in sent
 
 
 async def test_worker_cost_does_not_grow_with_other_workers_leases(tmp_path: Path) -> None:

@@ -516,6 +516,8 @@ class PostgresConnection:
             connection = self._psycopg.connect(
                 self._url,
                 autocommit=True,
+                # A pooler (PgBouncer, RDS Proxy) gives each transaction another connection, which does not know them.
+                prepare_threshold=None,
                 # Seconds.
                 connect_timeout=10,
                 # Milliseconds without an acknowledgement of the server.
