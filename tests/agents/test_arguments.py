@@ -94,6 +94,13 @@ async def test_invalid_json_arguments_return_error_answer(app_of: Connect, name:
             assert answer.is_error and answer.text
 
 
+@pytest.mark.parametrize("text", ["", " \n", "null", "{}"])
+async def test_model_may_write_nothing_or_null_for_no_arguments(app_of: Connect, text: str) -> None:
+    async with app_of(echoing()) as app:
+        answer = await AppTools(app, {}).call("abp_make", text)
+        assert not answer.is_error, answer.text
+
+
 async def test_file_text_is_read_without_hidden_characters(app: Session) -> None:
     tools = AppTools(app, {})
     ref = await app.store.put_bytes(MARKED.encode(), filename="note.txt", mime_type="text/plain")

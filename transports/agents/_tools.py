@@ -377,12 +377,15 @@ class AppTools:
 
 
 def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
-    """Return a model's arguments as an object, without the nulls that the strict form requires.
+    """Return a model's arguments as an object, without the nulls that the strict form requires. Models also write
+    nothing, or null, for no arguments.
 
     Raises :class:`~transports.errors.UsageError` for a text that is not JSON, and for other values than objects."""
     value: object = arguments
     if isinstance(arguments, str):
-        value = decode_given(arguments or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
+        value = decode_given(arguments.strip() or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
+    if value is None:
+        value = {}
     if not isinstance(value, Mapping):
         raise UsageError(f"the arguments of {tool.name} must be an object")
     if tool.strict:
