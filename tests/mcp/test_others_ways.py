@@ -245,6 +245,27 @@ async def test_split_sse_events_and_forgotten_session_are_handled(status: int, t
             ended.set()
 
 
+async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
+    opened = []
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "GET":
+            opened.append(request)
+            return web.Response(text="retry: 0\nid: 1\ndata:\n\n", content_type="text/event-stream")
+        asked = json.loads(await request.read() or b"{}")
+        results: dict[str, object] = {"initialize": INITIALIZE, "tools/list": {"tools": []}}
+        if asked.get("method") not in results:
+            return web.Response(status=405)
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+
+    app = web.Application()
+    app.router.add_route("*", "/mcp", answer)
+    async with TestServer(app) as server, connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=20):
+        await asyncio.sleep(1)
+    assert 1 < len(opened) <= 15
+
+
 #: A server whose JSON library writes floats, and whose errors and log messages have forms of their own.
 _LOOSE = """
 import json, sys

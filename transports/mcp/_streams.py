@@ -60,6 +60,8 @@ _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _OVER_LIMIT = "over the limit of"
 #: Beginning of the data of an event with messages. Some servers send words, such as ``ping`` or ``[DONE]``, among them.
 _MESSAGES = re.compile(rb"\s*(?:\[\s*)?\{")
+#: Field of an event that lets the SDK reconnect after less than 100 ms, without end.
+_SHORT_RETRY = re.compile(rb"((?:\A|[\r\n])retry: ?)\d{1,2}(?=[\r\n])")
 #: Encodings of content that compress it. Some servers name an encoding of characters in their place.
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
 _SESSION_HEADER = "mcp-session-id"
@@ -487,6 +489,7 @@ class _Events(httpx2.AsyncByteStream):
 
     async def _readable_event(self, event: bytes) -> bytes:
         """Return an event with a message as its data that the SDK can read."""
+        event = _SHORT_RETRY.sub(rb"\g<1>100", event)
         data = _data_of(event)
         readable = await _readable(data, self._aside)
         if readable is data:
