@@ -34,7 +34,7 @@ async def checked(planted: PlantedView, browser: Browser) -> Report:
 
 async def checked_together(planted: Sequence[PlantedView], browser: Browser) -> list[Report]:
     """Reports in the order of ``planted``. Some are made at a time, since most of each is waiting."""
-    free = asyncio.Semaphore(6)
+    free = asyncio.Semaphore(4)
 
     async def check(view: PlantedView) -> Report:
         async with free:

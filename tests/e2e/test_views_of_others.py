@@ -196,7 +196,7 @@ async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browse
 
     async def check_view(name: str) -> None:
         _, _, reason, remedy = BLANK[name]
-        message = await blank_view_error(target_of(name), browser, timeout=5)
+        message = await blank_view_error(target_of(name), browser, timeout=10)
         assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
         assert message.endswith(f"; {remedy}") and "blocked." not in message, message
 
