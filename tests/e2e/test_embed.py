@@ -485,8 +485,9 @@ async def test_app_that_never_appears_is_reported(host: OpenHost, own: str) -> N
     for query, part in parts.items():
         app = await host(f"{own}app?{query}", initialize=False, clock=True)
         asked = asyncio.ensure_future(app.initialize())
-        await asyncio.sleep(0.1)
-        await app.page.clock.run_for(5_000)
+        while not asked.done():
+            await app.page.clock.run_for(1_000)
+            await asyncio.sleep(0.02)
         answer = await asked
         assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
         assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]

@@ -202,7 +202,7 @@ async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browse
 
     async def check_conformance(name: str) -> None:
         _, _, reason, remedy = BLANK[name]
-        report = await check_app(target_of(name), Plan(timeout=1.5), browser=browser)
+        report = await check_app(target_of(name), Plan(timeout=5), browser=browser)
         (failed, *_) = [
             outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
         ]
