@@ -144,7 +144,8 @@ async def test_export_does_not_replace_non_regular_files(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     assert ref.path is not None
     (tmp_path / "own").symlink_to(ref.path)
-    for name, why in (("folder", "name a file in it"), ("pipe", "regular file"), ("own", "own file")):
+    unusable = {"folder": "name a file in it", "pipe": "regular file", "own": "own file", "\0": "choose another path"}
+    for name, why in unusable.items():
         with pytest.raises(UsageError, match=why):
             ref.save_as(tmp_path / name)
         with pytest.raises(UsageError, match=why):

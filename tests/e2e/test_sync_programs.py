@@ -171,3 +171,19 @@ with session as app:
     """
     out, _ = ended(code)
     assert "cannot store a file" in out and "interpreter shutdown" in out
+
+
+def test_thread_opens_session_after_main_thread_ended() -> None:
+    code = """
+import time
+
+def work():
+    threading.main_thread().join()
+    time.sleep(0.1)
+    with session as app:
+        print(app.call("quick").data, flush=True)
+
+threading.Thread(target=work).start()
+    """
+    out, _ = ended(code)
+    assert out == "{'ok': True}\nclosed []\n"

@@ -283,6 +283,9 @@ class ExportFile:
     def _map_errors(self) -> Iterator[None]:
         try:
             yield
+        except ValueError as error:
+            # The path has NUL or half of a surrogate pair.
+            raise UsageError(f"cannot save to {str(self._path)!r}: {error}; choose another path") from None
         except OSError as error:
             message = f"cannot write {self._path}: {error.strerror or error}; choose another path"
             details: dict[str, object] = {"path": str(self._path)}

@@ -88,7 +88,16 @@ class Loading:
             with suppress(TimeoutError):  # a transport starts its processes first: imports would delay them
                 async with asyncio.timeout(self._lead):
                     await self._wanted.wait()
-            await asyncio.to_thread(lambda: [importlib.import_module(name) for name in names])
+
+            def load() -> None:
+                for name in names:
+                    importlib.import_module(name)
+
+            try:
+                await asyncio.to_thread(load)
+            except RuntimeError:
+                # No thread can be started: there are too many, or the interpreter is shutting down.
+                load()
 
 
 def begin_loading(
