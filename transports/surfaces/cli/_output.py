@@ -229,7 +229,12 @@ def shows_progress() -> bool:
 
 def at_terminal() -> bool:
     """Return whether the user can be asked: stdin and stderr are terminals. Stdout is for results and may be a file."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+    # Before version 15, rich replaces stderr while it draws progress by a stream whose isatty() is false.
+    try:
+        return all(stream is not None and os.isatty(stream.fileno()) for stream in (sys.stdin, sys.stderr))
+    except OSError:
+        # A stream without a file, such as io.StringIO.
+        return False
 
 
 def print_text(text: str) -> None:
