@@ -276,6 +276,28 @@ async def test_printed_page_defaults_to_a4(connected: Connect) -> None:
             assert pages_of(pdf)[0] == pytest.approx(points, abs=2), size
 
 
+@pytest.mark.parametrize("protocol", ["abp", "auto"])
+async def test_print_of_frame_is_a_warning(browser: Browser, tmp_path: Path, protocol: Literal["abp", "auto"]) -> None:
+    html = """<script>
+      window.abp = {
+        initialize: () => ({ success: true, data: { sessionId: "1", app: { id: "a", name: "A", version: "1" } } }),
+        call: (capability) => {
+          const frame = document.body.appendChild(document.createElement("iframe"));
+          frame.contentDocument.write("<p>The report");
+          for (let count = 0; count < 3; count += 1) frame.contentWindow.print();
+          frame.remove();
+          return { success: true, data: 1 };
+        },
+        listCapabilities: () => [{ name: "report.print" }],
+      };
+    </script><body>"""
+    async with serve_page(html) as url:
+        transport = PlaywrightTransport(url, browser=browser, protocol=protocol)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            result = await app.call("report.print")
+    assert result.warnings == ("the app printed a frame, which makes no PDF",) and files(result) == []
+
+
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ _OURS = {"agent", "answers", "codec", "config", "effects", "harness", "host", "n
 #: Collections of natives.js, whose methods are their own.
 _COLLECTIONS = {"Map", "Set", "WeakMap", "WeakSet"}
 #: Members of ``window`` and ``document`` that are the page's to define, or that no script can replace.
-_OF_THE_PAGE = {"abp", "top", "modelContext", "__abp_progress", "__abp_capabilities_changed", "name"}
+_OF_THE_PAGE = {"abp", "top", "modelContext", "__abp_progress", "__abp_capabilities_changed", "name", "print"}
 #: Methods of objects of the app, which are the app's to define, by script.
 _APPS_METHODS = {
     "agent.js": {"call", "cancel", "initialize"},

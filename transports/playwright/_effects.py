@@ -296,6 +296,9 @@ class PageEffects:
             work = self._print_snapshot(printed.id)
             self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
 
+    def on_frame_print(self) -> None:
+        self.tracker.warn(self.tracker.current_call(), "the app printed a frame, which makes no PDF")
+
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
         """Record what the app wrote to the clipboard or shared, and add it to the outputs of the call."""
         content: Handle | bytes | None = written.base64

@@ -257,6 +257,7 @@ _EVENTS: dict[str, Any] = {
     "capabilities": Any,
     "elicitation": Elicitation,
     "print": Print,
+    "frameprint": Effect,
     "download": Download,
     "filechooser": FileChooser,
     "clipboard": Clipboard,

@@ -332,6 +332,8 @@ class TopPageTransport(PageTransport):
     def _on_frame_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
         if kind == "submitting":
             self._submitting.add(effect.call or "")
+        elif kind == "frameprint":
+            self._effects.on_frame_print()
         else:
             self._effects.on_event(kind, effect, holder=frame.holder)
 
@@ -499,6 +501,8 @@ class TopPageTransport(PageTransport):
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "submitting":
             self._submitting.add(payload.call or "")
+        elif kind == "frameprint":
+            self._effects.on_frame_print()
         else:
             super()._on_event(kind, payload)
 

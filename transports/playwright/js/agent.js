@@ -8,11 +8,27 @@
 // the function returns undefined in a frame.
 (config, makeNatives, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
   "use strict";
+  // A frame gives no PDF: its first print() is reported, and the call warns of it.
+  const reportPrint = (send) => {
+    const native = window.print;
+    if (typeof native !== "function") return;
+    let reported = false;
+    const replacement = {
+      print() {
+        if (!reported) send('["frameprint",{}]');
+        reported = true;
+        native();
+      },
+    };
+    try { window.print = replacement.print; } catch { /* fixed by the page, before a late agent */ }
+  };
   // The raw binding is removed before any script of the app can see it.
   const { binding } = config, send = window[binding];
   delete window[binding];
   const framed = window !== window.top, asksForTools = config.protocol === "webmcp" || config.protocol === "auto";
-  if ((framed && !asksForTools) || typeof send !== "function") return undefined;
+  if (typeof send !== "function") return undefined;
+  if (framed) reportPrint(send);
+  if (framed && !asksForTools) return undefined;
   const natives = makeNatives(config.late);
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
