@@ -8,7 +8,7 @@ import gzip
 import json
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -245,13 +245,14 @@ async def test_split_sse_events_and_forgotten_session_are_handled(status: int, t
             ended.set()
 
 
-async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
+@pytest.mark.parametrize("retry", ["0", "-1", "000"])
+async def test_stream_that_ends_at_once_is_not_reopened_without_pause(retry: str) -> None:
     opened = []
 
     async def answer(request: web.Request) -> web.Response:
         if request.method == "GET":
             opened.append(request)
-            return web.Response(text="retry: 0\nid: 1\ndata:\n\n", content_type="text/event-stream")
+            return web.Response(text=f"retry: {retry}\nid: 1\ndata:\n\n", content_type="text/event-stream")
         asked = json.loads(await request.read() or b"{}")
         results: dict[str, object] = {"initialize": INITIALIZE, "tools/list": {"tools": []}}
         if asked.get("method") not in results:
@@ -342,8 +343,8 @@ Answer = Callable[[dict[str, Any], dict[str, Any]], web.Response]
 
 
 @asynccontextmanager
-async def http_server(answer: Answer) -> AsyncIterator[Session]:
-    """A session with a server over HTTP, whose calls of its tool are answered by ``answer(request, usual answer)``."""
+async def http_server(answer: Answer, headers: Mapping[str, str] | None = None) -> AsyncIterator[Session]:
+    """A session with a server over HTTP that gives it an id, and answers calls by ``answer(request, usual answer)``."""
     results = {
         "initialize": INITIALIZE,
         "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
@@ -357,13 +358,13 @@ async def http_server(answer: Answer) -> AsyncIterator[Session]:
         said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
         if asked["method"] == "tools/call":
             return answer(asked, said)
-        return web.json_response(said)
+        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
     app = web.Application()
     app.add_routes([web.post("/mcp", serve)])
     async with (
         TestServer(app) as server,
-        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
+        connect(f"mcp+{server.make_url('/mcp')}", headers=headers, store="memory:", timeout=10) as session,
     ):
         yield session
 
@@ -394,6 +395,7 @@ def events(*data: str) -> web.Response:
         lambda asked, said: events("ping", "[DONE]", '{"type": "ping"}', '"beat"', json.dumps(said)),
         lambda asked, said: events('{"jsonrpc": "2.0", "method": "x", "params": [1]}', json.dumps(said)),
         lambda asked, said: web.Response(text=f"data: {json.dumps(said)}", content_type="text/event-stream"),
+        lambda asked, said: web.Response(text=f"\ufeffdata: {json.dumps(said)}", content_type="text/event-stream"),
     ],
     ids=[
         *("list", "list with notification", "float id", "byte order mark", "event with float id"),
@@ -404,6 +406,7 @@ def events(*data: str) -> web.Response:
             "events of other kinds",
             "other JSON-RPC",
             "no last line",
+            "no last line, byte order mark",
         ),
     ],
 )
@@ -449,21 +452,74 @@ async def test_http_fault_is_named(answer: Answer, raised: type[ABPError], words
             await session.call("go", timeout=20)
 
 
+@pytest.mark.parametrize("text", ['[{"jsonrpc": "2.0", "id": @, "result": {}}]', '{"jsonrpc": "2.0", "id": @}'])
+async def test_event_that_is_no_readable_answer_fails_its_request_at_once(text: str) -> None:
+    ended = asyncio.Event()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        asked = json.loads(await request.read())
+        results = {"initialize": INITIALIZE, "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]}}
+        if asked["method"] in results:
+            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
+        if asked["method"] != "tools/call":
+            return web.Response(status=202 if "id" not in asked else 404)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(f"data: {text.replace('@', str(asked['id']))}\n\n".encode())
+        await ended.wait()
+        return response
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", serve)])
+    async with TestServer(app) as server, connect(f"mcp+{server.make_url('/mcp')}", store="memory:") as session:
+        try:
+            with pytest.raises(ABPError) as failed:
+                await session.call("go", timeout=5)
+        finally:
+            ended.set()
+    assert failed.value.code != "TIMEOUT"
+
+
+async def test_text_of_a_refusal_is_shown_without_secrets() -> None:
+    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        return web.Response(status=503, reason="key k3y-value is over its quota")
+
+    async with http_server(answer, headers={"X-Key": "k3y-value"}) as session:
+        with pytest.raises(CapabilityError, match="is over its quota") as busy:
+            await session.call("go", timeout=20)
+    assert "k3y-value" not in busy.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text"), [(404, -32601, "Method not found"), (400, -32602, "invalid argument: session_name")]
+)
+async def test_refusal_of_one_request_is_no_end_of_the_session(status: int, code: int, text: str) -> None:
+    def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
+        return body(error(asked, error={"code": code, "message": text}), status=status)
+
+    async with http_server(answer) as session:
+        for _ in range(2):
+            with pytest.raises(CapabilityError, match=text) as refused:
+                await session.call("go", timeout=20)
+            assert refused.value.details["code"] == code
+
+
 async def test_refusal_of_busy_server_says_when_to_call_again() -> None:
+    delays = iter(["1", "1", "9" * 5000])
     statuses = iter([429, 200, 503])
 
     def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
-        status = next(statuses)
+        status, delay = next(statuses), next(delays)
         if status == 200:
             return web.json_response(said)
-        return web.Response(status=status, headers={"Retry-After": "1"})
+        return web.Response(status=status, headers={"Retry-After": delay})
 
     async with http_server(answer) as session:
         # Status 429 says that the call has not run, so it is sent again.
         assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
         with pytest.raises(CapabilityError, match="HTTP 503 Service Unavailable") as busy:
             await session.call("go", timeout=20)
-    assert busy.value.retryable and busy.value.retry_after == 1
+    assert busy.value.retryable and busy.value.retry_after == 1e9
 
 
 async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:

@@ -527,15 +527,15 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
             "ABP_MAX_MESSAGE_BYTES, or ask it for less",
             details={"limit": connection.max_bytes},
         )
+
+    text = connection.server.redact(text)[: LIMITS.message_chars]
     if code == UNREADABLE:
         return ProtocolError(text)
     match data:
-        case {"code": str(reason), "retryAfter": int() | None as seconds} if code == BUSY:
+        case {"code": str(reason), "retryAfter": float() | None as seconds} if code == BUSY:
             return CapabilityError(text, code=reason, retryable=True, retry_after=seconds)
     if code == TOO_MANY:
         return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
-
-    text = connection.server.redact(text)[: LIMITS.message_chars]
     if code == types.CONNECTION_CLOSED or text == SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
         if text == SESSION_EXPIRED:

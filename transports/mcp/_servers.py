@@ -26,6 +26,8 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _FORGOTTEN = re.compile(
     rb"(?is)(?=.*\bsession)(?=.*(?:not found|not exist|no valid|invalid|unknown|expired|terminated))"
 )
+#: Codes of JSON-RPC for an unknown method and for bad arguments, in a refusal that concerns only one request.
+_OF_REQUEST = re.compile(rb'"code"\s*:\s*-3260[12]\b')
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
 
 
@@ -107,8 +109,11 @@ def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
 def has_forgotten_session(status: int, body: bytes) -> bool:
     """Return whether a request with a session was refused because the server has forgotten the session. MCP asks for
     404, but some servers answer 400 or 410."""
+    text = body[:2000]
+    if _OF_REQUEST.search(text):
+        return False
     if status == 400:
-        return _FORGOTTEN.match(body[:2000]) is not None
+        return _FORGOTTEN.match(text) is not None
     return status in (404, 410)
 
 

@@ -60,8 +60,9 @@ _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _OVER_LIMIT = "over the limit of"
 #: Beginning of the data of an event with messages. Some servers send words, such as ``ping`` or ``[DONE]``, among them.
 _MESSAGES = re.compile(rb"\s*(?:\[\s*)?\{")
-#: Field of an event that lets the SDK reconnect after less than 100 ms, without end.
-_SHORT_RETRY = re.compile(rb"((?:\A|[\r\n])retry: ?)\d{1,2}(?=[\r\n])")
+#: Field of an event that lets the SDK reconnect after less than 100 ms, without end. The SDK also reads ``-1`` and
+#: ``000`` as numbers.
+_SHORT_RETRY = re.compile(rb"((?:\A|[\r\n])retry:)(?! ?[1-9]\d\d)[^\r\n]*")
 #: Encodings of content that compress it. Some servers name an encoding of characters in their place.
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
 _SESSION_HEADER = "mcp-session-id"
@@ -443,10 +444,14 @@ def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> b
 
 def _busy_error(request_id: int, response: httpx2.Response, text: str) -> types.JSONRPCError:
     error = error_of_request(request_id, BUSY, text)
+    delay: float | None = None
     seconds = response.headers.get("retry-after", "")
+    if seconds.isascii() and seconds.isdigit():
+        # It may have thousands of digits.
+        delay = min(float(seconds), 1e9)
     error.error.data = {
         "code": "RATE_LIMITED" if response.status_code == 429 else "OPERATION_FAILED",
-        "retryAfter": int(seconds) if seconds.isdecimal() else None,
+        "retryAfter": delay,
     }
     return error
 
@@ -482,20 +487,20 @@ class _Events(httpx2.AsyncByteStream):
                 searched = 0
         if buffer:
             # Some servers leave out the empty line after the last event: JSON shows whether its data is whole.
-            event = bytes(buffer)
+            event = bytes(buffer).removeprefix(BOM_UTF8)
             if await asyncio.to_thread(_is_whole, _data_of(event)):
                 event = await self._readable_event(event + b"\n\n")
             yield event
 
     async def _readable_event(self, event: bytes) -> bytes:
         """Return an event with a message as its data that the SDK can read."""
-        event = _SHORT_RETRY.sub(rb"\g<1>100", event)
         data = _data_of(event)
         readable = await _readable(data, self._aside)
-        if readable is data:
-            return event
-        other_lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
-        return b"\n".join([*other_lines, b"data: " + readable, b"", b""])
+        if readable is not data:
+            other_lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
+            event = b"\n".join([*other_lines, b"data: " + readable, b"", b""])
+        # Last, since the data of a long message is short now.
+        return _SHORT_RETRY.sub(rb"\1 100", event)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -541,6 +546,9 @@ def _is_message(tree: object) -> bool:
         case {"method": str(), "params": params}:
             return params is None or isinstance(params, dict)
         case {"method": str()}:
+            return True
+        case {"jsonrpc": _, "id": _} | [{"jsonrpc": _}, *_]:
+            # An answer without a result, or a list of answers: the SDK reports it, and the request does not wait.
             return True
     return False
 
