@@ -358,7 +358,8 @@ class _Repair:
                 needed_names = [self._renamed(_names_in(needed)) for needed in value.values()]
                 repaired[keyword] = dict(zip(self._renamed(map(str, value)), needed_names, strict=True))
         elif keyword != "required" and self._has_valid_form(keyword, value):
-            if keyword.startswith(("min", "max")) and isinstance(value, float) and value.is_integer():
+            is_count = keyword.startswith(("min", "max")) and keyword not in ("minimum", "maximum")
+            if is_count and isinstance(value, float) and value.is_integer():
                 value = int(value)
             repaired[keyword] = value
 
