@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -52,7 +53,10 @@ class Server:
             return web.Response(text=PAGE, content_type="text/html")
         if path == "/wait.html":
             return web.Response(text="<p>Please wait", content_type="text/html")
-        if path == "/report":
+        if path == "/slow-report":
+            # Longer than a click is remembered.
+            await asyncio.sleep(4.3)
+        if path in ("/report", "/slow-report"):
             return web.Response(body=b"REPORT", headers=ATTACHED)
         if path in ("/invoice", "/kept") and request.method != "POST":
             return web.Response(status=405, text="only POST")
@@ -205,7 +209,12 @@ async def test_announced_file_that_never_comes_does_not_affect_later_calls(app: 
     click = """
       const a = link("{}", "never.txt"), parent = document.body.appendChild(document.createElement("p"));
       parent.append(a);
-      parent.addEventListener("click", (event) => {{ if (a.href.includes("prevented")) event.preventDefault(); }});
+      const prevent = (event) => {{ if (a.href.includes("prevented")) event.preventDefault(); }};
+      const stop = (event) => {{ if (a.href.endsWith("stopped")) event.stopPropagation(); }};
+      const remove = () => {{ if (a.href.endsWith("removed")) a.removeAttribute("href"); }};
+      parent.addEventListener("click", stop, true);
+      parent.addEventListener("click", prevent, true);
+      a.addEventListener("click", remove);
       a.click();
     """
     real = 'link("data:text/plain,real", "real.txt").click();'
@@ -214,8 +223,10 @@ async def test_announced_file_that_never_comes_does_not_affect_later_calls(app: 
     refused = ["1 downloads did not begin: the browser refuses them (in a sandbox, for example), or is slow"]
     for never, warnings, later in (
         (click.format("/prevented"), [], real),
-        (click.format("mailto:a@example.org"), refused, real),
-        (click.format("mailto:a@example.org") + "await wait(4500);", refused, real),
+        (click.format("/prevented-and-stopped"), [], real),
+        (click.format("mailto:a@example.org"), [], real),
+        (click.format("/removed"), refused, real),
+        (click.format("/removed") + "await wait(4500);", refused, real),
         ('window.open("data:text/html,never");', [], shown),
         (mail, [], shown),
     ):
@@ -229,6 +240,17 @@ async def test_announced_file_that_never_comes_does_not_affect_later_calls(app: 
             result = await run(app, later)
             assert await contents(app, result) == [b"real"] and result.warnings == (), never
             assert time.monotonic() - started < 2, never
+
+
+async def test_download_that_begins_late_or_elsewhere_is_not_missed(app: Session) -> None:
+    other_origin = "`http://localhost:${location.port}/report`"
+    for script in (
+        'link("/slow-report", "a.bin").click(); await wait(5000);',
+        f'link({other_origin}, "a.bin").click();',
+        f'const a = link({other_origin}, "a.bin"); a.target = "_blank"; a.click();',
+    ):
+        result = await run(app, script)
+        assert await contents(app, result) == [b"REPORT"] and result.warnings == (), script
 
 
 async def test_window_download_belongs_to_call_that_opened_it(app: Session) -> None:

@@ -173,7 +173,7 @@ class ExpectedEffect:
     ``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the frame's
     id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call waits
     for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
-    ``is_late`` is true if it began before the call.
+    ``is_late`` is true if it began before the call, ``is_counted`` if a warning counts it in case it never begins.
     """
 
     call: CallEffects
@@ -184,6 +184,7 @@ class ExpectedEffect:
     wait: float
     until: float
     is_late: bool
+    is_counted: bool
     timer: asyncio.TimerHandle | None = None
 
 
@@ -302,7 +303,7 @@ class EffectTracker:
             warnings.append(
                 f"{waiting} downloads had not begun in time; they come with later calls, so allow more time"
             )
-        unbegun = call.given_up + sum(effect.place == "" and not effect.wait for effect in call.expected)
+        unbegun = call.given_up + sum(effect.is_counted and not effect.wait for effect in call.expected)
         if unbegun:
             warnings.append(
                 f"{unbegun} downloads did not begin: the browser refuses them (in a sandbox, for example), or is slow"
@@ -449,6 +450,7 @@ class EffectTracker:
         *,
         wait: float = 0.0,
         is_late: bool = False,
+        is_counted: bool = False,
     ) -> ExpectedEffect | None:
         """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
         Ignored if the call waits for a hundred others."""
@@ -459,7 +461,7 @@ class EffectTracker:
 
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + BEGIN_TIMEOUT
-        expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late)
+        expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
         expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self._give_up, expected)
         self._expected.append(expected)
         call.expected.add(expected)
@@ -484,7 +486,7 @@ class EffectTracker:
         return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
 
     def _give_up(self, expected: ExpectedEffect) -> None:
-        if expected.place == "":
+        if expected.is_counted:
             expected.call.given_up += 1
         self.mark_begun(expected)
 

@@ -266,8 +266,8 @@ class PageEffects:
                 self.tracker.drop(call)
             case Download(prevented=True):
                 self._on_prevented_click(call)
-            case Download(wait=wait):
-                self._on_download_click(call, wait / 1000, is_late=is_late)
+            case Download(wait=wait, sure=sure):
+                self._on_download_click(call, wait / 1000, is_late=is_late, is_counted=sure)
 
     def _on_picker(self, call: CallEffects, chooser: FileChooser) -> None:
         if chooser.picker is not None:
@@ -276,12 +276,12 @@ class PageEffects:
         detail = {"multiple": chooser.multiple, "directory": chooser.directory, "picker": chooser.picker}
         self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
 
-    def _on_download_click(self, call: CallEffects, wait: float, *, is_late: bool) -> None:
+    def _on_download_click(self, call: CallEffects, wait: float, *, is_late: bool, is_counted: bool) -> None:
         """Let the call wait for a download that begins in ``wait`` seconds, unless it has begun already."""
         # The browser's event may precede the page's announcement of the same download by 0.05 s.
         is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
         if call.id is not None and (wait or is_new):
-            self.tracker.expect(call, "", {}, wait=wait, is_late=is_late)
+            self.tracker.expect(call, "", {}, wait=wait, is_late=is_late, is_counted=is_counted)
 
     def _on_prevented_click(self, call: CallEffects) -> None:
         """Stop waiting for one of the downloads that begin at once: the app prevented its click."""
@@ -382,6 +382,8 @@ class PageEffects:
             self.tracker.mark_begun(announced)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
+            # It may have been given up, as its server was slow.
+            call.given_up = max(call.given_up - 1, 0)
         return is_recorded
 
     def _on_unreceived(self, url: str, name: str, frame: str = "") -> None:

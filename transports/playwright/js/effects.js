@@ -7,7 +7,7 @@
   "use strict";
   const { natives, toJson, emit, hold, currentCall, within, prints = true, later = false } = host;
   const {
-    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, apply,
+    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
     canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, construct, contextDrawImage, createObjectURL, defineProperty, documentAdoptedStyleSheets,
     documentBody, documentCreateElement, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
@@ -18,7 +18,7 @@
     imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
     isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max,
     mediaMediaText, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
-    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, quietly, ruleCssText,
+    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, quietly, ruleCssText,
     revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
     setImageSrc, setOptionSelected, setShadowAdoptedStyleSheets, setStyleCssText, setTimeout, shadowAdoptedStyleSheets,
     sheetCssRules, sheetMedia, sheetOwnerNode, sheetReplaceSync, sheetsLength, styleCssText, styleElementSheet,
@@ -267,16 +267,23 @@
     const link = elementClosest(target, "a[download], area[download]");
     return link && elementHasAttribute(link, "href") ? link : undefined;
   });
+  // Browsers open links to other origins, whatever their attribute says: the answer may be a file, a page or nothing.
+  const isSure = (link) => quietly(() => anchorProtocol(link) === "data:" || anchorOrigin(link) === origin) ?? false;
+  // This listener runs first: one of the app may keep the click from the link.
+  let hearClick = null;
+  targetAddEventListener(window, "click", (event) => hearClick?.(event), true);
   // Returns what `click` returns: the download that it makes, if any, begins now or later.
   const clicking = (target, click) => {
     const link = downloadLink(target), call = currentCall();
     if (!link) return click();
     if (!queued.length && !isFull()) {
       let clicked;
-      const remember = (event) => { clicked = event; };
-      quietly(() => emit("download", { call }));
+      const remember = (event) => { clicked ??= event; }, outer = hearClick;
+      quietly(() => emit("download", { call, sure: isSure(link) }));
+      hearClick = remember;
       targetAddEventListener(link, "click", remember, true);
       try { return click(); } finally {
+        hearClick = outer;
         targetRemoveEventListener(link, "click", remember, true);
         if (clicked && eventDefaultPrevented(clicked)) quietly(() => emit("download", { call, prevented: true }));
         else listPush(startTimes, clock());
@@ -296,7 +303,7 @@
       if (queued.length >= MAX_QUEUED) {
         emit("download", { call, dropped: true });
       } else {
-        emit("download", { call, wait: (queued.length / AT_A_TIME + 1) * PERIOD });
+        emit("download", { call, sure: isSure(link), wait: (queued.length / AT_A_TIME + 1) * PERIOD });
         clickLater(link);
       }
     });
