@@ -18,11 +18,11 @@ NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
 ANSWER = {"jsonrpc": "2.0", "id": 7, "result": {}}
 
 
-async def messages_for(body: str, status: int = 200) -> Sequence[dict[str, object]]:
+async def messages_for(body: str, status: int = 200, kind: str = "application/json") -> Sequence[dict[str, object]]:
     """The messages that a client gets for a ping which the server answers with ``body``."""
 
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=body.encode(), status=status, content_type="application/json")
+        return web.Response(body=body.encode(), status=status, content_type=kind)
 
     delivered: list[dict[str, object]] = []
     arrived = asyncio.Event()
@@ -64,6 +64,17 @@ async def messages_for(body: str, status: int = 200) -> Sequence[dict[str, objec
 )
 async def test_answer_is_delivered_once(body: str, messages: Sequence[object]) -> None:
     assert await messages_for(body) == messages
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r", "\n\n"], ids=repr)
+async def test_last_event_may_have_no_empty_line(end: str) -> None:
+    body = f"data: {json.dumps(NOTE)}\n\nid: 2\ndata: {json.dumps(ANSWER)}{end}"
+    assert await messages_for(body, kind="text/event-stream") == [NOTE, ANSWER]
+
+
+async def test_event_that_was_cut_is_no_answer() -> None:
+    (message,) = await messages_for(f"data: {json.dumps(ANSWER)[:-1]}", kind="text/event-stream")
+    assert "the server sent no answer" in str(message["error"])
 
 
 @pytest.mark.parametrize(

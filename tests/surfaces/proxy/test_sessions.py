@@ -162,6 +162,22 @@ async def test_proxy_leaves_reopening_of_lost_session_to_client(tmp_path: Path) 
         assert server.opened == 2 and server.ran == ["tools/list", "pay"]
 
 
+async def test_stdio_proxy_goes_on_after_refusal_of_one_request(tmp_path: Path) -> None:
+    server = Forgetful()
+    async with server.serving() as behind, relayed_to(behind, tmp_path) as client:
+        for refusal in (
+            {"status": 404, "text": '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "unknown"}}'},
+            {"status": 400, "text": '{"error": {"code": -32000, "message": "unknown city"}}'},
+        ):
+            server.refusal = refusal
+            server.knows_none = True
+            client.send({**request("tools/list"), "id": "session-1"})
+            answer = await client.answer("session-1")
+            assert "unknown" in answer["error"]["message"]
+            server.knows_none = False
+            assert await client.request("tools/list") == {"tools": []}
+
+
 @pytest.mark.parametrize(
     "refusal", [{"status": 404}, {"status": 410}, {"status": 400, "text": "No valid session ID provided"}], ids=str
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
 
-from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
+from ...._internal.tasks import backoff_delay, begin, cancel_and_wait, in_thread
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._servers import HttpServer, has_forgotten_session, http_client
 from ._exchange import failure_message, failure_of, listed_tools
@@ -38,6 +38,8 @@ logger = logging.getLogger("transports")
 SESSION, VERSION = "mcp-session-id", "mcp-protocol-version"
 #: Most characters of a server's text in a message.
 _MAX_TEXT = 500
+#: Most bytes of a refusal, or of a page in place of an answer, that are looked at.
+_MAX_REFUSAL = 64 * 1024
 
 
 class _Described(msgspec.Struct):
@@ -81,11 +83,18 @@ def unreachable(server: HttpServer, error: Exception) -> ConnectFailed:
 
 async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: bytes) -> bytes:
     """Return the JSON-RPC error in the body of a refusal with this id, or an error made from the response's status."""
-    max_body_bytes = 64 * 1024
+    return _refusal_from(server, response, raw_id, await _read_refusal(response))
+
+
+async def _read_refusal(response: httpx2.Response) -> bytes:
+    """Return the body of a refusal; empty if it is over 64 KiB."""
     try:
-        body = await read_body(response, max_body_bytes)
+        return await read_body(response, _MAX_REFUSAL)
     except TooLarge:
-        body = b""
+        return b""
+
+
+def _refusal_from(server: HttpServer, response: httpx2.Response, raw_id: bytes, body: bytes) -> bytes:
     error = _error_in(body)
     if error:
         return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
@@ -260,8 +269,9 @@ class AddressServer:
                 self._learn_session(response)
 
             if response.status_code >= 300:
-                refusal = await refusal_of(self._server, response, waiting.raw_id)
-                if SESSION in all_headers and has_forgotten_session(response.status_code, refusal):
+                refusal_body = await _read_refusal(response)
+                refusal = _refusal_from(self._server, response, waiting.raw_id, refusal_body)
+                if SESSION in all_headers and has_forgotten_session(response.status_code, refusal_body):
                     await self._end_session(waiting)
                 elif waiting.key is None:
                     logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
@@ -278,7 +288,8 @@ class AddressServer:
 
     def _no_answer_in(self, body: bytes) -> str:
         """Return the reason why a response is no answer, with its text, which may be the page of a login."""
-        text = " ".join(self._server.redact(body.decode("utf-8", "replace")).split())
+        beginning = body[:_MAX_REFUSAL].decode("utf-8", "replace")
+        text = " ".join(self._server.redact(beginning).split())
         return f"{self._server} sent no answer, but: {text[:_MAX_TEXT]}"
 
     def _learn_session(self, response: httpx2.Response) -> None:
@@ -435,10 +446,41 @@ class _Position:
 
 async def events_of(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
     """Yield the events of a stream. Raises :class:`httpx2.SSEError` for one that is over the limit."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    stream = _EndedStream(response.stream)
+    response.stream = stream
     # Events are UTF-8 whatever the Content-Type says, and a byte order mark is not part of them.
     response.encoding = "utf-8-sig"
     async for event in httpx2.EventSource(response, max_event_size=MAX_BYTES):
+        # An event that was cut must not count as the last one when the stream is resumed.
+        if stream.has_ended and not await in_thread(_is_json, event.data):
+            return
         yield event
+
+
+class _EndedStream(httpx2.AsyncByteStream):
+    """Stream of events whose last one ends with an empty line, which some servers leave out."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+        self.has_ended = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield chunk
+        self.has_ended = True
+        yield b"\n\n"
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 async def _drop(_: object) -> None:
