@@ -28,6 +28,8 @@ _FORGOTTEN = re.compile(
 )
 #: Codes of JSON-RPC for an unknown method and for bad arguments, in a refusal that concerns only one request.
 _OF_REQUEST = re.compile(rb'"code"\s*:\s*-3260[12]\b')
+#: A token of RFC 9110.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
 
 
@@ -91,6 +93,10 @@ def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
     for name, value in server.headers.items():
         if not (name.isascii() and value.isascii() and value.isprintable()):
             raise UsageError(f"the header {name[:100]!r} of {server} has a line end or a character beyond ASCII")
+        if not _HEADER_NAME.fullmatch(name):
+            raise UsageError(f"{name[:100]!r} of {server} is not the name of a header")
+        if name.lower() in ("content-length", "transfer-encoding"):
+            raise UsageError(f"the header {name!r} of {server} is set for each request; leave it out")
     try:
         return httpx2.AsyncClient(headers={"Accept-Encoding": "identity", **server.headers}, **options)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:

@@ -556,7 +556,9 @@ def serve_pages() -> Iterator[Callable[[Path], str]]:
         folder = page.resolve().parent
         if folder not in servers:
             server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_QuietHandler, directory=str(folder)))
-            threading.Thread(target=server.serve_forever, name="abp-pages", daemon=True).start()
+            # How often it looks whether it is shut down: every half a second by default, which each test would wait.
+            poll_interval = 0.02
+            threading.Thread(target=server.serve_forever, args=(poll_interval,), name="abp-pages", daemon=True).start()
             servers[folder] = server
         return f"http://127.0.0.1:{servers[folder].server_port}/{quote(page.name)}"
 
