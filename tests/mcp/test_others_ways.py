@@ -543,6 +543,11 @@ async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
     assert seen and {path for path, _ in seen} == {"/mcp"}
 
 
+async def test_header_may_have_a_tab() -> None:
+    async with http_server(lambda asked, said: web.json_response(said), headers={"X-Words": "a\tb"}) as session:
+        assert [*session.capabilities] == ["go"]
+
+
 @pytest.mark.parametrize("value", ["Bearer my-tökén", "Bearer my-token\n", "Bearer my-token\r\nX: y"], ids=ascii)
 async def test_header_that_cannot_be_sent_is_named(value: str) -> None:
     with pytest.raises(UsageError, match="the header 'Authorization' of http:") as unsendable:

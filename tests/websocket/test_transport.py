@@ -324,6 +324,18 @@ async def test_server_without_tls_is_reported_as_such() -> None:
             await connect(url, store="none:")
 
 
+@pytest.mark.parametrize("host", ["h:my-'port", "[my-host]", "my-\u2100host"], ids=ascii)
+async def test_invalid_proxy_of_environment_is_named_without_its_text(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://user:my-secret@{host}")
+    with pytest.raises(ConnectFailed, match="an option or the address of a proxy is not valid") as failed:
+        await connect("ws://127.0.0.1:9/abp", store="none:")
+    assert "my-" not in failed.value.message
+
+
 async def test_proxy_is_set_by_option_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 

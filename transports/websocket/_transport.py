@@ -177,8 +177,10 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
         case ImportError():
             return ConnectFailed(f"cannot connect to {address}: {first_line(error)}; install it, or set NO_PROXY")
         case ValueError():
-            # What it quotes may be a part of the address of a proxy.
-            reason = first_line(error).partition("'")[0].strip()
+            reason = first_line(error)
+            if "'" in reason or '"' in reason:
+                # What it quotes may be a part of the address of a proxy, with its secrets.
+                reason = "an option or the address of a proxy is not valid"
             return ConnectFailed(f"cannot connect to {address}: {reason}; correct the options, or the proxy's address")
 
     # The text of an InvalidURI has the whole address, with its secrets.
