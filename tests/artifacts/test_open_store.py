@@ -77,6 +77,21 @@ def test_unusable_variable_of_bucket_is_named(name: str, value: str, monkeypatch
 
 
 @pytest.mark.parametrize(
+    "endpoints",
+    [
+        {"AWS_ENDPOINT_URL_S3": "http://localhost:9000", "AWS_ENDPOINT_URL": ""},
+        {"AWS_ENDPOINT_URL": "HTTP://localhost:9000"},
+    ],
+    ids=str,
+)
+def test_usable_endpoint_of_bucket_is_taken(endpoints: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name, value in endpoints.items():
+        monkeypatch.setenv(name, value)
+    assert repr(open_store("s3://bucket/prefix")).startswith("ObjectStore(")
+
+
+@pytest.mark.parametrize(
     ("status", "code", "advice"),
     [
         (403, "RequestTimeTooSkewed", "the clocks of this machine and of the server differ"),

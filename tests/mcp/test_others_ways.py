@@ -559,7 +559,7 @@ async def test_header_that_cannot_be_sent_is_named(value: str) -> None:
 @pytest.mark.parametrize(
     ("change", "advice"),
     [
-        ({"command": "python server.py"}, "its command has a space: arguments belong into args"),
+        ({"command": "python server.py"}, "its command has a space: move its arguments to args"),
         ({"cwd": "/nosuch/folder"}, "its folder /nosuch/folder does not exist: correct cwd"),
         ({"env": {"A": "x\0my-secret"}}, "embedded null byte.*; correct its command and its variables"),
         ({"env": {"A=B": "my-secret"}}, "illegal environment variable name.*; correct its command and its variables"),

@@ -101,7 +101,7 @@ def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
     if server.cwd is not None and not server.cwd.is_dir():
         return f"{reason}); its folder {server.cwd} does not exist: correct cwd"
     if isinstance(error, FileNotFoundError) and " " in server.command:
-        return f"{reason}); its command has a space: arguments belong into args"
+        return f"{reason}); its command has a space: move its arguments to args"
     return f"{reason}); install it, or correct its command"
 
 

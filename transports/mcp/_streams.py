@@ -141,7 +141,9 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
             return message
         if isinstance(message.message, types.JSONRPCError):
             if message.message.id is None:
-                logger.warning("the server reports an error of no request: %.200s", message.message.error.message)
+                logger.warning(
+                    "the server reports an error that belongs to no request: %.200s", message.message.error.message
+                )
             return message
         if isinstance(message.message, types.JSONRPCResponse):
             message.message.result = await self._repair_result(message.message.result)

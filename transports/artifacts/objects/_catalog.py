@@ -260,9 +260,11 @@ def _require_usable_variables() -> None:
         value = os.environ.get(name, "")
         if not value.isprintable() or value != value.strip():
             raise UsageError(f"{name} has a space or a line end that is not part of it; remove it")
-    for name in _ENDPOINTS:
+    # The library reads no other variable if the first is set.
+    names = _ENDPOINTS[:1] if _ENDPOINTS[0] in os.environ else _ENDPOINTS
+    for name in names:
         value = os.environ.get(name, "http://unset")
-        if value != value.strip() or not value.startswith(("http://", "https://")) or origin_of(value) is None:
+        if value != value.strip() or not value.lower().startswith(("http://", "https://")) or origin_of(value) is None:
             raise UsageError(f"{name} is not an address such as https://host:9000; correct it, or unset it")
 
 
