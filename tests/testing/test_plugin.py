@@ -229,6 +229,22 @@ def test_xdist_workers_share_run_folder(pytester: pytest.Pytester) -> None:
     assert len([*(pytester.path / "abp-results" / run).iterdir()]) == 2
 
 
+def test_tests_with_similar_names_have_reports_of_their_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.parametrize("text", ["a/b", "a:b", "a-b", "A-b", "x" * 200, "y" + "x" * 199])
+        def test_it(abp_golden, text):
+            abp_golden.check(text.encode(), "text.txt")
+    """)
+    ran(pytester).assert_outcomes(failed=6)
+    (run,) = results(pytester)
+    texts = [file.read_text() for file in (pytester.path / "abp-results" / run).glob("*/text.result.txt")]
+    assert len({*texts}) == 6
+    folders = {folder.name.casefold() for folder in (pytester.path / "abp-results" / run).iterdir()}
+    assert len(folders) == 6
+
+
 def test_only_run_folders_are_removed(tmp_path: Path) -> None:
     name = new_run_name()
     remove_older_runs(tmp_path / "nowhere", name, 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
 import inspect
 import os
 import re
@@ -522,7 +523,13 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
 
 def _report_folder(request: pytest.FixtureRequest) -> Path:
     """Return the folder of a test in the output folder of the run. It is created with its first file."""
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
+    test = request.node.nodeid
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", test).strip("-.")
+    has_parameters = "[" in test
+    if has_parameters or len(name) > 120:
+        # Parameters may differ in replaced characters or in case alone, and long names in what is cut off.
+        digest = hashlib.sha256(test.encode(errors="surrogatepass")).hexdigest()[:8]
+        name = f"{name[-110:]}-{digest}"
     return output_folder(request.config) / request.config.stash[_RUN] / name
 
 
