@@ -216,6 +216,8 @@ async def test_webmcp_forms_answer_wait_or_navigate(cases: Open) -> None:
         answered = await app.call("subscribe", {"address": "a@b.example"})
         assert answered.data["address"] == "a@b.example"  # type: ignore[call-overload,index]
         assert content(answered.artifacts["card"]) == PATTERN[:500]
+        with pytest.raises(CapabilityError, match="no such address"):
+            await app.call("subscribe", {"address": "refused"})
         with pytest.raises(PersonRequired, match="order"):
             await app.call("order", {"item": "tea"})
         seen: Any = (await app.call("record")).data
@@ -320,6 +322,21 @@ async def test_duplicate_tool_name_does_not_affect_first_tool(
         await eventually(lambda: _says(app, "InvalidStateError"))
         result = await app.call("twice")
         assert result.artifacts["document"].size_bytes == 1000 and result.warnings == ()
+
+
+async def test_page_that_changes_its_tools_endlessly_is_opened(
+    fixture: Fixture, context: BrowserContext, tmp_path: Path
+) -> None:
+    html = """<!doctype html><script>
+    const tool = (name, options) =>
+      document.modelContext.registerTool({ name, description: name, execute: () => name }, options);
+    tool("stable");
+    setInterval(() => tool("tick", { signal: AbortSignal.timeout(20) }), 40);
+    </script>"""
+    await context.route("**/ticking", lambda route: route.fulfill(body=html, content_type="text/html"))
+    url = fixture.url + "ticking"
+    async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+        assert (await app.call("stable")).data == "stable"
 
 
 async def _says(app: Session, expected: str) -> bool:

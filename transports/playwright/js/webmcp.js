@@ -11,9 +11,11 @@
     targetAddEventListener, textSlice, textToWellFormed, valuesOf, wait,
   } = natives;
   const SETTLE = 100;   // ms without a change after which a list counts as complete
+  const UNSETTLED = 2000; // ms after the load until which a list that changes is waited for: some pages change it without end
   const APPEAR = 1000;  // ms for a tool to appear in a page that has just loaded
 
   const loadedAt = clock();
+  let completeAt; // when the loaded page was first seen with tools
   // --- the list ------------------------------------------------------------------------------------------------------
   const answers = makeAnswers(natives, toJson, blobOfUrl);
   // JSON of a tool, or undefined if it cannot be JSON: then only this tool is left out.
@@ -116,7 +118,9 @@
     // Returns the number of tools, whether the list has settled, and whether the browser has WebMCP at all.
     async seeTools() {
       const found = await refresh();
-      return { tools: found.size, settled: clock() - changedAt >= SETTLE, webmcp: tools.hasPlatform() };
+      if (found.size && documentReadyState(document) === "complete") completeAt ??= clock();
+      const settled = clock() - changedAt >= SETTLE || clock() - completeAt >= UNSETTLED;
+      return { tools: found.size, settled, webmcp: tools.hasPlatform() };
     },
     inspectTools: async () => toJson(await tools.inspect()),
     // Restores replaced functions of the page, which is driven by window.abp or is left.

@@ -194,8 +194,11 @@
   const executeForm = async (found, input, signal, warn) => {
     const form = formOf(found.tool.name);
     responses.delete(form);
-    const output = await executeOnPlatform(found, input, signal);
-    if (responses.has(form)) return responses.get(form);
+    let output;
+    try { output = await executeOnPlatform(found, input, signal); } catch (error) {
+      if (signalAborted(signal) || !responses.has(form)) throw error;
+    }
+    if (responses.has(form)) return responses.get(form); // of a failure it has the page's words, the platform has its own
     if (output === null || output === undefined) {
       await wait(LEAVE_TIMEOUT); // most pages navigate now, and this ends here
       warn(`the form ${found.tool.name} was sent and gave no answer; look at the page for what came of it`);

@@ -86,6 +86,7 @@ document.addEventListener('submit', (event) => {
   const values = Object.fromEntries(new FormData(event.target));
   if (event.target.id === 'subscribe') {
     event.preventDefault();
+    if (values.address === 'refused') { event.respondWith?.(Promise.reject(new Error('no such address'))); return; }
     event.respondWith?.(Promise.resolve({ ...values, card: { content: bytesOf(500), mimeType: 'image/png', size: 500 } }));
   } else if (event.target.id === 'order') {
     event.preventDefault();
