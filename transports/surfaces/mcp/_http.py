@@ -383,9 +383,13 @@ def _listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family)
     except OSError as error:
         raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
+    # Connections inherit it. Asyncio sets it only for sockets that name their protocol; without it, each answer waits
+    # 40 ms for the client's delayed acknowledgement of its head.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
