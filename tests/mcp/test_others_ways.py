@@ -330,10 +330,11 @@ async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
         ({"code": 5, "reason": "own member"}, "own member"),
         ({"code": 1.5, "message": "half"}, "half"),
         (["odd"], "odd"),
+        ({"code": -32000, "message": "no city"}, "no city"),
     ],
     ids=json.dumps,
 )
-async def test_malformed_error_is_shown(tmp_path: Path, error: object, words: str) -> None:
+async def test_odd_error_is_shown_as_refusal(tmp_path: Path, error: object, words: str) -> None:
     async with connect(loose_server(tmp_path, {"error": error}), store="memory:", timeout=20) as app:
         with pytest.raises(CapabilityError, match=words):
             await app.call("go")

@@ -40,7 +40,18 @@ from ..protocol.messages import Message, package_version
 from ._servers import HttpServer, Server, StdioServer, http_client
 from ._stdio import CHUNK_BYTES
 from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
-from ._wire import BUSY, LIMITS, OVER_LIMIT, SESSION_EXPIRED, TOO_MANY, UNREADABLE, Questions, first_fault, with_content
+from ._wire import (
+    BUSY,
+    LIMITS,
+    LOSSES,
+    OVER_LIMIT,
+    SESSION_EXPIRED,
+    TOO_MANY,
+    UNREADABLE,
+    Questions,
+    first_fault,
+    with_content,
+)
 
 logger = logging.getLogger("transports.mcp")
 
@@ -536,7 +547,9 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
             return CapabilityError(text, code=reason, retryable=True, retry_after=seconds)
     if code == TOO_MANY:
         return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
-    if code == types.CONNECTION_CLOSED or text == SESSION_EXPIRED:
+    # Servers use this code, too, for errors of their own.
+    is_closed = code == types.CONNECTION_CLOSED and text.startswith(LOSSES)
+    if is_closed or text == SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
         if text == SESSION_EXPIRED:
             # The server refused the request, so it did not run.
