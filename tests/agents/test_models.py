@@ -137,3 +137,10 @@ async def test_non_call_message_is_rejected(made: Any) -> None:
         for call in ({}, "text", None, {"function": 3}, SimpleNamespace(id=7)):
             with pytest.raises(UsageError, match="this is not a call of a tool"):
                 await tools.answer(call)
+
+
+@pytest.mark.parametrize("arguments", [[{"a": 1}], b"{}", 5, True], ids=repr)
+async def test_arguments_of_another_type_are_refused(arguments: object) -> None:
+    async with drawing() as app:
+        message = await anthropic_tools(app).answer({"id": "1", "name": "abp_draw", "input": arguments})
+        assert message["is_error"] and "must be an object" in str(message["content"])

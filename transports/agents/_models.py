@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, Unpack, cast
 
 from .._internal.arguments import showing
 from ..errors import UsageError
@@ -211,10 +211,9 @@ def _text_member(call: object, name: str) -> str:
 
 
 def _arguments_member(call: object, name: str) -> Mapping[str, object] | str:
+    """Return the arguments of a call. Other values than objects and texts are for :meth:`AppTools.call` to refuse."""
     value = _member(call, name)
-    if isinstance(value, Mapping | str):
-        return value
-    return {}
+    return {} if value is None else cast("Mapping[str, object] | str", value)
 
 
 # --- frameworks -------------------------------------------------------------------------------------------------------
