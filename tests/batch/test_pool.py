@@ -127,6 +127,21 @@ async def test_map_raises_job_iterator_error_after_outcomes(world: World) -> Non
     assert len(seen) == 3
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [(None, "not NoneType"), ({"capability": "work"}, "not dict"), (Job("work"), "no target")],
+    ids=["nothing", "mapping", "no-target"],
+)
+async def test_map_ends_with_error_at_first_item_that_it_cannot_run(world: World, wrong: Any, message: str) -> None:
+    items = itertools.chain(jobs(3), [wrong], jobs(50))
+    seen = 0
+    async with world.pool() as pool:
+        with pytest.raises(UsageError, match=message):
+            async for _ in pool.map(items):
+                seen += 1
+    assert seen == 3
+
+
 async def test_leaving_map_loop_early_cancels_its_jobs(world: World) -> None:
     async with world.pool() as pool:
         outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
@@ -194,6 +209,8 @@ async def test_invalid_pool_options_are_rejected(world: World) -> None:
             await pool.run(Job("work"))
         with pytest.raises(UsageError, match="at least 1"):
             await anext(pool.map([], concurrency=0))
+        with pytest.raises(UsageError, match="a whole number"):
+            await anext(pool.map([], concurrency=2.5))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="not open"):
         await pool.run(next(jobs(1)))
 

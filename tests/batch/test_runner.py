@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import math
 import time
@@ -72,6 +73,39 @@ async def test_batch_runs_each_job_once_and_writes_manifest(tmp_path: Path) -> N
     assert not second.ran
     with pytest.raises(UsageError, match="another input"):
         await run(jobs(1), tmp_path, pool=second)
+
+
+def _job(value: Any) -> Job:
+    return Job("do", {"value": value}, "memory:")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"capability": "do"}, "must be a Job.* not dict"),
+        (_job(b"png"), "give files as files="),
+        (_job(Path(__file__)), "give files as files="),
+        (_job(io.BytesIO(b"png")), "give files as files="),
+        (_job(math.nan), "nan at value is not a JSON value"),
+        (_job({1, 2}), "set at value cannot be sent"),
+        (Job("do", {}, "memory:", carried={"team": "\ud800"}), "cannot be written as JSON"),
+    ],
+)
+async def test_jobs_that_cannot_be_kept_as_json_are_refused(tmp_path: Path, wrong: Any, message: str) -> None:
+    driver = Recorder()
+    with pytest.raises(UsageError, match=message):
+        await run([*jobs(2), wrong], tmp_path, pool=driver)
+    assert not driver.ran
+
+
+@pytest.mark.parametrize("name", ["on_settled", "on_progress"])
+async def test_run_refuses_callback_that_it_would_not_await(tmp_path: Path, name: str) -> None:
+    async def callback(_: object) -> None: ...
+
+    options: dict[str, Any] = {name: callback}
+    with pytest.raises(UsageError, match=f"{name}= must be a plain function"):
+        await run(jobs(1), tmp_path / "run", pool=Recorder(), **options)
+    assert not (tmp_path / "run").exists()
 
 
 async def test_global_and_per_host_limits_hold_while_host_hangs(tmp_path: Path) -> None:

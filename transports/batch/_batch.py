@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -143,6 +144,10 @@ async def run(
     Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs other than the run's unless ``extend``;
     :class:`~transports.errors.LedgerError`.
     """
+    for name, callback in (("on_settled", on_settled), ("on_progress", on_progress)):
+        if inspect.iscoroutinefunction(callback):
+            raise UsageError(f"{name}= must be a plain function, not a coroutine function: a run does not await it")
+
     folder = Path(out)
     consent = None
     if isinstance(jobs, str | os.PathLike):

@@ -25,9 +25,10 @@ from .._internal import notebook
 from .._internal.tasks import in_thread
 from ..artifacts._files import replacing
 from ..errors import ABPError, LedgerError, UsageError
+from ..protocol._params import FileToRead, prepare_params
 from ..protocol._plain_text import plain_line
 from ..protocol._strict_json import JSONValue, encode_json, json_lines
-from ._jobs import Consent, Job, State, job_document, parse_job, require_few_fields
+from ._jobs import Consent, Job, State, job_document, parse_job, require_few_fields, require_job
 from .ledger._ledger import Ledger
 from .ledger._schema import Added, Row
 
@@ -208,8 +209,23 @@ def spool_stream(stream: IO[bytes], path: Path) -> Path:
 def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
     with _writing_file(path) as file:
         for job in jobs:
-            file.write(encode_json(job_document(job)) + b"\n")
+            file.write(_encode_job(require_job(job)) + b"\n")
     return path
+
+
+def _encode_job(job: Job) -> bytes:
+    """Return a job as JSON. Raises :class:`~transports.errors.UsageError` if it has other values.
+
+    The encoder alone would write bytes as text and NaN as null."""
+    try:
+        _, content = prepare_params(job.params, read_files=False)
+        if content:
+            raise FileToRead
+        return encode_json(job_document(job))
+    except FileToRead:
+        raise UsageError(f"{job.capability}: params of a job are JSON values; give files as files=") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{job.capability}: the job cannot be written as JSON ({error})") from error
 
 
 @contextmanager

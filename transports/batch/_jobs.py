@@ -112,6 +112,13 @@ class Job:
         return params
 
 
+def require_job(job: object) -> Job:
+    """Return ``job``. Raises :class:`~transports.errors.UsageError` for anything else in an iterable of jobs."""
+    if not isinstance(job, Job):
+        raise UsageError(f"each job must be a Job, such as Job('export.pdf', {{…}}), not {type(job).__name__}")
+    return job
+
+
 def _file_digest(place: str, path: Path) -> str:
     """Return the SHA-256 of the file for ``place`` in the parameters, in hexadecimal digits."""
     try:

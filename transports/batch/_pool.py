@@ -62,7 +62,7 @@ from ._fleet import (
     clear_context,
     open_context,
 )
-from ._jobs import NOT_SENT, Job, Outcome
+from ._jobs import NOT_SENT, Job, Outcome, require_job
 
 #: :func:`transports.connect`, or a function that replaces it.
 Connect: TypeAlias = Callable[..., Session]
@@ -131,12 +131,23 @@ async def _work_off(
 
 
 async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Job]:
+    """Yield ``jobs``. Raises as :func:`_require_target`: an error here ends the reading for all workers."""
     if isinstance(jobs, AsyncIterable):
         async for job in jobs:
+            _require_target(job)
             yield job
     else:
         for job in jobs:
+            _require_target(job)
             yield job
+
+
+def _require_target(job: Job) -> str:
+    """Return the target of a job. Raises :class:`~transports.errors.UsageError` for one without, and for no job."""
+    target = require_job(job).target
+    if target is None:
+        raise UsageError("the job has no target; give Job(target=…)")
+    return target
 
 
 def free_memory() -> int:
@@ -336,9 +347,7 @@ class Pool(OpenedHere):
     async def _run(self, job: Job, *, once: bool) -> Outcome:
         """Run a job. Unless ``once``, its call is sent again as :meth:`Session.call <transports.Session.call>` does."""
         self._require_open()
-        if job.target is None:
-            raise UsageError("the job has no target; give Job(target=…)")
-
+        target = _require_target(job)
         started = time.perf_counter()
         sent = asyncio.Event()
         try:
@@ -346,7 +355,7 @@ class Pool(OpenedHere):
             if job.files:
                 params = await asyncio.to_thread(job.call_params)
             result = await self._call_in_slot(
-                job.target,
+                target,
                 job.capability,
                 params,
                 job.timeout,
@@ -364,6 +373,7 @@ class Pool(OpenedHere):
         milliseconds = (time.perf_counter() - started) * 1000
         return Outcome.of_result(job, result, milliseconds=milliseconds)
 
+    @checked
     async def map(
         self, jobs: Iterable[Job] | AsyncIterable[Job], concurrency: int | None = None
     ) -> AsyncGenerator[Outcome, None]:
