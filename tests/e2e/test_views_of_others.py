@@ -36,6 +36,29 @@ async def test_csp_violation_is_reported_even_if_view_catches_it(
         assert refused in view.violations[0] and "script-src" in view.violations[0]
 
 
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("confirm('Delete it?')", "confirm()"),
+        ("window.open('https://example.invalid/')", "example.invalid"),
+        (
+            "const href = URL.createObjectURL(new Blob(['saved']));"
+            "Object.assign(document.createElement('a'), { href, download: 'saved.txt' }).click()",
+            "Download is disallowed",
+        ),
+    ],
+)
+async def test_sandbox_refusal_is_a_warning(tmp_path: Path, whole_browser: Browser, code: str, refused: str) -> None:
+    body = f"start().then(() => {{ {code}; }});"
+    async with (
+        connect(viewing(tmp_path, body), store="memory:", browser=whole_browser) as app,
+        app.open_view("go") as view,
+    ):
+        await eventually(lambda: len(view.warnings) > 0)
+        assert "sandbox refused" in view.warnings[0] and refused in view.warnings[0]
+        assert not view.violations
+
+
 _RELOADING = """
 start().then(() => {
   const count = Number(window.name || 0);

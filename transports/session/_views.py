@@ -190,10 +190,11 @@ class View(Session):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
+        """Warnings about the view: files and dialogs that were refused, errors of its scripts, forgotten requests."""
         host = self._view.host
         failed = [f"a script of the view failed: {error}" for error in self._view.diagnosis.script_errors]
         failed += self._view.diagnosis.load_failures
+        failed += [f"the view's sandbox refused: {text}" for text in self._view.diagnosis.sandbox_refusals]
         warnings = [*super().warnings]
         if self._view.document is not None:
             warnings += self._view.document.warnings

@@ -51,8 +51,9 @@ class Diagnosis:
         self._csp = csp
         self._address = address
         self._tasks = tasks
-        #: What the policy of the view forbids, and errors of its scripts.
+        #: What the policy and the sandbox of the view forbid, and errors of its scripts.
         self.violations: list[str] = []
+        self.sandbox_refusals: list[str] = []
         self.script_errors: list[str] = []
         #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
         #: reached, and scripts that were answered with an error.
@@ -121,12 +122,13 @@ class Diagnosis:
         await log.send("Audits.enable")
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
-            self._add_violation(message.text)
+        if message.type in ("error", "warning"):
+            self._add_refusal(message.text)
 
     def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
-        if params["entry"].get("source") == "security":
-            self._add_violation(str(params["entry"].get("text", "")))
+        # Chromium logs a download that the sandbox forbids as "other".
+        if params["entry"].get("source") in ("security", "other"):
+            self._add_refusal(str(params["entry"].get("text", "")))
 
     def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
         """Note what is refused by an exception, which the view may catch, and not in the log."""
@@ -138,9 +140,11 @@ class Diagnosis:
         violation = f"{action} violates the following Content Security Policy directive: {directive}"
         _add_report(self.violations, violation)
 
-    def _add_violation(self, text: str) -> None:
+    def _add_refusal(self, text: str) -> None:
         if _VIOLATION.search(text):
             _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
+        elif "sandboxed" in text:
+            _add_report(self.sandbox_refusals, _LONG_ADDRESS.sub(r"'\1…'", text))
 
     def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
         """Note an exception of a script, with its line if the browser reports one."""
