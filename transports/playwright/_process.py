@@ -286,8 +286,9 @@ class Remote:
         headers: dict[str, str] = {}
         if self.headers:
             url, headers = await self._websocket_endpoint(playwright, limit)
-        # Without Playwright's defaults, so that the user's download, media and focus settings stay.
-        return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
+        # Without Playwright's defaults, so that the user's download, media and focus settings stay. Before version 1.65
+        # it refuses headers that are empty.
+        return await playwright.chromium.connect_over_cdp(url, headers=headers or None, no_defaults=True, timeout=limit)
 
     async def _websocket_endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
         """Return the WebSocket URL of a Chromium, and the headers to send there; ``limit`` in milliseconds.
