@@ -72,3 +72,10 @@ async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) 
         assert [meta["filename"] for meta in stored] == ["one.txt"]
         await page.goto(f"{empty.url}#artifact={deleted['id']}")
         await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+
+
+async def test_link_that_was_cut_within_a_character_opens_the_gallery(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
+        await page.goto(f"{empty.url}#artifact=%E6%97")
+        await page.reload()
+        await expect(page.locator(".notice")).to_contain_text("there is no artifact")

@@ -14,11 +14,21 @@ let current = 'artifacts'; // the view behind an open artifact
 
 /** Return the view in the address and, for `#artifact=ID`, `#call=ID` and `#run=ID`, the id of the open item. */
 function parseHash() {
-  const [name, id = ''] = location.hash.slice(1).split('=');
-  if (name === 'artifact') return { view: current, artifact: decodeURIComponent(id) };
-  if (name === 'call') return { view: 'calls', call: decodeURIComponent(id) };
-  if (name === 'run') return { view: 'runs', run: decodeURIComponent(id) };
+  const [name, encoded = ''] = location.hash.slice(1).split('=');
+  const id = decode(encoded);
+  if (name === 'artifact') return { view: current, artifact: id };
+  if (name === 'call') return { view: 'calls', call: id };
+  if (name === 'run') return { view: 'runs', run: id };
   return { view: VIEWS.includes(name) ? name : 'artifacts' };
+}
+
+/** Return a decoded part of the address. A link that was cut within a character is left as it is: nothing has that id. */
+function decode(encoded) {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    return encoded;
+  }
 }
 
 // Modules that few visits need are loaded on demand: forms of apps, the dialog with its previews.
@@ -113,7 +123,7 @@ async function begin() {
   if (token) {
     history.replaceState(null, '', location.pathname);
     try {
-      await signIn(decodeURIComponent(token));
+      await signIn(decode(token));
     } catch (error) {
       leave();
       showProblem(error);
