@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from transports import open_store
+from transports.errors import UsageError
 from transports.testing import Golden, assert_schema, assert_size
 from transports.testing._failure_report import FailureReport
 from transports.testing.plugin import new_run_name, remove_older_runs
@@ -357,6 +358,58 @@ def test_golden_image_allows_limited_pixel_difference(tmp_path: Path) -> None:
         golden.check(picture(1), "a.png", tolerance=8)
     with Image.open(tmp_path / "out" / "a.difference.png") as shown:
         assert shown.getpixel((0, 0)) == (255, 0, 80) and shown.getpixel((1, 0)) == (194, 194, 194)
+
+
+def _encoded(*frames: Image.Image, kind: str = "PNG") -> bytes:
+    out = io.BytesIO()
+    frames[0].save(out, kind, save_all=len(frames) > 1, append_images=frames[1:])
+    return out.getvalue()
+
+
+def _filled(mode: str, value: int | str) -> Image.Image:
+    return Image.new(mode, (4, 4), value)
+
+
+_PNG = _encoded(_filled("RGB", "red"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "message"),
+    [
+        (_encoded(_filled("I;16", 300)), _encoded(_filled("I;16", 60_000)), "16 of 16 pixels differ"),
+        (_encoded(_filled("I", 300), kind="TIFF"), _encoded(_filled("I", 301), kind="TIFF"), "16 of 16 pixels differ"),
+        (
+            _encoded(_filled("RGB", "red"), _filled("RGB", "blue"), kind="GIF"),
+            _encoded(_filled("RGB", "red"), _filled("RGB", "green"), kind="GIF"),
+            "frame 2: 16 of 16 pixels differ",
+        ),
+        (
+            _encoded(_filled("RGB", "red"), _filled("RGB", "blue"), kind="GIF"),
+            _encoded(_filled("RGB", "red"), kind="GIF"),
+            "the image has 1 frames",
+        ),
+        (_PNG, _PNG[:50], "the result is not a readable image"),
+        (_PNG, b"<html>", "the result is not a readable image"),
+        (_PNG[:50], _PNG, "which is not a readable image"),
+        (make_pdf("Hello", "A title"), b"<html>", "the result is not a readable PDF"),
+        (b"%PDF-1.4", make_pdf("Hello", "A title"), "which is not a readable PDF"),
+    ],
+    ids=["grey", "numbers", "frame", "frames", "cut", "html", "golden", "pdf", "golden-pdf"],
+)
+def test_golden_names_differences_of_deep_moving_and_broken_files(
+    tmp_path: Path, expected: bytes, actual: bytes, message: str
+) -> None:
+    golden = golden_file(tmp_path, "a.bin", expected)
+    golden.check(expected, "a.bin")
+    with pytest.raises(AssertionError, match=f"{message}(?s:.*)The result is"):
+        golden.check(actual, "a.bin")
+    assert (tmp_path / "out" / "a.result.bin").read_bytes() == actual
+
+
+def test_golden_refuses_text_as_result(tmp_path: Path) -> None:
+    golden = golden_file(tmp_path, "a.txt", b"same")
+    with pytest.raises(UsageError, match=r"actual must be .* not str"):
+        golden.check("same", "a.txt")  # type: ignore[arg-type]
 
 
 def test_golden_compares_pdfs_by_text_and_texts_by_line(tmp_path: Path) -> None:

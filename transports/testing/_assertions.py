@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from .._internal.arguments import checked
 from .._internal.lazy import needing
 from ..artifacts._ref import ArtifactRef
 from ..errors import UsageError
@@ -53,6 +54,7 @@ class Golden:
         self._update = update
         self._output = output
 
+    @checked
     def check(
         self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0, differing: float = 0.0
     ) -> None:
@@ -135,13 +137,28 @@ class Golden:
     def _compare_images(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
         """Return a description of the difference between two images, or an empty text, and write a picture of it."""
         with needing("Pillow", "test"):
-            from PIL import Image, UnidentifiedImageError
+            import PIL.Image  # noqa: F401 - the functions below need it
 
-        golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
         try:
-            actual = Image.open(io.BytesIO(data)).convert("RGBA")
-        except UnidentifiedImageError:
-            return f"the result is not a readable image, unlike {golden}"
+            golden_frames = _read_frames(expected)
+        except Exception as error:  # noqa: BLE001 - Pillow raises errors of many types for broken files
+            return f"the result differs from {golden}, which is not a readable image ({error})"
+        try:
+            frames = _read_frames(data)
+        except Exception as error:  # noqa: BLE001 - as above
+            return f"the result is not a readable image ({error}), unlike {golden}"
+        if len(frames) != len(golden_frames):
+            return f"the image has {len(frames)} frames, {golden} has {len(golden_frames)}"
+
+        for number, (frame, golden_frame) in enumerate(zip(frames, golden_frames, strict=True), 1):
+            difference = self._compare_frames(frame, golden_frame, golden, tolerance, differing)
+            if difference:
+                return difference if len(frames) == 1 else f"frame {number}: {difference}"
+        return ""
+
+    def _compare_frames(
+        self, actual: Image, golden_image: Image, golden: Path, tolerance: int, differing: float
+    ) -> str:
         if actual.size != golden_image.size:
             return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
 
@@ -157,6 +174,26 @@ class Golden:
         if differing:
             allowed += f", {int(pixels * differing)} pixels may differ by more"
         return f"{count} of {pixels} pixels differ from {golden} ({allowed}); see {difference}"
+
+
+def _read_frames(data: bytes) -> list[Image]:
+    """Return the frames of an image, of most only one, in mode RGBA."""
+    from PIL import Image, ImageSequence
+
+    with Image.open(io.BytesIO(data)) as image:
+        return [_as_rgba(frame) for frame in ImageSequence.Iterator(image)]
+
+
+def _as_rgba(frame: Image) -> Image:
+    """Return a frame in mode RGBA. Pillow itself would make all greys above 255 of 65,535 white."""
+    from PIL import Image
+
+    if frame.mode.startswith("I;16"):
+        frame = frame.convert("I").point(lambda grey: grey / 256).convert("L")
+    elif frame.mode in ("I", "F"):
+        # Of numbers without a range, each byte is compared as a channel.
+        return Image.frombytes("RGBA", frame.size, frame.tobytes())
+    return frame.convert("RGBA")
 
 
 def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
@@ -235,7 +272,18 @@ def _mark_differences(actual: Image, golden_image: Image, tolerance: int) -> tup
 
 def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:
     """Return a description of the difference between the texts of two PDFs, or an empty text."""
-    pages, golden_pages = _page_texts(data), _page_texts(expected)
+    with needing("pypdfium2", "test"):
+        from pypdfium2 import PdfiumError
+
+    try:
+        golden_pages = _page_texts(expected)
+    except PdfiumError as error:
+        return f"the result differs from {golden}, which is not a readable PDF ({error})"
+    try:
+        pages = _page_texts(data)
+    except PdfiumError as error:
+        return f"the result is not a readable PDF ({error}), unlike {golden}"
+
     if len(pages) != len(golden_pages):
         return f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
     for number, (actual, golden_text) in enumerate(zip(pages, golden_pages, strict=True), 1):
@@ -246,8 +294,7 @@ def _compare_pdfs(data: bytes, expected: bytes, golden: Path) -> str:
 
 def _page_texts(data: bytes) -> list[str]:
     """Return the text of every page, with white space collapsed."""
-    with needing("pypdfium2", "test"):
-        import pypdfium2
+    import pypdfium2
 
     with pypdfium2.PdfDocument(data) as document:
         return [" ".join(page.get_textpage().get_text_range().split()) for page in document]
