@@ -94,6 +94,18 @@ async def test_address_may_end_in_slash(tmp_path: Path) -> None:
                 assert answer.status == 400 and "Missing session ID" in await answer.text()
 
 
+async def test_client_that_names_its_last_event_gets_a_new_stream(tmp_path: Path) -> None:
+    about = {"name": "client", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about}
+    initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
+    async with served(tmp_path) as url, aiohttp.ClientSession(headers=headers) as http:
+        async with http.post(url, json=initialize) as answer:
+            session = answer.headers["Mcp-Session-Id"]
+        async with http.get(url, headers={"Mcp-Session-Id": session, "Last-Event-ID": "7"}) as answer:
+            assert answer.status == 200 and answer.content_type == "text/event-stream"
+
+
 async def test_answers_do_not_wait_for_delayed_acknowledgements(tmp_path: Path) -> None:
     durations = []
     headers = {"Authorization": f"Bearer {ANN}"}

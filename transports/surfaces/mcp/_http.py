@@ -119,6 +119,7 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         challenge = ScopeChallenge(bridge.require_scopes, metadata_url).response
 
+    app.user_middleware.append(Middleware(_WithoutLastEventId))
     # Appended, to run after the authentication of the SDK.
     app.user_middleware.append(
         Middleware(
@@ -158,6 +159,20 @@ class _WithoutSlash:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == f"{PATH}/":
             scope = {**scope, "path": PATH, "raw_path": PATH.encode()}
+        await self._app(scope, receive, send)
+
+
+class _WithoutLastEventId:
+    """ASGI middleware that drops the header ``Last-Event-ID``. Events have no ids here, so the client gets a new
+    stream; the SDK would answer nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = [(name, value) for name, value in scope["headers"] if name != b"last-event-id"]
+            scope = {**scope, "headers": headers}
         await self._app(scope, receive, send)
 
 
