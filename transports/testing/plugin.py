@@ -525,8 +525,9 @@ def _report_folder(request: pytest.FixtureRequest) -> Path:
     """Return the folder of a test in the output folder of the run. It is created with its first file."""
     test = request.node.nodeid
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", test).strip("-.")
-    has_parameters = "[" in test
-    if has_parameters or len(name) > 120:
+    parameters = test.partition("[")[2].removesuffix("]")
+    are_plain = not parameters or re.fullmatch(r"[a-z0-9_]+([.-][a-z0-9_]+)*", parameters)
+    if not are_plain or len(name) > 120:
         # Parameters may differ in replaced characters or in case alone, and long names in what is cut off.
         digest = hashlib.sha256(test.encode(errors="surrogatepass")).hexdigest()[:8]
         name = f"{name[-110:]}-{digest}"
