@@ -58,6 +58,8 @@ async def test_fsspec_reads_lists_and_describes_files_of_any_store(store: Artifa
         assert files.ukey(first.id) == first.sha256 and files.created(first.id) == files.modified(first.id)
         assert abs(files.created(first.id) - datetime.now(UTC)) < timedelta(minutes=5)
         assert files.cat_file(first.uri) == content and files.cat_file(first.id, 5, 9) == content[5:9]
+        assert files.cat_file(first.id, -3) == content[-3:] and files.cat_file(first.id, 2, -2) == content[2:-2]
+        assert files.cat_ranges([first.uri, first.uri], [-4, 9], [None, 5]) == [content[-4:], b""]
         with files.open(first.uri) as file:
             assert file.seek(MB - 3) == MB - 3 and file.read(9) == content[MB - 3 : MB + 6]
             assert file.seek(-4, io.SEEK_END) and file.read() == content[-4:]

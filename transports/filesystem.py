@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from datetime import datetime
-from io import BufferedReader, FileIO, UnsupportedOperation
+from io import SEEK_END, BufferedReader, FileIO, UnsupportedOperation
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -100,6 +100,13 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         key = self._strip_protocol(path)
         with _as_file(key):
             return self._run_in_loop(self._open_verified, key)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+        """Return the content from ``start`` to ``end``, which count from the end if they are negative."""
+        with self._open(path) as file:
+            first, last, _step = slice(start, end).indices(file.seek(0, SEEK_END))
+            file.seek(first)
+            return file.read(max(last - first, 0))
 
     # --- in the loop of the store -------------------------------------------------------------------------------------
 
