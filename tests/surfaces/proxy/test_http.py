@@ -255,6 +255,16 @@ async def test_request_id_in_use_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
+async def test_response_to_a_cancelled_request_ends(tmp_path: Path) -> None:
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    async with served(tmp_path, PLAIN) as url, session_of(url) as http, asyncio.timeout(30):
+        async with http.stream("POST", url, json=raw_call(7)) as response:
+            assert (await http.post(url, json=cancelled)).status_code == 202
+            assert await response.aread() == b""
+        assert "result" in (await http.post(url, json=PING)).text
+
+
+@pytest.mark.load
 async def test_concurrent_requests_with_same_id_each_get_one_answer(tmp_path: Path) -> None:
     call = raw_call(7, '{"jsonrpc":"2.0","id":@id,"result":{}}')
     async with served(tmp_path, PLAIN) as url, session_of(url) as http, asyncio.timeout(120):

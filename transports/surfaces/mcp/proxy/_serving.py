@@ -284,6 +284,11 @@ class Session:
     async def send(self, message: Message) -> None:
         self.used = time.monotonic()
         await self._duplex.pass_on(message)
+        if message.method == "notifications/cancelled":
+            key = key_or_none(message.params.request_id)
+            # Servers do not answer a cancelled request, and clients may wait for the end of its response.
+            if key is not None and key in self._streams:
+                self._streams.pop(key).end()
 
     async def request(self, message: Message) -> AsyncGenerator[bytes, None]:
         """Send a request, and yield the messages that belong to it and its answer.
