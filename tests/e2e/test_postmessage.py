@@ -183,6 +183,10 @@ async def odd() -> AsyncIterator[str]:
             return web.Response(text=later, content_type="text/html")
         if request.path == "/refused":
             return web.Response(text=PAGE, content_type="text/html", headers={"X-Frame-Options": "DENY"})
+        if request.path == "/nothing":
+            return web.Response(status=204)
+        if request.path == "/download":
+            return web.Response(text=PAGE, headers={"Content-Disposition": "attachment"})
         if request.path == "/cookie":
             return web.Response(text=request.headers.get("Cookie", ""))
         return web.Response(text=PAGE, content_type="text/html")
@@ -285,6 +289,14 @@ async def test_redirect_to_unframeable_page_is_reported_at_once(embedded: Embedd
 async def test_unembeddable_address_raises_with_reason(embedded: Embedded, unused: int = 3) -> None:
     with pytest.raises(ConnectFailed, match="start the app or correct the address"):
         await embedded(f"http://127.0.0.1:{unused}/")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("/nothing", "the server answers 204 No Content"), ("/download", "the address is a download")]
+)
+async def test_address_without_page_raises_with_reason(embedded: Embedded, odd: str, path: str, reason: str) -> None:
+    with pytest.raises(ConnectFailed, match=reason):
+        await embedded(odd + path)
 
 
 @pytest.mark.slow

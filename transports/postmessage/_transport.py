@@ -11,9 +11,9 @@ import contextlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error
@@ -52,6 +52,8 @@ from ..protocol.messages import Message, Sender
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page, Request, Response, Route
+
+T = TypeVar("T")
 
 logger = logging.getLogger("transports.postmessage")
 
@@ -147,7 +149,10 @@ class PostMessageTransport(PageTransport):
         navigation = NavigationWatcher(page, self._harness_origin)
         self._navigation = navigation
         self._page_stack.callback(navigation.close)
-        await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
+        embedding: Coroutine[Any, Any, object] = agent.invoke(
+            "embed", self._target, self._sandbox, self._allow, timeout=self._timeout
+        )
+        await self._unless_failed(navigation, embedding)
 
         frame = page.main_frame.child_frames[0]
         # Playwright learns the address of the frame a little later than the page.
@@ -193,21 +198,25 @@ class PostMessageTransport(PageTransport):
         if message.type != "initialize" or navigation is None:
             return await super().request(message, timeout=timeout)
 
-        # An error page of the browser never answers: the request is given up when one is shown.
-        requesting = asyncio.ensure_future(super().request(message, timeout=timeout))
-        failing = asyncio.ensure_future(navigation.failed.wait())
         try:
-            await asyncio.wait((requesting, failing), return_when=asyncio.FIRST_COMPLETED)
-            if not requesting.done():
-                raise await self._load_error(navigation)
-            reply = requesting.result()
+            reply = await self._unless_failed(navigation, super().request(message, timeout=timeout))
         except CallTimeout:
             raise await self._no_app_error(navigation.status, timeout) from None
-        finally:
-            await cancel_and_wait((requesting, failing))
 
         navigation.close()
         return reply
+
+    async def _unless_failed(self, navigation: NavigationWatcher, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``work``, which is given up if the app's document does not load: then none answers."""
+        working = asyncio.ensure_future(work)
+        failing = asyncio.ensure_future(navigation.failed.wait())
+        try:
+            await asyncio.wait((working, failing), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise await self._load_error(navigation)
+            return working.result()
+        finally:
+            await cancel_and_wait((working, failing))
 
     async def _load_error(self, navigation: NavigationWatcher) -> ConnectFailed:
         reason = await navigation.reason(self._target)
@@ -425,7 +434,7 @@ class NavigationWatcher:
         self._page = page
         self._failed: Request | None = None
         self.response: Response | None = None
-        #: Set once the frame shows an error page of the browser, which never answers.
+        #: Set once the frame shows an error page of the browser, or nothing.
         self.failed = asyncio.Event()
         self._listeners = {
             "requestfailed": listener(self._on_failed),
@@ -442,6 +451,9 @@ class NavigationWatcher:
     def _on_failed(self, request: Request) -> None:
         if request.is_navigation_request() and self._is_app(request.frame):
             self._failed = request
+            # A download, or an answer without content: the frame stays empty, without an error page.
+            if request.frame.url in ("", "about:blank"):
+                self.failed.set()
 
     def _on_response(self, response: Response) -> None:
         if response.request.is_navigation_request() and self._is_app(response.frame):
@@ -473,7 +485,7 @@ class NavigationWatcher:
         failure = failure or "the browser does not say why"
 
         if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
-            return redirect + explain_load_failure(failure, url)
+            return redirect + explain_load_failure(failure, url, self.status)
         refusal = await _embedding_refusal(self.response)
         return (
             f"{redirect}it refuses to be embedded ({refusal}); have the app allow {self._harness_origin}, or open it "
