@@ -229,6 +229,15 @@ async def test_progress_reaches_its_call_before_answer(recorded: Make, replayed:
         assert heard == {"one": ["half"], "two": ["half"]}
 
 
+async def test_replay_is_not_recorded_over_itself(recorded: Make, replayed: Make, file: Path) -> None:
+    async with recorded() as app:
+        await app.call("shout", {"text": "a"})
+    before = file.read_bytes()
+    with pytest.raises(UsageError, match="record= names the recording that is replayed"):
+        replayed(record=file.parent / "." / ".." / file.parent.name / file.name)
+    assert file.read_bytes() == before
+
+
 async def test_replay_serves_downloads_from_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
     params = {"bytes": 70_000, "as": "url", "auth": "bearer"}
     async with serve() as fixture:

@@ -167,6 +167,8 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
         from ..recording._recorder import Recorder
 
         recording = record if isinstance(record, Recording) else Recording(record)
+        if _is_replayed(target, Path(recording.path)):
+            raise UsageError(f"{spelled('record=')} names the recording that is replayed; name another file")
         transport = recorder = Recorder(transport, recording)
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
@@ -233,6 +235,11 @@ def _make_transport(
         browser_options=browser_options,
         request_options=request_options,
     )
+
+
+def _is_replayed(target: str, path: Path) -> bool:
+    scheme, _, replayed = target.partition(":")
+    return scheme.lower() == "replay" and Path(replayed).resolve() == path.resolve()
 
 
 def _guarded_transport(
