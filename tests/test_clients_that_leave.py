@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import runpy
 import socket
-import socketserver
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partialmethod
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -69,13 +67,6 @@ def collector_of_telemetry(_: Path) -> Iterator[Page]:
     pytest.importorskip("opentelemetry.proto", reason="pip install 'abp-transports[otel]'")
     with runpy.run_path(str(COLLECTOR))["collecting"](print, print) as address:
         yield Page(f"{address}/v1/traces", {})
-
-
-@pytest.fixture(autouse=True)
-def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server looks fifty times a second, not twice, whether it is to end."""
-    serve = socketserver.BaseServer.serve_forever
-    monkeypatch.setattr(socketserver.BaseServer, "serve_forever", partialmethod(serve, 0.02))
 
 
 def is_answering() -> bool:
