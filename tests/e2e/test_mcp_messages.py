@@ -36,9 +36,10 @@ MESSAGES: dict[str, tuple[bytes, object, int]] = {
         8,
         PARSE,
     ),
+    # Only the ends are read. JSON-RPC has null for an id that is not known.
     "too deep, with ids inside": (
         b'{"jsonrpc":"2.0","params":{"id":1,"a":{"id":2}},"id":9,"method":"ping","x":' + _DEEP + b"}",
-        9,
+        None,
         PARSE,
     ),
     "100,000 levels": (request(b"10", b"[" * 100_000 + b"]" * 100_000), 10, REQUEST),
