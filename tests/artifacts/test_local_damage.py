@@ -111,9 +111,11 @@ def test_users_of_one_machine_get_separate_default_folders() -> None:
         top = Path(folder)
         top.chmod(0o1777)
         asyncio.run(LocalStore(top / "abp-mcp-bridge").put_bytes(PDF))
-        as_nobody = AS_NOBODY.replace("LocalStore(Path(sys.argv[1]))", "LocalStore(None)")
+        as_nobody = AS_NOBODY.replace("LocalStore(Path(place))", "LocalStore(None)")
         code = as_nobody.replace("import asyncio", f"import tempfile; tempfile.tempdir = {folder!r}\nimport asyncio")
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code, "default"], capture_output=True, text=True, check=True, timeout=60
+        )
         assert (top / "abp-mcp-bridge-nobody" / "x.txt").read_bytes() == b"x"
         assert done.stdout == "" and done.stderr.count("\n") == 1
         assert f"{top}/abp-mcp-bridge belongs to root; files go to {top}/abp-mcp-bridge-nobody" in done.stderr

@@ -83,7 +83,7 @@ class View(Session):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
+        """Warnings about the view: files and dialogs that were refused, errors of its scripts, forgotten requests."""
         return self.wrapped.warnings
 
 
