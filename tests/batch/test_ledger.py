@@ -306,14 +306,19 @@ async def test_runs_in_one_database_are_isolated(postgres: str) -> None:
 async def test_statements_are_not_prepared(postgres: str) -> None:
     """A pooler gives each transaction another connection, which knows no prepared statements."""
     sent = bytearray()
+    relays: list[asyncio.Task[None]] = []
 
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, copy: bytearray) -> None:
         while data := await source.read(65536):
             copy += data
             target.write(data)
         target.close()
+        await target.wait_closed()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        relays.append(task)
         far_reader, far_writer = await asyncio.open_unix_connection(f"{folder}/.s.PGSQL.5432")
         await asyncio.gather(pump(reader, far_writer, sent), pump(far_reader, writer, bytearray()))
 
@@ -325,6 +330,7 @@ async def test_statements_are_not_prepared(postgres: str) -> None:
         ):
             for _ in range(10):
                 assert len(await ledger.lease(1, 60)) == 1
+        await asyncio.gather(*relays)
     assert sent.count(b"abp_jobs") > 10 and b"_pg3_" not in sent
 
 
