@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import psutil
 import pytest
 import pytest_asyncio
+from playwright.async_api import Error
 
 from tests.support.eventually import eventually
 from tests.support.measured import measuring
@@ -235,6 +236,17 @@ async def test_connect_cancelled_at_any_moment_leaves_no_page_or_context(
             opening.cancel()
             await asyncio.wait((opening,))
         await eventually(lambda: browser.playwright.contexts == [context] and context.pages == [])
+
+
+async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Browser) -> None:
+    """Chromium ignores most commands to close a page that is reloading, so three pages would rarely all be closed."""
+    async with opened(browser.playwright.new_context()) as context:
+        for _ in range(3):
+            async with connect(fixture.url, store="none:", context=context):
+                (page,) = context.pages
+                with suppress(Error):
+                    await page.evaluate("() => { location.reload(); return new Promise(() => {}) }")
+            assert context.pages == []
 
 
 async def test_concurrent_sessions_each_own_and_close_their_browser(

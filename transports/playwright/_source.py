@@ -432,9 +432,26 @@ async def close_quietly(page_or_context: Page | BrowserContext) -> None:
     async def close() -> None:
         # Also the error of a driver that has ended.
         with contextlib.suppress(Exception):
-            await page_or_context.close()
+            if isinstance(page_or_context, async_api.Page):
+                await _close_page(page_or_context)
+            else:
+                await page_or_context.close()
 
     closing = asyncio.create_task(close(), name="abp-close-page")
     _closing.add(closing)
     closing.add_done_callback(_closing.discard)
     await asyncio.wait({closing}, timeout=2.0)
+
+
+async def _close_page(page: Page) -> None:
+    """Close a page. While Chromium commits a navigation, it ignores the command, but reports success
+    (crbug.com/536385539). Playwright then waits for ever, so the command is sent again until the page is closed."""
+    closing = asyncio.ensure_future(page.close())
+    while True:
+        await asyncio.wait({closing}, timeout=0.25)
+        if closing.done():
+            return await closing
+        with contextlib.suppress(Error):
+            cdp = await page.context.new_cdp_session(page)
+            target = (await cdp.send("Target.getTargetInfo"))["targetInfo"]
+            await cdp.send("Target.closeTarget", {"targetId": target["targetId"]})

@@ -27,7 +27,7 @@ from ...playwright._browser import Browser
 from ...playwright._find import require_listener
 from ...playwright._page_transport import PageTransport
 from ...playwright._scripts import extension_folder, read_adapter
-from ...playwright._source import StorageState
+from ...playwright._source import StorageState, close_quietly
 from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
@@ -43,7 +43,7 @@ from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Plan, Probe
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import Page
 
     from ...playwright._scripts import Adapter
 
@@ -92,7 +92,7 @@ async def probe_page(
     except Exception as error:  # noqa: BLE001 - any failure of the page or of Playwright is a finding
         steps["broke"] = ProbeStep(threw=first_line(error))
     finally:
-        await _close_page(page, context, browser)
+        await close_quietly(page if context is browser.context else context)
     return steps
 
 
@@ -111,16 +111,6 @@ async def _load_and_probe(
     await _wait_for_page_object(page, timeout)
     steps_after_reload = await _run_script(page, long_call=None)
     steps["reloaded"] = steps_after_reload["initialize"]
-
-
-async def _close_page(page: Page, context: BrowserContext, browser: Browser) -> None:
-    """Close the page, and its context unless that is the browser's own. Errors are ignored: the probe has ended."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_STEP_TIMEOUT):
-            if context is browser.context:
-                await page.close()
-            else:
-                await context.close()
 
 
 async def _wait_for_page_object(page: Page, timeout: float) -> None:
