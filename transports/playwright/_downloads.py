@@ -665,7 +665,10 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
-        """Cancel downloads under way and remove the folder. This takes a few seconds at most."""
+        """Cancel downloads under way and remove the folder. This takes a few seconds at most.
+
+        Chromium creates the folder again for a download that was cancelled before it had a path: that one stays empty,
+        until the browser ends."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 
