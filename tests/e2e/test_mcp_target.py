@@ -38,6 +38,8 @@ from transports import (
     connect,
 )
 from transports.errors import BadEncoding, ConnectFailed, SizeMismatch, TooLarge
+from transports.mcp import MCPTransport
+from transports.protocol.messages import Message
 from transports.routing import ResourcePolicy, RoutingPolicy
 
 TOKEN = "a-token-that-nobody-may-see"
@@ -259,6 +261,20 @@ async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
         )
     async with app() as session:
         assert (await session.call("ask")).data == {"action": "decline", "content": {}}
+
+
+async def test_question_of_a_call_of_a_view_is_asked_once(tableau: str, tmp_path: Path) -> None:
+    asked: list[ElicitationRequest] = []
+
+    async def blue(request: ElicitationRequest) -> Mapping[str, object]:
+        asked.append(request)
+        return {"success": True, "data": {"value": {"colour": "blue"}}}
+
+    transport = MCPTransport(tableau)
+    async with connect(tableau, transport=transport, store=tmp_path, on_elicitation=blue):
+        call = {"method": "tools/call", "params": {"name": "ask", "arguments": {}}}
+        reply = await transport.request(Message("view/request", call), timeout=20)
+        assert value(reply.payload, "structuredContent", "action") == "accept" and len(asked) == 1
 
 
 async def test_server_lost_while_its_question_is_answered_is_disconnected(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import gzip
 import json
 import shlex
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -177,6 +178,11 @@ async def test_text_before_answer_on_its_line_is_dropped(tmp_path: Path, prefix:
         assert [*app.capabilities] == ["go"]
 
 
+async def test_server_may_end_at_a_first_message_other_than_initialize(tmp_path: Path) -> None:
+    async with connect(canned(tmp_path, strict=True, results={"go": {"content": [WORDS]}}), store="memory:") as app:
+        assert (await app.call("go")).data == {"content": [WORDS]}
+
+
 async def test_error_on_stdout_of_server_that_ends_is_shown() -> None:
     with pytest.raises(ConnectFailed, match="ended with status 0; it said: Error: API_KEY is missing"):
         async with connect(f"mcp+stdio:{sys.executable} -c 'print(\"Error: API_KEY is missing\")'", store="memory:"):
@@ -344,8 +350,12 @@ Answer = Callable[[dict[str, Any], dict[str, Any]], web.Response]
 
 
 @asynccontextmanager
-async def http_server(answer: Answer, headers: Mapping[str, str] | None = None) -> AsyncIterator[Session]:
-    """A session with a server over HTTP that gives it an id, and answers calls by ``answer(request, usual answer)``."""
+async def http_server(
+    answer: Answer, headers: Mapping[str, str] | None = None, *, closes: bool = False
+) -> AsyncIterator[Session]:
+    """A session with a server over HTTP that gives it an id, and answers calls by ``answer(request, usual answer)``.
+
+    If it ``closes``, it closes the connection of an unknown request."""
     results = {
         "initialize": INITIALIZE,
         "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
@@ -359,6 +369,9 @@ async def http_server(answer: Answer, headers: Mapping[str, str] | None = None) 
         said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
         if asked["method"] == "tools/call":
             return answer(asked, said)
+        if closes and asked["method"] not in results:
+            assert request.transport is not None
+            request.transport.abort()
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
     app = web.Application()
@@ -414,6 +427,23 @@ def events(*data: str) -> web.Response:
 async def test_odd_http_answer_is_read(answer: Answer) -> None:
     async with http_server(answer) as session:
         assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
+
+
+async def test_server_may_close_the_connection_of_an_unknown_request() -> None:
+    async with http_server(lambda asked, said: body(json.dumps(said)), closes=True) as session:
+        assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
+
+
+async def test_server_that_sends_its_state_alone_is_asked_again(tmp_path: Path) -> None:
+    """Servers of protocol 2026-07-28 answer so while they are still working."""
+    complete = {"resultType": "complete", "content": [WORDS]}
+    rounds = [*({"resultType": "input_required", "requestState": str(number)} for number in range(3)), complete]
+    always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    said = {"server/discover": MODERN, "results": {"go": rounds}, "always": always}
+    async with connect(canned(tmp_path, **said), store="memory:") as app:
+        began = time.monotonic()
+        assert (await app.call("go", timeout=20)).data == {"content": [WORDS]}
+        assert time.monotonic() - began > 0.5  # 20 rounds must last long enough for the work
 
 
 def error(asked: dict[str, Any], **fields: object) -> str:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import mcp_types as types
@@ -59,14 +59,25 @@ logger = logging.getLogger("transports.mcp")
 VIEW_TYPE = "text/html;profile=mcp-app"
 #: Seconds to find out which transport an address has that cannot be connected.
 _PROBE_TIMEOUT = 3.0
+#: Seconds before a server is asked again that sent a state and no questions.
+_STATE_PAUSE = 0.25
 _ERROR_CODES = {
     types.INVALID_PARAMS: "INVALID_PARAMS",
     types.METHOD_NOT_FOUND: "NOT_SUPPORTED",
     -32002: "RESOURCE_NOT_FOUND",
 }
+#: Errors of the SDK, of its HTTP client and of ours while a connection is opened.
+_OPENING_ERRORS = (
+    MCPError,
+    OSError,
+    RuntimeError,
+    ValidationError,
+    ABPError,
+    httpx2.HTTPError,
+    TimeoutError,
+    ExceptionGroup,
+)
 
-#: Builds the request again, with the answers to the server's questions and its state.
-MakeRequest: TypeAlias = "Callable[[types.InputResponses | None, str | None], types.Request[Any, Any]]"
 _T = TypeVar("_T")
 
 
@@ -106,6 +117,7 @@ class Connection:
         self._questions = questions
         self._sampling = sampling
         self._emit = emit
+        self._stderr: Stderr | None = None
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
@@ -124,16 +136,42 @@ class Connection:
 
         Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message.
         """
-        stderr: Stderr | None = None
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._initialize(stack)
+            except _OPENING_ERRORS as error:
+                output = self._stderr.summary() if self._stderr else ""
+                raise await self._connect_error(root_cause(error), timeout, output) from None
+            stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
+            self._listen_to_lists()
+            yield
+
+    async def _initialize(self, stack: contextlib.AsyncExitStack) -> None:
+        """Initialize the server, and set ``client``. ``stack`` closes it."""
+        self.client = self._new_client("auto")
+        try:
+            await stack.enter_async_context(self.client)
+        except _OPENING_ERRORS as error:
+            if not (self.lost.done() or isinstance(root_cause(error), httpx2.ReadError | httpx2.RemoteProtocolError)):
+                raise
+            # Some older servers end, or close the connection, if the first message is not `initialize`.
+            self.lost = asyncio.get_running_loop().create_future()
+            self.client = self._new_client("legacy")
+            await stack.enter_async_context(self.client)
+
+    def _new_client(self, mode: str) -> Client:
+        """Return a client that starts or reaches the server once it is entered. ``mode`` is the SDK's."""
         streams: Streams
         if isinstance(self.server, StdioServer):
-            stderr = Stderr(self.server)
-            streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
+            self._stderr = Stderr(self.server)
+            streams = stdio_streams(self.server, self._stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
         else:
             streams = http_streams(self.server, self._auth, self.aside, max_bytes=self.max_bytes)
 
-        self.client = Client(
+        return Client(
             repair_tools(streams, self.aside),
+            mode=mode,
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
             message_handler=self._on_message,
@@ -142,25 +180,6 @@ class Connection:
             extensions=[_Views()],
             cache=None,
         )
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(timeout):
-                    await stack.enter_async_context(self.client)
-            except (
-                MCPError,
-                OSError,
-                RuntimeError,
-                ValidationError,
-                ABPError,
-                httpx2.HTTPError,
-                TimeoutError,
-                ExceptionGroup,
-            ) as error:
-                output = stderr.summary() if stderr else ""
-                raise await self._connect_error(root_cause(error), timeout, output) from None
-            stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
-            self._listen_to_lists()
-            yield
 
     async def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
         """Return the error for a server that could not be reached or initialized, with its likely cause."""
@@ -408,15 +427,15 @@ class _Raw(RootModel[dict[str, Any]]):
 
 
 async def send_request(
-    connection: Connection, make: MakeRequest, progress: ProgressFnT | None = None
+    connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None = None
 ) -> dict[str, Any]:
     """Send a request and return its result, with content in the place of its long base64.
 
-    ``make`` builds the request, once more after each round of questions that the server asks before it answers
-    (protocol 2026-07-28). ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
+    The request is sent again after each round of questions that the server asks before it answers (protocol
+    2026-07-28). ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
     :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
     """
-    result = await map_errors(connection, _exchange(connection, make, progress))
+    result = await map_errors(connection, _exchange(connection, request, progress))
     return await in_thread_if_large(with_content, result)
 
 
@@ -427,23 +446,31 @@ async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[
     return work(result)
 
 
-async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
+async def _exchange(
+    connection: Connection, request: types.Request[Any, Any], progress: ProgressFnT | None
+) -> dict[str, Any]:
     """Send a request and answer the server's questions until it returns a result."""
     # The client has no session any more once the server is gone, perhaps while a person answers. The session itself
     # then says that the connection is closed.
     session = connection.client.session
-    responses: types.InputResponses | None = None
-    state: str | None = None
     for _ in range(LIMITS.rounds):
-        result = await _send_once(connection, session, make(responses, state), progress)
+        result = await _send_once(connection, session, request, progress)
         if result.get("resultType") != "input_required":
             return result
 
+        if not isinstance(request.params, types.InputResponseRequestParams):
+            raise ProtocolError(f"the server asked a question about {request.method}, which has none")
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
         required = types.InputRequiredResult.model_validate(result, by_name=False)
-        responses = await _answer_questions(session, required)
-        state = required.request_state
+        responses: types.InputResponses | None = None
+        if required.input_requests:
+            responses = await _answer_questions(session, required.input_requests)
+        else:
+            # The server is still working, and waits to be asked again.
+            await asyncio.sleep(_STATE_PAUSE)
+        answers = {"input_responses": responses, "request_state": required.request_state}
+        request = request.model_copy(update={"params": request.params.model_copy(update=answers)})
     raise ProtocolError(f"the server asked {LIMITS.rounds} times and never answered")
 
 
@@ -469,10 +496,10 @@ async def _send_once(
     return raw.root
 
 
-async def _answer_questions(session: ClientSession, required: types.InputRequiredResult) -> types.InputResponses:
+async def _answer_questions(session: ClientSession, questions: types.InputRequests) -> types.InputResponses:
     """Return the answers to the questions of a server. Raises :class:`mcp.MCPError` if one is refused."""
     responses: types.InputResponses = {}
-    for key, question in (required.input_requests or {}).items():
+    for key, question in questions.items():
         context = ClientRequestContext(session=session, request_id=key)
         response = await session.dispatch_input_request(context, question)
         if isinstance(response, types.ErrorData):

@@ -230,9 +230,9 @@ class MCPTransport(Transport):
             return reply
 
         arguments = await _arguments_of(message, tool)
-        make_request = partial(_call_request, name, arguments)
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
         progress = partial(self._report_progress, call_id)
-        sending = asyncio.ensure_future(send_request(connection, make_request, progress))
+        sending = asyncio.ensure_future(send_request(connection, request, progress))
         self._pending[call_id] = sending
         try:
             result = await sending
@@ -338,12 +338,8 @@ class MCPTransport(Transport):
     async def _request_resource(self, uri: str) -> Mapping[str, object]:
         """Return ``{contents, ttl?}`` of a resource."""
         connection = self._reconnector.connection()
-
-        def make_request(responses: types.InputResponses | None, state: str | None) -> types.ReadResourceRequest:
-            params = types.ReadResourceRequestParams(uri=uri, input_responses=responses, request_state=state)
-            return types.ReadResourceRequest(params=params)
-
-        result = await send_request(connection, make_request)
+        request = types.ReadResourceRequest(params=types.ReadResourceRequestParams(uri=uri))
+        result = await send_request(connection, request)
         _warn_if_repaired("resources/read", result)
 
         contents = result.get("contents")
@@ -374,8 +370,7 @@ class MCPTransport(Transport):
             await self._request(types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri)))
 
     async def _request(self, request: types.Request[Any, Any]) -> dict[str, Any]:
-        """Send a request that the server answers without questions, and return its result."""
-        return await send_request(self._reconnector.connection(), lambda *_: request)
+        return await send_request(self._reconnector.connection(), request)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -397,14 +392,6 @@ async def _arguments_of(message: Message, tool: types.Tool | None) -> Any:
         return payload["params"]
     schema = tool.input_schema if tool is not None else {}
     return await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
-
-
-def _call_request(
-    name: str, arguments: Any, responses: types.InputResponses | None, state: str | None
-) -> types.CallToolRequest:
-    """Return the request of a call, with the answers to the server's questions and the state that came with them."""
-    params = types.CallToolRequestParams(name=name, arguments=arguments, input_responses=responses, request_state=state)
-    return types.CallToolRequest(params=params)
 
 
 def _validated_request(method: str, params: Mapping[str, object]) -> types.Request[Any, Any]:

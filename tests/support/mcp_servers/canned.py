@@ -1,7 +1,9 @@
 """A server that answers as its JSON file says: ``initialize``, ``tools``, ``results`` by the name of the tool,
 ``documents`` by URI.
 
-A text in the place of a result is written as it stands, so that it need not be JSON. ``prefix`` comes before each line.
+A list in the place of a result has those of successive calls. A text in the place of a result is written as it stands,
+so that it need not be JSON. ``prefix`` comes before each line. ``strict`` ends the server at a first message other than
+``initialize``.
 """
 
 import json
@@ -24,6 +26,8 @@ for line in sys.stdin:
     method, params = request.get("method"), request.get("params") or {}
     if "id" not in request:
         continue
+    if answers.pop("strict", False) and method != "initialize":
+        sys.exit("expected an initialize request")
     if method in ("initialize", "server/discover") and method in answers:
         send(request["id"], answers[method])
     elif method == "tools/list":
@@ -33,7 +37,8 @@ for line in sys.stdin:
         more = {"nextCursor": cursors[index]} if index < len(cursors) else {}
         send(request["id"], {"tools": pages[index], **more, **answers.get("always", {})})
     elif method == "tools/call":
-        send(request["id"], answers["results"][params["name"]])
+        result = answers["results"][params["name"]]
+        send(request["id"], result.pop(0) if isinstance(result, list) else result)
     elif method == "resources/list":
         send(request["id"], {"resources": answers.get("resources", []), "nextCursor": answers.get("cursor")})
     elif method == "resources/read":
