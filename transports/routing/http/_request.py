@@ -35,15 +35,6 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 
 #: Bytes read of an error's body, and characters of it in a message.
 _EXCERPT_BYTES, _EXCERPT_CHARS = 4096, 200
-#: What a status means for a download.
-_MEANINGS = {
-    401: "it wants other credentials than the app gave",
-    403: "the app's credentials are not enough",
-    404: "there is no such file",
-    203: "a proxy on the way has changed the file",
-    204: "there is no content",
-    226: "changes to an earlier file were sent, not the file",
-}
 
 
 def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
@@ -306,8 +297,6 @@ async def status_error(
         if body:
             details["body"] = body
     message = f"{display_url} answered {status_phrase(status)}"
-    if status in _MEANINGS:
-        message += f": {_MEANINGS[status]}"
 
     can_retry = status == 429 or 500 <= status < 600
     if not can_retry:
