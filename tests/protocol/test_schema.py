@@ -141,11 +141,6 @@ def test_values_in_schema_errors_are_truncated() -> None:
 # --- what the schema does not name -----------------------------------------------------------------------------------
 
 OPEN: dict[str, object] = {"properties": {"format": {}}, "additionalProperties": True}
-NESTED: dict[str, object] = {
-    "properties": {"pages": {"items": {"$ref": "#/$defs/page"}}, "format": {"enum": ["A4"]}},
-    "$defs": {"page": {"properties": {"title": {}, "next": {"$ref": "#/$defs/page"}}}},
-    "anyOf": [{"required": ["pages"]}, {"properties": {"html": {}}, "required": ["html"]}],
-}
 
 
 @pytest.mark.parametrize(
@@ -153,17 +148,13 @@ NESTED: dict[str, object] = {
     [
         (EXPORT, {"format": "A4", "Fromat": 1}, ["you gave 'Fromat', {}; did you mean 'format'?"]),
         (EXPORT, {"format": "A4", "zoom": 1}, ["you gave 'zoom', {}; it has format, options, file"]),
-        (NESTED, {"html": "x", "formt": "A4"}, ["you gave 'formt', {}; did you mean 'format'?"]),
-        (
-            NESTED,
-            {"pages": [{"title": "a", "next": {"titel": "b"}}]},
-            ["you gave 'pages.0.next.titel', {}; did you mean 'pages.0.next.title'?"],
-        ),
+        (EXPORT, {"options": {"margn": 1}}, ["you gave 'options.margn', {}; did you mean 'options.margin'?"]),
         (EXPORT, {"format": "A4", **{f"unknown{n}": n for n in range(9)}}, 5),
         (OPEN, {"fromat": 1}, []),
         ({"properties": {"format": {}}, "additionalProperties": {"type": "number"}}, {"fromat": 1}, []),
         ({"properties": {"format": {}}, "patternProperties": {"^x-": {}}}, {"fromat": 1}, []),
-        ({"allOf": [{"properties": {"format": {}}}, OPEN]}, {"fromat": 1}, []),
+        ({"properties": {"format": {}}, "anyOf": [{"properties": {"html": {}}}]}, {"html": 1}, []),
+        ({"properties": {"format": {}}, "required": ["html"]}, {"html": 1}, []),
         ({"properties": {"format": OPEN}}, {"format": {"fromat": 1}}, []),
         ({"properties": {}, "required": ["a"]}, {"a": 1, "b": 1}, []),
         ({"properties": {"image": {"properties": {"content": {}, "mimeType": {}}}}}, {"image": {"size": 1}}, []),

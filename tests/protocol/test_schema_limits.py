@@ -178,20 +178,3 @@ def test_hint_lists_8_schema_names_and_compares_500() -> None:
     assert hint(9) == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
     assert hint(499, "formats", "formal") == "did you mean 'formats'?"
     assert hint(500, "formats") == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
-
-
-def test_unnamed_params_checks_at_most_1000_objects() -> None:
-    schema: dict[str, object] = {"properties": {"pages": {"items": {"properties": {"title": {}}}}}}
-
-    def hints(before: int, after: int) -> int:
-        return len(unnamed_params(schema, {"pages": [*([{}] * before), {"titel": 1}, *([{}] * after)]}))
-
-    assert (hints(0, 997), hints(0, 998)) == (1, 0)  # the last is looked at first; two are the list and what holds it
-    assert (hints(999, 0), hints(1000, 0)) == (1, 0)
-
-
-def test_unnamed_params_checks_schemas_of_up_to_19999_names() -> None:
-    def hints(names: int) -> int:
-        return len(unnamed_params({"properties": {f"p{n}": {} for n in range(names)}}, {"x": 1}))
-
-    assert (hints(19_999), hints(20_000)) == (1, 0)

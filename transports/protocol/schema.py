@@ -61,9 +61,6 @@ class _Limits:
     hints: int = 5
     #: Parameters that are examined for hints.
     params: int = 1000
-    #: Objects that are examined for hints, and subschemas and names of all objects together.
-    hint_objects: int = 1000
-    hint_steps: int = 20_000
     #: Schemas in the cache.
     cached: int = 64
 
@@ -348,16 +345,28 @@ def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
     return []
 
 
-#: Keywords that allow members not listed in ``properties``, unless their value is ``false``.
-_OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames")
-_ELSEWHERE = ("$dynamicRef", "$recursiveRef")
+#: Keywords by which an object may have members that its ``properties`` do not list, unless their value is ``false``.
+_OTHER_MEMBERS = (
+    "additionalProperties",
+    "unevaluatedProperties",
+    "patternProperties",
+    "propertyNames",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "if",
+    "dependentSchemas",
+    "dependencies",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+)
 
 
 def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
     """Return hints about members of ``params`` that ``schema`` does not name, at most five.
 
-    Only objects with listed ``properties`` and no keyword about other members count. The schema must have passed the
-    validator's bounds.
+    Only objects with listed ``properties`` and without any of :data:`_OTHER_MEMBERS` count.
     """
     hints = (_unnamed_hint(place, name, names) for place, name, names in _unnamed_members(schema, params))
     return list(islice(hints, _LIMITS.hints))
@@ -377,89 +386,23 @@ def _unnamed_hint(place: Place, name: str, names: list[str]) -> str:
 
 def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[tuple[Place, str, list[str]]]:
     """Yield the place of an object, the name of an undeclared member, and the declared names."""
-    waiting: list[tuple[Place, list[object], object]] = [((), [schema], params)]
-    steps = iter(range(_LIMITS.hint_steps))
-    for _ in range(_LIMITS.hint_objects):
-        if not waiting:
-            return
-        place, schemas, value = waiting.pop()
-        if isinstance(value, list | tuple):
-            item_schemas = [outer["items"] for outer in schemas if isinstance(outer, Mapping) and "items" in outer]
-            if item_schemas:
-                first_items = value[: _LIMITS.hint_objects]
-                waiting += [((*place, index), item_schemas, item) for index, item in enumerate(first_items)]
-            continue
-
-        members = members_of(value)
-        named = _named_members(schemas, schema, steps) if members else None
-        if named is None:
-            continue
-        for name, member in members.items():
-            if isinstance(name, str) and name not in named:
-                yield place, name, [*named]
-            elif isinstance(member, Mapping | list | tuple):
-                waiting.append(((*place, name), named[name], member))
-
-
-def _named_members(
-    schemas: list[object], root: Mapping[str, object], steps: Iterator[int]
-) -> dict[str, list[object]] | None:
-    """Return the members named by the schemas of one object, each with its schemas.
-
-    ``None`` if no members are listed, if other members are allowed, or if ``steps`` are used up. The members of all
-    alternatives are returned, since the intended alternative is unknown.
-    """
-    named: dict[str, list[object]] = {}
-    has_properties = False
-    waiting = list(schemas)
-    seen: set[int] = set()
+    waiting: list[tuple[Place, object, object]] = [((), schema, params)]
     while waiting:
-        node = waiting.pop()
-        if not isinstance(node, Mapping) or id(node) in seen:
+        place, declared, value = waiting.pop()
+        node = members_of(declared)
+        properties = members_of(node.get("properties"))
+        allows_others = any(node.get(key, False) is not False for key in _OTHER_MEMBERS)
+        # All apps accept the other fields of a file descriptor, too.
+        if not properties or allows_others or is_file(node):
             continue
-        seen.add(id(node))
 
-        allows_others = any(node.get(key, False) is not False for key in _OTHERS)
-        if allows_others or any(key in node for key in _ELSEWHERE):
-            return None
-        members = members_of(node.get("properties"))
-        has_properties = has_properties or bool(members)
-        # Use up one step for the schema, and one for each of its members.
-        if next(islice(steps, len(members), None), None) is None:
-            return None
-
-        for name, inner in members.items():
-            named.setdefault(name, []).append(inner)
         required = node.get("required")
-        if isinstance(required, list):
-            for name in required:
-                if isinstance(name, str):
-                    named.setdefault(name, [])
-        waiting += _same_place(node, root)
-
-    # All apps accept the other fields of a file descriptor, too.
-    is_descriptor = {"content", "mimeType"} <= named.keys()
-    if not has_properties or is_descriptor:
-        return None
-    return named
-
-
-def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Iterator[object]:
-    """Yield the subschemas of ``node`` that apply to the object itself."""
-    for key in ("allOf", "anyOf", "oneOf"):
-        several = node.get(key)
-        if isinstance(several, list):
-            yield from several
-    for key in ("if", "then", "else"):
-        yield node.get(key)
-    for key in ("dependentSchemas", "dependencies"):
-        yield from members_of(node.get(key)).values()
-    pointer = node.get("$ref")
-    if isinstance(pointer, str):
-        try:
-            yield target_of(root, pointer)
-        except NotChecked:
-            yield {"additionalProperties": True}  # its members are unknown
+        names = [*properties, *(required if isinstance(required, list) else ())]
+        for name, member in members_of(value).items():
+            if name in properties:
+                waiting.append(((*place, name), properties[name], member))
+            elif isinstance(name, str) and name not in names:
+                yield place, name, [*properties]
 
 
 def check_params(
