@@ -12,7 +12,6 @@ schema that is broken or out of bounds is the app's fault and never fails a call
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -548,9 +547,7 @@ def fits_at(schema: Mapping[str, object], data: object, place: Place, content: I
 def _faults(
     schema: Mapping[str, object], data: object, content: Iterable[Place], limit: int = _LIMITS.faults
 ) -> list[_Fault]:
-    """Return the first ``limit`` faults of ``data``, none if it is valid.
-
-    A schema is compiled once, so it must not change."""
+    """Return the first ``limit`` faults of ``data``, none if it is valid."""
     if not schema:
         return []
     compiled = _validator_of(schema)
@@ -596,24 +593,8 @@ class _Compiled:
     references: bool
 
 
-#: Cache of schemas by :func:`id`: an app's schemas live as long as its session, and each call looks one up. An entry
-#: holds its schema, so that no other gets the same id.
-_seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
-
-
 def _validator_of(schema: Mapping[str, object]) -> _Compiled:
     """Return the validator of a schema. Raises :class:`NotChecked` for a schema that cannot be used."""
-    compiled = _compile_once(schema)
-    if isinstance(compiled, str):
-        raise NotChecked(compiled)
-    return compiled
-
-
-def _compile_once(schema: Mapping[str, object]) -> _Compiled | str:
-    """Return the outcome of :func:`_compile`, from the cache if it is there."""
-    cached = _seen.get(id(schema))
-    if cached is not None:
-        return cached[1]
     try:
         encoded = encode_json(schema)
     except (TypeError, ValueError) as error:
@@ -621,9 +602,8 @@ def _compile_once(schema: Mapping[str, object]) -> _Compiled | str:
     if len(encoded) > _LIMITS.schema_bytes:
         raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_LIMITS.schema_bytes:,}")
     compiled = _compile(encoded)
-    _seen[id(schema)] = schema, compiled
-    if len(_seen) > _LIMITS.cached:
-        _seen.popitem(last=False)
+    if isinstance(compiled, str):
+        raise NotChecked(compiled)
     return compiled
 
 
