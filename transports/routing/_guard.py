@@ -23,7 +23,7 @@ MAX_FIELD_CHARS = 10_000
 MIN_BYTES = 64
 #: The smallest limit in bytes for a whole answer: a smaller one would leave no room to say where the answer is stored.
 MIN_AGENT_BYTES = 1024
-#: Minimum share in bytes of each kept item of a list; of each field of an object, too, if all fields fit with that.
+#: Minimum share in bytes of each kept item of a list.
 _MIN_SHARE = 256
 #: The same for a field of an object whose fields do not all fit.
 _MIN_FIELD_SHARE = 16
@@ -197,9 +197,8 @@ def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSON
     """Return all fields, each cut as far as needed; if even that does not fit, the fields that fit."""
     room_inside = room - len("{}")
     sizes = {name: _FieldSize(json_size(name) + len(":,"), json_size(value)) for name, value in fields.items()}
-    for min_share in (_MIN_SHARE, 64, _MIN_FIELD_SHARE, _MIN_VALUE):
-        if sum(size.with_share(min_share) for size in sizes.values()) <= room_inside:
-            return _fit_values(fields, sizes, room_inside, suffix)
+    if sum(size.with_share(_MIN_VALUE) for size in sizes.values()) <= room_inside:
+        return _fit_values(fields, sizes, room_inside, suffix)
 
     more_key = _ELLIPSIS
     while more_key in fields:
