@@ -79,11 +79,6 @@ class Callbacks:
         # by id(): a callable need not be hashable; its queue holds it, so that the id is not reused meanwhile
         self._queues: dict[int, _Queue] = {}
 
-    @property
-    def busy(self) -> bool:
-        """True if values wait for any callback, or a callback still runs."""
-        return bool(self._queues)
-
     def submit(self, callback: Callable[..., object], value: object) -> None:
         """Queue ``callback(value)`` behind the earlier values of ``callback``. Does not wait."""
         queue = self._queues.get(id(callback))
@@ -494,10 +489,6 @@ class EventDispatcher:
         Waits for five seconds at most, and not for a callback that spends more than half a second on one event."""
         callbacks = (on_progress, self._on_progress, self._on_notification)
         await self._callbacks.wait(callbacks, stalled=LIMITS.callback, timeout=LIMITS.callbacks)
-
-    @property
-    def has_callbacks_waiting(self) -> bool:
-        return self._callbacks.busy
 
     def emit(self, event: Event) -> None:
         self.streams.emit(event)

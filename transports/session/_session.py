@@ -387,8 +387,7 @@ class Session(OpenedHere):
             if call.refused:
                 warnings = (*call.finished_result.warnings, *call.refused)
                 call.result = replace(call.finished_result, warnings=warnings)
-            if self._events.has_callbacks_waiting:
-                await self._events.wait_for_callbacks(call.on_progress)
+            await self._events.wait_for_callbacks(call.on_progress)
         except ABPError as error:
             call.result = None
             call.error = _cancellation(call)  # if the caller cancels before the error is complete
