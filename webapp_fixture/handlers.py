@@ -6,6 +6,7 @@ import asyncio
 import base64
 import copy
 import gzip
+import html
 import io
 import math
 import re
@@ -30,7 +31,6 @@ from webapp_fixture.csvtext import csv_to_items, encode, format_csv
 from webapp_fixture.definitions import capabilities
 from webapp_fixture.errors import AbpError, Cancelled
 from webapp_fixture.generate import digest
-from webapp_fixture.markdown import escape_html, render_markdown
 from webapp_fixture.pdf import TextOf, make_pdf
 from webapp_fixture.state import State
 
@@ -40,6 +40,7 @@ SAMPLES = (
     ("welcome.md", "text/markdown", "# Welcome\n\nDrop files here, or make some with the tools.\n"),
     ("sales.csv", "text/csv", "Month,Online,Shop\nJan,120,80\nFeb,150,95\n"),
 )
+WORD = re.compile(r"[^\W_](?:[^\W_]|['’-])*")
 STYLE = """
   body { font: 16px/1.6 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem; color: #1f2430; }
   table { border-collapse: collapse; } th, td { border: 1px solid #cdd2db; padding: .3rem .6rem; }
@@ -70,26 +71,36 @@ def sync(function: Callable[[Json], Any]) -> Handler:
     return handler
 
 
+def render_markdown(markdown: str, title: str | None) -> Json:
+    """Render Markdown as ``{html, title, words}``. The title is that of the first heading unless one is given."""
+    from markdown_it import MarkdownIt  # late: other capabilities need not wait for it
+
+    rendered = MarkdownIt("js-default").render(markdown)
+    seen = TextOf(rendered)
+    if title is None:
+        title = seen.first_heading() or "Untitled"
+    return {"html": rendered, "title": title, "words": len(WORD.findall(seen.content))}
+
+
 def markdown_to_html(params: Json) -> Json:
     """Render Markdown as an HTML fragment."""
     rendered = render_markdown(params["markdown"], params.get("title"))
-    html = wrap_text(rendered["html"], "text/html", filename_for(rendered["title"], "html"))
-    return {**rendered, "html": html}
+    return {**rendered, "html": wrap_text(rendered["html"], "text/html", filename_for(rendered["title"], "html"))}
 
 
 def export_html(params: Json) -> Json:
     """Return a complete HTML document from Markdown or from an HTML fragment."""
-    markdown, html = params.get("markdown"), params.get("html")
-    if (markdown is None) == (html is None):
+    markdown, fragment = params.get("markdown"), params.get("html")
+    if (markdown is None) == (fragment is None):
         raise AbpError("MISSING_PARAM", "give either markdown or html", details={"param": "markdown"})
     title = params.get("title")
     if markdown is None:
-        body, title = str(html), title if title is not None else "Untitled"
+        body, title = str(fragment), title if title is not None else "Untitled"
     else:
         rendered = render_markdown(markdown, title)
         body, title = rendered["html"], rendered["title"]
     whole = re.match(r"\s*(<!doctype|<html)", body, re.IGNORECASE)
-    content = body if whole else DOCUMENT.format(title=escape_html(title), style=STYLE, body=body)
+    content = body if whole else DOCUMENT.format(title=html.escape(title), style=STYLE, body=body)
     return {"document": wrap_text(content, "text/html", filename_for(title, "html"))}
 
 

@@ -192,6 +192,17 @@ async def test_html_is_converted_to_pdf(app: Client) -> None:
         assert data[offset:].split(b" ", 2)[1:2] == [b"0"]
 
 
+async def test_markdown_is_rendered_without_scripts(app: Client) -> None:
+    markdown = "# A *title* & more\n\n[good](https://e.example/) [bad](javascript:alert(1)) <b>html</b>\n"
+    data = await app.data("convert.markdownToHtml", markdown=markdown)
+    html = data["html"]["content"]
+    assert "<h1>A <em>title</em> &amp; more</h1>" in html and '<a href="https://e.example/">good</a>' in html
+    assert 'href="javascript' not in html and "<b>" not in html
+    assert (data["title"], data["words"], data["html"]["filename"]) == ("A title & more", 11, "a-title-more.html")
+    document = (await app.data("export.html", markdown=markdown, title="<T>"))["document"]["content"]
+    assert "<title>&lt;T&gt;</title>" in document and html in document
+
+
 async def test_socket_specific_capabilities_answer(app: Client) -> None:
     tone = await app.data("audio.tone", seconds=0.1, sampleRate=8000)
     with wave.open(io.BytesIO(content(tone["audio"]))) as sound:
