@@ -158,23 +158,3 @@ def test_all_parameter_errors_are_reported_at_once(abp: CommandLine, workbench: 
     for name in ("steps", "delay"):
         assert f"params.{name}: " in str(ran), ran
     assert "params.label" not in str(ran)  # which is text
-
-
-@pytest.mark.parametrize(
-    ("args", "advice"),
-    [
-        (("job.run", "-p", "steps=wide"), "write a whole number, such as -p steps=640"),
-        (("data.csv", "-p", "rows=[a:1]"), """this is not valid JSON: write a list, such as -p 'rows=[{"a": 1}]'"""),
-        (("data.csv", "-p", "rows=a"), """; write a list, such as -p 'rows=[{"a": 1}]'"""),
-        (("export.pdf", "-p", "html=x", "-p", "options=a4"), """; write an object, such as -p 'options={"a": 1}'"""),
-        (
-            ("export.pdf", "-p", "html=x", "-p", "options.landscape=no"),
-            "true or false, such as -p options.landscape=true",
-        ),
-    ],
-)
-def test_a_text_where_the_app_takes_another_type_is_told_how_to_write_it(
-    abp: CommandLine, workbench: Fixture, args: tuple[str, ...], advice: str
-) -> None:
-    ran = abp("call", workbench.ws_url, *args)
-    assert ran.status == 2 and advice in ran.err, ran

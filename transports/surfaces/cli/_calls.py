@@ -57,7 +57,6 @@ from ._output import (
     print_rows,
     print_text,
     print_warnings,
-    with_parameter_advice,
 )
 from ._running import asynchronous, run_async
 
@@ -399,7 +398,7 @@ class _Caller:
     def _print_failure(self, number: int, error: ABPError) -> dict[str, object]:
         """Print an error, and return its document."""
         with self._bar.pause():
-            print_error(with_parameter_advice(error), f"line {number}: ")
+            print_error(error, f"line {number}: ")
         return error_document(error)
 
 

@@ -47,7 +47,6 @@ from ._output import (
     print_rows,
     print_text,
     print_warnings,
-    with_parameter_advice,
 )
 from ._running import asynchronous, run_async
 
@@ -274,7 +273,7 @@ async def _call_in_order(
             result = await view.call(name, params_for(params, view, name), timeout=timeout)
             outcomes.append(_ToolOutcome(name, result))
         except ABPError as error:
-            outcomes.append(_ToolOutcome(name, with_parameter_advice(error)))
+            outcomes.append(_ToolOutcome(name, error))
             if not error.session_survives:
                 break
     return outcomes

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ...routing._result import Result
 
 logger = logging.getLogger("transports.cli")
-
-E = TypeVar("E", bound=ABPError)
 
 #: What replaces arguments of the Python API in messages.
 OPTIONS = {
@@ -57,55 +55,6 @@ OPTIONS = {
     ", or give a context= that was made with ignore_https_errors=True": "",
     "give on_elicitation=": "no terminal",
 }
-#: Fault of a text parameter whose value was decoded as JSON because it is valid JSON.
-_READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
-
-
-#: Fault of a parameter whose value was taken as text, since it is not valid JSON.
-_READ_AS_TEXT = re.compile(
-    r"^params\.([a-z_][\w-]*(?:\.[a-z_][\w-]*)*): \"(.*)\" is not of type \"(integer|number|boolean|array|object)\"$",
-    re.IGNORECASE,
-)
-#: By type: what to write, and an example.
-_FORMS = {
-    "integer": ("a whole number", "640"),
-    "number": ("a number", "0.5"),
-    "boolean": ("true or false", "true"),
-    "array": ("a list", '[{"a": 1}]'),
-    "object": ("an object", '{"a": 1}'),
-}
-
-
-def with_parameter_advice(error: E) -> E:
-    """Add to the message of an error how to write a parameter that was decoded as JSON and should be text, or the
-    reverse. Return the same error."""
-    faults = error.details.get("faults")
-    if not isinstance(error, UsageError) or not isinstance(faults, list) or " is a file: give " in error.message:
-        return error
-    for fault in faults:
-        advice = _parameter_advice(str(fault))
-        if advice is not None:
-            error.message += f"; {advice}"
-            break
-    return error
-
-
-def _parameter_advice(fault: str) -> str | None:
-    as_json = _READ_AS_JSON.match(fault)
-    if as_json is not None:
-        key, value = as_json.groups()
-        return f"as text: -p '{key}=\"{value}\"'"
-
-    as_text = _READ_AS_TEXT.match(fault)
-    if as_text is None:
-        return None
-    key, text, kind = as_text.groups()
-    form, example = _FORMS[kind]
-    advice = f"write {form}, such as -p {shlex.quote(f'{key}={example}')}"
-    if text.startswith(("[", "{")):
-        advice = f"this is not valid JSON: {advice}"
-    return advice
-
 
 #: -1 for ``-q``, otherwise the number of ``-v``.
 _verbosity = 0
@@ -369,9 +318,9 @@ def _as_abp_error(error: Exception) -> ABPError:
     """Return any error of a command as one with a code and a remedy."""
     # Errors of the argument parser have this method; their class is private to Typer.
     if hasattr(error, "format_message"):
-        return with_parameter_advice(UsageError(_usage_message(error)))
+        return UsageError(_usage_message(error))
     if isinstance(error, ABPError):
-        return with_parameter_advice(error)
+        return error
     if isinstance(error, OSError):
         file = f"{error.filename}: " if error.filename else ""
         return ABPError(f"the system refused: {file}{error.strerror or error}")
@@ -426,8 +375,6 @@ def _usage_message(error: Exception) -> str:
     """Return the message of the argument parser in our words, with a remedy and a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
-    for condition, plain_condition in _PLAIN_CONDITIONS.items():
-        text = text.replace(condition, plain_condition)
 
     context = getattr(error, "ctx", None)
     if context is None:
@@ -446,41 +393,11 @@ def _usage_message(error: Exception) -> str:
             text += "; `abp capabilities TARGET` lists them"
         return f"{text}; the form is `{form}`, {hint}"
 
-    remedy = _extra_argument_remedy(text, context)
-    if remedy is not None:
-        return f"{text}; {remedy}, {hint}"
-
     list_commands = getattr(context.command, "list_commands", None)
     text = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", text)
     if list_commands is not None and "command" in text and "did you mean" not in text:
         return f"{text}; the commands are {', '.join(list_commands(context))}, {hint}"
     return f"{text}; {hint}"
-
-
-def _extra_argument_remedy(text: str, context: Any) -> str | None:
-    """Return the option that is missing before an extra argument: ``--params`` for ``@FILE`` and ``-p`` for
-    ``KEY=VALUE``; ``None`` for any other message."""
-    extra_file = re.search(r"unexpected extra argument.*? \((@\S+)\)$", text)
-    if extra_file:
-        return f"write --params {shlex.quote(extra_file[1])}"
-
-    extra_pair = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80})=(.*)\)$", text, re.DOTALL)
-    takes_pairs = any("-p" in param.opts for param in context.command.params)
-    if extra_pair is None or not takes_pairs:
-        return None
-    key, value = extra_pair.groups()
-    # The parser joins the words with spaces, so this may be one value with spaces, or several words.
-    if " " in value:
-        return f"write -p {key}=…"
-    return f"write -p {shlex.quote(f'{key}={value}')}"
-
-
-#: Conditions on a value in the words of pydantic, which Typer passes on, and in ours. The longer ones come first.
-_PLAIN_CONDITIONS = {
-    "Input should be less than or equal to": "it must be at most",
-    "Input should be greater than or equal to": "it must be at least",
-    "Input should be": "it must be",
-}
 
 
 def print_error(error: ABPError, prefix: str = "") -> None:
