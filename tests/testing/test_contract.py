@@ -134,27 +134,6 @@ async def test_contract_detects_broken_transport(kind: type[MemoryTransport], na
             task.cancel()
 
 
-@pytest.mark.parametrize(
-    ("unanswered", "name", "words"),
-    [
-        ("initialize", "a reply carries its request's id", "no answer to initialize (id 'initialize'): "),
-        ("capabilities/call", "a reply carries its request's id", "to capabilities/call of data.csv (id 'key-7'): "),
-        ("initialize", "JSON results become files", "no answer to initialize (id "),
-        ("capabilities/call", "JSON results become files", "no answer to capabilities/call of data.json (id "),
-    ],
-)
-async def test_unanswered_request_is_named(unanswered: str, name: str, words: str, tmp_path: Path) -> None:
-    class Silent(MemoryTransport):
-        async def request(self, message: Message, *, timeout: float) -> Message:
-            if message.type == unanswered:
-                raise CallTimeout(f"no answer within {timeout:g} s")
-            return await super().request(message, timeout=timeout)
-
-    with pytest.raises(AssertionError) as caught:
-        await verify(BY_NAME[name], Subject(lambda: in_process(Silent), tmp_path))
-    assert words in str(caught.value)
-
-
 def test_every_behaviour_has_a_name_and_a_source() -> None:
     assert len(BY_NAME) == len(BEHAVIOURS) > 60
     for behaviour in BEHAVIOURS:

@@ -26,7 +26,7 @@ from ..._internal.lazy import needing
 with needing("pytest", "test"):
     import pytest
 
-from ...errors import ABPError, CallTimeout, UsageError
+from ...errors import ABPError, UsageError
 from ._behaviour import REGISTERED, Behaviour, Subject
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]
@@ -68,16 +68,11 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
 
 
 def _describe_failure(error: BaseException, subject: Subject) -> str:
-    """Return why a behaviour does not hold, with the request that had no answer."""
+    """Return why a behaviour does not hold."""
     match error:
         case AssertionError() | pytest.fail.Exception():
             return str(error)
         case TimeoutError():
             return f"it did not end within {subject.timeout:g} s"
-        case CallTimeout() if subject.unanswered:
-            request = subject.unanswered[-1]
-            payload = request.payload if isinstance(request.payload, Mapping) else {}
-            capability = f" of {payload['capability']}" if "capability" in payload else ""
-            return f"no answer to {request.type}{capability} (id {request.id!r}): {error}"
         case _:
             return f"{type(error).__name__}: {error}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 from ..._internal.tasks import drop
 from ...artifacts._base import ArtifactStore
 from ...base import Transport
-from ...errors import CallTimeout
 from ...protocol.messages import Message, initialize_params
 from ...session._call import OnProgress
 from ...session._connect import connect
@@ -37,25 +35,6 @@ class Subject:
     target: str = "contract:"
     timeout: float = 60.0
     answer_timeout: float = 15.0
-    #: Requests that ended without an answer, in order.
-    unanswered: list[Message] = field(default_factory=list, init=False, repr=False)
-
-    def new_transport(self) -> Transport:
-        """Return a new, unopened transport that records its unanswered requests."""
-        transport = self.transport()
-        request = transport.request
-
-        async def request_and_note(message: Message, *, timeout: float) -> Message:
-            try:
-                return await request(message, timeout=timeout)
-            except CallTimeout:
-                self.unanswered.append(message)
-                raise
-
-        # A class with slots allows no such patch.
-        with contextlib.suppress(AttributeError):
-            transport.request = request_and_note  # type: ignore[method-assign]
-        return transport
 
     def connect(
         self,
@@ -72,7 +51,7 @@ class Subject:
         """
         return connect(
             self.target,
-            transport=self.new_transport(),
+            transport=self.transport(),
             store=store or self.folder / "out",
             timeout=self.answer_timeout,
             on_progress=on_progress,
@@ -167,7 +146,7 @@ def value(tree: object, *path: str | int) -> Any:
 @asynccontextmanager
 async def initialized(subject: Subject) -> AsyncIterator[Transport]:
     """Open a transport without a session and initialize the app. Closes at the end."""
-    async with subject.new_transport() as transport:
+    async with subject.transport() as transport:
         await transport.request(initialize_request(), timeout=subject.answer_timeout)
         yield transport
 

@@ -33,7 +33,7 @@ MESSAGES = Theme("messages")
 
 @LIFECYCLE("it has a name, features and an address", "transports.base.Transport")
 async def _check_says_what_it_is(subject: Subject) -> None:
-    async with subject.new_transport() as transport:
+    async with subject.transport() as transport:
         assert re.fullmatch(r"[a-z][a-z0-9+._-]*", transport.name), "name is as in a URL scheme"
         assert type(transport.features) is Features
         if transport.url is not None:
@@ -50,7 +50,7 @@ async def _check_closes_twice(subject: Subject) -> None:
 
 @LIFECYCLE("closing what was never opened is harmless", "transports.base.Transport.aclose")
 async def _check_closes_unopened(subject: Subject) -> None:
-    await subject.new_transport().aclose()
+    await subject.transport().aclose()
 
 
 @LIFECYCLE("no task outlives it", "transports.base.Transport.aclose")
@@ -99,7 +99,7 @@ async def _check_session_refuses_after_closing(subject: Subject) -> None:
 
 @LIFECYCLE("a call under way fails when it is closed", "transports.base.Transport.aclose")
 async def _check_closing_fails_calls(subject: Subject) -> None:
-    transport = subject.new_transport()
+    transport = subject.transport()
     await transport.open()
     try:
         await transport.request(initialize_request(), timeout=subject.answer_timeout)
@@ -148,7 +148,7 @@ async def _check_says_goodbye(subject: Subject) -> None:
 
 @MESSAGES("initialize is answered with the app", "docs/protocol.md 2.2, 6.2")
 async def _check_initialize(subject: Subject) -> None:
-    async with subject.new_transport() as transport:
+    async with subject.transport() as transport:
         reply = await transport.request(initialize_request(), timeout=subject.answer_timeout)
         assert reply.type == "initialize-result"
         names = [value(entry, "name") for entry in value(reply.payload, "capabilities")]
