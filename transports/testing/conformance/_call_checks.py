@@ -387,8 +387,7 @@ def _judge_again(app: Evidence) -> Iterator[str]:
     accepted = [
         cancellation for cancellation in app.cancellations if cancellation.first.fields.get("cancelled") is True
     ]
-    probed = (app.page_steps or {}).get("cancelAgain")
-    if not accepted and probed is None:
+    if not accepted:
         raise NotApplicable("no call was cancelled")
 
     for cancellation in accepted:
@@ -397,13 +396,6 @@ def _judge_again(app: Evidence) -> Iterator[str]:
             yield f"{cancellation.name}: {again.error.message}"
         elif again.fields.get("cancelled") is not True:
             yield f"{cancellation.name}: the second time it answered {str(again.answer)[:80]}"
-
-    if probed is None:
-        return
-    if probed.threw is not None:
-        yield f"the second time it threw: {probed.threw}"
-    elif not accepted and members_of(probed.value).get("cancelled") is not True:
-        yield f"the second time it answered {str(probed.value)[:80]}"
 
 
 @ERRORS.should(

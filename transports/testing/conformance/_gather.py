@@ -31,7 +31,6 @@ from ...playwright._source import StorageState, close_quietly
 from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
-from ...protocol._params import prepare_params
 from ...protocol._strict_json import decode_json
 from ...protocol.messages import Message, new_id
 from ...session._manifest import discover
@@ -68,16 +67,14 @@ async def probe_page(
     *,
     storage_state: StorageState | None,
     timeout: float,
-    long_call: Mapping[str, object] | None,
     adapter: Adapter | None = None,
 ) -> Mapping[str, ProbeStep]:
     """Return the results of the steps of ``page_probe.js`` in the page at ``url``, by name.
 
     Three steps are added here: ``ready``, true if the page object existed when the page had loaded; ``reloaded``, the
     answer of ``initialize`` after a reload; and ``broke``, the reason why the probe ended early. Steps that could not
-    be made are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
-    ``{name, params, timeout, after}`` in milliseconds, and is cancelled ``after`` that time. ``adapter`` runs before
-    the page's first script.
+    be made are missing. ``timeout`` in seconds is for loading the page. ``adapter`` runs before the page's first
+    script.
     """
     state: Any = storage_state
     context = browser.context or await browser.playwright.new_context(storage_state=state)
@@ -88,7 +85,7 @@ async def probe_page(
         async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
             if adapter is not None:
                 await page.add_init_script(adapter.source())
-            await _load_and_probe(page, url, steps, timeout=timeout, long_call=long_call)
+            await _load_and_probe(page, url, steps, timeout=timeout)
     except Exception as error:  # noqa: BLE001 - any failure of the page or of Playwright is a finding
         steps["broke"] = ProbeStep(threw=first_line(error))
     finally:
@@ -96,20 +93,18 @@ async def probe_page(
     return steps
 
 
-async def _load_and_probe(
-    page: Page, url: str, steps: dict[str, ProbeStep], *, timeout: float, long_call: Mapping[str, object] | None
-) -> None:
+async def _load_and_probe(page: Page, url: str, steps: dict[str, ProbeStep], *, timeout: float) -> None:
     """Load and probe the page, then reload and probe it again. Each result is added to ``steps`` at once, so that
     results are kept if a later step fails."""
     timeout_in_ms = timeout * 1000
     await page.goto(url, timeout=timeout_in_ms)
     steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
     await _wait_for_page_object(page, timeout)
-    steps.update(await _run_script(page, long_call))
+    steps.update(await _run_script(page))
 
     await page.reload(timeout=timeout_in_ms)
     await _wait_for_page_object(page, timeout)
-    steps_after_reload = await _run_script(page, long_call=None)
+    steps_after_reload = await _run_script(page)
     steps["reloaded"] = steps_after_reload["initialize"]
 
 
@@ -119,10 +114,10 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _run_script(page: Page, long_call: Mapping[str, object] | None) -> dict[str, ProbeStep]:
+async def _run_script(page: Page) -> dict[str, ProbeStep]:
     """Run the probe. A page that spins would never answer, so it is polled meanwhile, with a timeout."""
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
-    options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000, "longCall": long_call}
+    options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
     running = asyncio.ensure_future(page.evaluate(script, options))
     try:
         await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
@@ -336,7 +331,6 @@ async def _inspect_page_object(
         address,
         storage_state=options.storage_state,
         timeout=plan.open_timeout,
-        long_call=_long_call_of(evidence),
         adapter=script,
     )
     if script is not None and "adapter" in evidence.page_steps:
@@ -578,16 +572,6 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
     slow = [trial for trial, call in slowest_first if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
     chosen = {trial.name: trial for trial in (*timed_out, *cancellable, *slow)}
     return list(chosen.values())[:3]
-
-
-def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:
-    """Return one of the long calls for the page probe, without content in its parameters."""
-    for trial in _long_calls(evidence.called):
-        _, content = prepare_params(dict(trial.params))
-        if not content:
-            milliseconds = {"timeout": evidence.timeout * 1000, "after": _SECONDS_BEFORE_CANCEL * 1000}
-            return {"name": trial.name, "params": dict(trial.params), **milliseconds}
-    return None
 
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:

@@ -1,6 +1,6 @@
-// Inspection of the page object. Evaluated in the app's page as probe({unknownName, stepTimeout, longCall}). Returns JSON
-// text {step: {value} | {threw}}. Each step has `stepTimeout` milliseconds. `longCall` is a call to cancel, or null.
-async ({ unknownName, stepTimeout, longCall }) => {
+// Inspection of the page object. Evaluated in the app's page as probe({unknownName, stepTimeout}). Returns JSON text
+// {step: {value} | {threw}}. Each step has `stepTimeout` milliseconds.
+async ({ unknownName, stepTimeout }) => {
   const steps = {};
   const asJson = (value) => { try { return JSON.parse(JSON.stringify(value ?? null)); } catch { return null; } };
   const step = async (name, action) => {
@@ -41,22 +41,6 @@ async ({ unknownName, stepTimeout, longCall }) => {
   if (typeof abp.cancel === 'function') {
     await step('cancelText', () => abp.cancel(unknownName, 'a check'));
     await step('cancelObject', () => abp.cancel({ callId: unknownName, reason: 'a check' }));
-  }
-  if (longCall && typeof abp.cancel === 'function') {
-    const options = { callId: 'long-call', timeout: longCall.timeout };
-    const call = Promise.resolve(abp.call(longCall.name, longCall.params, options));
-    let ended = false;
-    call.then(() => { ended = true; }, () => { ended = true; });
-    await new Promise((resolve) => setTimeout(resolve, longCall.after));
-    if (!ended) {
-      // Apps may support one form of cancel only: the second form is tried if the first had no effect.
-      await step('cancelRunning', () => abp.cancel('long-call', 'a check'));
-      if (steps.cancelRunning.value?.cancelled !== true) {
-        await step('cancelRunning', () => abp.cancel({ callId: 'long-call', reason: 'a check' }));
-        await step('cancelAgain', () => abp.cancel({ callId: 'long-call', reason: 'a check' }));
-      } else await step('cancelAgain', () => abp.cancel('long-call', 'a check'));
-      if (steps.cancelRunning.value?.cancelled !== true) delete steps.cancelAgain; // nothing was cancelled
-    }
   }
   await step('shutdown', () => abp.shutdown());
   await step('shutdownAgain', () => abp.shutdown());
