@@ -194,7 +194,8 @@ class CdpDownloads:
     ``slots`` are shared by all pages of the browser. ``folder`` is the download folder of the context if other sessions
     have pages in it too, and ``temporary`` is the browser's folder for temporary files. ``on_save()`` is called before
     each download. ``on_app_download(event, folder)`` is called for every download that was not started here, with the
-    download folder of this page.
+    download folder of this page. The app's own files go to ``app_folder``, which the caller removes once the page is
+    closed: until then Chromium creates it again for a download that was cancelled.
     """
 
     def __init__(
@@ -218,6 +219,7 @@ class CdpDownloads:
         self._shared_folder = folder
         self._temporary = temporary
         self._folder = Path()
+        self.app_folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=temporary))
         self._on_save = on_save
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
         self._recent_starts: deque[float] = deque(maxlen=limits.per_second)
@@ -537,7 +539,7 @@ async def _take_file(download: Download, path: Path) -> None:
 
 
 class AppDownloads:
-    """The app's own downloads, each identified by the browser's ``guid``. Files not taken are removed at the end.
+    """The app's own downloads, each identified by the browser's ``guid``.
 
     ``on_started(guid, url, name, frame)`` returns whether the file is wanted, ``on_window(frame)`` hears of windows.
     A download is cancelled if it is unwanted, or if it exceeds one of the ``limits``.
@@ -547,7 +549,6 @@ class AppDownloads:
         self,
         agent: PageAgent,
         downloads: CdpDownloads,
-        folder: Path,
         limits: ByteLimits,
     ) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
@@ -558,7 +559,7 @@ class AppDownloads:
         # id → bytes on the disk
         self._sizes: dict[str, float] = {}
         #: Folder of the app's own downloads.
-        self.folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
+        self.folder = downloads.app_folder
         # Ids of the frames of the page, to tell their downloads from those of other pages. The main frame has the id of
         # the page.
         self._frame_ids = deque([agent.channel.target["targetId"]], maxlen=1000)
@@ -665,10 +666,7 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
-        """Cancel downloads under way and remove the folder. This takes a few seconds at most.
-
-        Chromium creates the folder again for a download that was cancelled before it had a path: that one stays empty,
-        until the browser ends."""
+        """Cancel downloads under way. This takes a few seconds at most."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 
@@ -680,10 +678,3 @@ class AppDownloads:
             elif not ended.cancelled():
                 # Read, so that asyncio does not log it as an exception that was never retrieved.
                 ended.exception()
-
-        # A download that ends just now may still write a file, or rename one: then the folder is not empty yet.
-        for _ in range(20):
-            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
-            if not self.folder.exists():
-                break
-            await asyncio.sleep(0.1)

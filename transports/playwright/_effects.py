@@ -103,7 +103,7 @@ class PageEffects:
         self._watch(self._agent.cdp)
         steps = [_cancel_file_choosers(self._agent.cdp)]
         if isinstance(downloads, CdpDownloads):
-            self._app_downloads = AppDownloads(self._agent, downloads, self._tab.folder, self._limits)
+            self._app_downloads = AppDownloads(self._agent, downloads, self._limits)
             self._app_downloads.on_started = self._on_download
             self._app_downloads.on_window = self._windows.on_target
             self._windows.take_pdf = self._wait_for_pdf
@@ -168,12 +168,6 @@ class PageEffects:
         call = self.tracker.current_call()
         if number > self._events_received and call.id is not None:
             self.tracker.expect(call, "event", {}, number)
-
-    @property
-    def download_folder(self) -> Path | None:
-        if self._app_downloads is None:
-            return None
-        return self._app_downloads.folder
 
     async def aclose(self) -> None:
         await self.tracker.aclose()

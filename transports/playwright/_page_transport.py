@@ -274,10 +274,6 @@ class PageTransport(Transport):
         await self._load_app(tab.page, agent)
         await preparing
 
-        folder = self._effects.download_folder
-        if folder is not None:
-            # Chromium makes it again for a download that it breaks off, until its page is closed.
-            self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
         # Only now, as an app may navigate while it loads.
         agent.pin()
         return agent
@@ -313,6 +309,9 @@ class PageTransport(Transport):
         """Begin to watch the side effects of the page. Return a future that is done once the browser is ready for
         them."""
         self._downloads = tab.downloads(agent)
+        if isinstance(self._downloads, CdpDownloads):
+            folder = self._downloads.app_folder
+            self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
         # The browser takes commands in order. So these are only sent before the app is loaded, and their answers come
         # meanwhile. Those of the agent go to another process, and were waited for.
         preparing = asyncio.gather(
