@@ -249,6 +249,15 @@ async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Brows
             assert context.pages == []
 
 
+async def test_window_opened_between_calls_is_closed_with_session(fixture: Fixture, browser: Browser) -> None:
+    async with opened(browser.playwright.new_context()) as context:
+        async with connect(fixture.url, store="none:", context=context):
+            (page,) = context.pages
+            async with context.expect_page():
+                await page.evaluate("() => void window.open('/')")
+        assert context.pages == []
+
+
 async def test_concurrent_sessions_each_own_and_close_their_browser(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:

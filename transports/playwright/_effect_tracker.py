@@ -524,6 +524,10 @@ class Windows:
         self.owners: dict[str, CallEffects] = {}
         self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
 
+    async def aclose(self) -> None:
+        """Close the windows that are still open, such as those opened since the latest call."""
+        await asyncio.gather(*(close_quietly(window.page) for window in self._open_windows))
+
     def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
         """Follow the windows that ``page`` opens, and their own windows; their dialogs go to ``on_dialog``.
 

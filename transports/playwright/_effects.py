@@ -170,6 +170,7 @@ class PageEffects:
             self.tracker.expect(call, "event", {}, number)
 
     async def aclose(self) -> None:
+        await self._windows.aclose()
         await self.tracker.aclose()
         if self._app_downloads is not None:
             await self._app_downloads.aclose()
