@@ -38,7 +38,7 @@ class Limits:
     piece_timeout: float = 30.0
     #: For the head of the next file in a form. Slower bodies are ended by ``in_time``.
     part_timeout: float = 60.0
-    #: A client of ``/events`` that has not taken a byte for so long is dropped.
+    #: For a client of ``/events`` to take what was written for it.
     stall_timeout: float = 10.0
     #: Running calls of one app.
     calls: int = 32

@@ -6,11 +6,10 @@ import asyncio
 import socket
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Self
 
 from aiohttp import web
 
@@ -338,68 +337,6 @@ class CallRoutes:
             set_path(params, param.split("."), content.binary)
 
 
-class _Client:
-    """Client of the stream, dropped when it stalls.
-
-    A slow write alone is not a stall: the client may be slow, or this process may have been too busy to send. A client
-    has stalled if it has not taken a byte between two checks; before each check, the event loop sends all it can.
-    Unsent data is bounded, both here and in the operating system.
-    """
-
-    def __init__(
-        self,
-        response: web.StreamResponse,
-        transport: asyncio.WriteTransport,
-        *,
-        stall_timeout: float,
-        on_stall: Callable[[], object],
-    ) -> None:
-        self._response = response
-        self._transport = transport
-        self._stall_timeout = stall_timeout
-        self._on_stall = on_stall
-        self._writing = False
-        self._writes = 0
-        self._writes_at_last_check = 0
-        self._unsent_at_last_check = 0
-        # aiohttp itself buffers 64 KB before it waits for the transport. The socket's buffer gets the same size.
-        transport.set_write_buffer_limits(high=0)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
-
-    def __enter__(self) -> Self:
-        self._schedule_check()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    async def write(self, data: bytes) -> None:
-        self._writes += 1
-        self._writing = True
-        await self._response.write(data)
-        self._writing = False
-
-    def _schedule_check(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._stall_timeout, self._drop_if_stalled)
-
-    def _drop_if_stalled(self) -> None:
-        """End the connection if the client has taken nothing since the last check; otherwise schedule the next one."""
-        unsent = self._transport.get_write_buffer_size()
-        is_same_write = self._writes == self._writes_at_last_check
-        has_taken_nothing = unsent == self._unsent_at_last_check
-        if self._writing and is_same_write and has_taken_nothing:
-            self._on_stall()
-            self._transport.abort()
-            return
-
-        self._writes_at_last_check = self._writes
-        self._unsent_at_last_check = unsent
-        self._schedule_check()
-
-
 class EventStream:
     """Event streams for at most ``max_listeners`` clients, of which one scope may have a quarter. The operator has no
     such share."""
@@ -438,15 +375,22 @@ class EventStream:
         if transport is None:
             return response
 
+        _limit_unsent(transport)
+
+        async def write(data: bytes) -> None:
+            async with asyncio.timeout(self._stall_timeout):
+                await response.write(data)
+
         task = asyncio.current_task()
         assert task is not None
         self._listeners.add(task)
         self._by_scope[visitor.scope] += 1
         try:
             await response.prepare(request)
-            on_stall = self._metrics.listeners_dropped.inc
-            with _Client(response, transport, stall_timeout=self._stall_timeout, on_stall=on_stall) as client:
-                await self._send_events(client, visitor, last_seen_id, has_missed_entries)
+            await self._send_events(write, visitor, last_seen_id, has_missed_entries)
+        except TimeoutError:
+            self._metrics.listeners_dropped.inc()
+            transport.abort()
         except ConnectionError:
             pass
         finally:
@@ -471,13 +415,17 @@ class EventStream:
         return self._activity.last_id, True
 
     async def _send_events(
-        self, client: _Client, visitor: Visitor, last_seen_id: int, has_missed_entries: bool
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        visitor: Visitor,
+        last_seen_id: int,
+        has_missed_entries: bool,
     ) -> None:
         """Send the entries after ``last_seen_id``, until the visitor's token expires or the client has missed some."""
         # Milliseconds before a client connects again.
-        await client.write(b"retry: 1000\n\n")
+        await write(b"retry: 1000\n\n")
         if has_missed_entries:
-            await client.write(_encode_event(last_seen_id, "reset", {}))
+            await write(_encode_event(last_seen_id, "reset", {}))
 
         while True:
             # A client that gets nothing for so long gets a comment.
@@ -489,17 +437,17 @@ class EventStream:
             try:
                 entries = await self._activity.entries_after(last_seen_id, max_wait)
             except LogGap:
-                await client.write(_encode_event(self._activity.last_id, "reset", {}))
+                await write(_encode_event(self._activity.last_id, "reset", {}))
                 return
 
             if not entries:
                 # A comment keeps the connection open, and reveals a lost client.
-                await client.write(b":\n\n")
+                await write(b":\n\n")
             # One write for each, since a write waits until the unsent data is below the limit. With 100 entries per
             # write, fifty clients that never read took 200 MB.
             for entry in entries:
                 if visitor.scope.covers(entry.scope):
-                    await client.write(self._encode_entry(entry))
+                    await write(self._encode_entry(entry))
                 last_seen_id = entry.id
 
     def _encode_entry(self, entry: Entry) -> bytes:
@@ -511,6 +459,16 @@ class EventStream:
             if len(self._texts) > 200:
                 self._texts.popitem(last=False)
         return text
+
+
+def _limit_unsent(transport: asyncio.WriteTransport) -> None:
+    """Bound the data that a client has not taken. aiohttp itself buffers 64 KB before it waits for the transport; the
+    socket's buffer gets the same size."""
+    transport.set_write_buffer_limits(high=0)
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
 
 
 def _encode_event(event_id: int, kind: str, document: object) -> bytes:
