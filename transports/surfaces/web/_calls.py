@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -26,7 +26,7 @@ from ...protocol.messages import new_id
 from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
-from ..shared._activity import Activity, CallRecord, ConnectedApp, Entry, LogGap, Subject, call_record
+from ..shared._activity import Activity, CallRecord, ConnectedApp, LogGap, Subject, call_record
 from ..shared._apps import App, Apps, listed_in
 from ..shared._detached import DetachedCalls
 from ._access import Limits, Visitor
@@ -348,8 +348,6 @@ class EventStream:
         self._stall_timeout = limits.stall_timeout
         self._by_scope: Counter[Scope] = Counter()
         self._listeners: set[asyncio.Task[object]] = set()
-        #: Cache of the newest entries' texts, which are the same for every client.
-        self._texts: OrderedDict[int, bytes] = OrderedDict()
         metrics.listeners.set_function(lambda: len(self._listeners))
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -447,18 +445,8 @@ class EventStream:
             # write, fifty clients that never read took 200 MB.
             for entry in entries:
                 if visitor.scope.covers(entry.scope):
-                    await write(self._encode_entry(entry))
+                    await write(_encode_event(entry.id, entry.kind, _subject_document(entry.subject)))
                 last_seen_id = entry.id
-
-    def _encode_entry(self, entry: Entry) -> bytes:
-        """Return an entry of the log as an event, from the cache if possible."""
-        text = self._texts.get(entry.id)
-        if text is None:
-            text = _encode_event(entry.id, entry.kind, _subject_document(entry.subject))
-            self._texts[entry.id] = text
-            if len(self._texts) > 200:
-                self._texts.popitem(last=False)
-        return text
 
 
 def _limit_unsent(transport: asyncio.WriteTransport) -> None:
