@@ -169,9 +169,9 @@ async def test_multiple_images_are_labelled_and_counted(serve: Serve) -> None:
     labels = [item.text for item in answer.content[1:] if isinstance(item, TextContent)]
     assert labels == [
         f"Image 1 of 6: a.png ({len(encoded(chart, 'PNG')):,} bytes)",
-        "Image 2 of 6: b.bmp (40 × 30 pixels, image/bmp as PNG)",
-        "Image 3 of 6: c.tiff (100 × 60000 pixels, shown as 3 × 2000, the first of 2)",
-        "Image 4 of 6: d.avif (40 × 30 pixels, image/avif as PNG)",
+        "Image 2 of 6: b.bmp (40 × 30 pixels, shown as a PNG of 40 × 30)",
+        "Image 3 of 6: c.tiff (100 × 60000 pixels, shown as a PNG of 3 × 2000, the first of 2 frames)",
+        "Image 4 of 6: d.avif (40 × 30 pixels, shown as a PNG of 40 × 30)",
     ]
     kinds = [type(item) for item in answer.content]
     assert kinds == [TextContent, *[TextContent, ImageContent] * 4, *[ResourceLink] * 6]

@@ -72,9 +72,10 @@ class ImageLimits:
 
 
 async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Pictures:
-    """Return the first four images among ``refs`` within ``limits``. If Pillow is installed, large images are made
-    smaller, and types that clients do not show are converted. A file that is not a whole image is not shown: a model's
-    API would refuse the request."""
+    """Return the first four images among ``refs`` within ``limits``, each with the same share of the total.
+
+    If Pillow is installed, large images are made smaller, and types that clients do not show are converted. A file that
+    is not a whole image is not shown: a model's API would refuse the request."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Pictures()
     if not images or not limits.each or not limits.total:
@@ -82,8 +83,8 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
 
     chosen = images[: _LIMITS.images]
     max_side = _LIMITS.side if len(chosen) == 1 else _LIMITS.side_of_many
-    byte_limits = _divide_bytes(chosen, limits)
-    for number, (ref, max_bytes) in enumerate(zip(chosen, byte_limits, strict=True), 1):
+    max_bytes = min(limits.each, limits.total // len(chosen))
+    for number, ref in enumerate(chosen, 1):
         picture = await _read_picture(ref, store, max_bytes, max_side)
         if picture is None:
             continue
@@ -106,29 +107,6 @@ def _missing_note(shown: int, chosen: int, total: int) -> str:
     if _has_pillow():
         return f"{note}, and those among the first four cannot be decoded or made small enough"
     return f"{note}; large ones and other formats need Pillow: pip install 'abp-transports[images]'"
-
-
-def _divide_bytes(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
-    """Divide the total size among the images, and return the limit of each in bytes. Small images leave their unused
-    share to larger ones."""
-    byte_limits = [0] * len(refs)
-    bytes_left = limits.total
-
-    def rank(index: int) -> tuple[bool, int]:
-        # The size of a converted image as PNG is not known yet, so such images come last.
-        return refs[index].mime_type in _CONVERTED, refs[index].size_bytes
-
-    indexes = sorted(range(len(refs)), key=rank)
-    for images_left, index in zip(range(len(refs), 0, -1), indexes, strict=True):
-        ref = refs[index]
-        limit = min(limits.each, bytes_left // images_left)
-        byte_limits[index] = limit
-        if ref.mime_type in _SHOWN:
-            bytes_left -= min(limit, ref.size_bytes)
-        else:
-            bytes_left -= limit
-
-    return byte_limits
 
 
 def _has_pillow() -> bool:
@@ -166,21 +144,16 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
 def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) -> Picture:
     """Return an image that was made smaller or converted to ``data``, with its size and the changes as its label.
     ``about`` has the facts of the reader process."""
-    mime_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
+    kind = "PNG" if data.startswith(b"\x89PNG") else "JPEG"
     (width, height), (source_width, source_height) = about["size"], about["source"]
-    has_fewer_pixels = (width, height) != (source_width, source_height)
-    if has_fewer_pixels:
-        change = f"shown as {width} × {height}"
-    elif ref.mime_type in _SHOWN:
-        change = "with fewer colours or details"
-    else:
-        change = f"{ref.mime_type} as PNG"
+    change = f"shown as a {kind} of {width} × {height}"
     if about["frames"] > 1:
-        change += f", the first of {about['frames']}"
+        change += f", the first of {about['frames']} frames"
 
     label = f" ({source_width} × {source_height} pixels, {change})"
+    has_fewer_pixels = (width, height) != (source_width, source_height)
     is_thumbnail = has_fewer_pixels or ref.mime_type in _SHOWN
-    return Picture(ref, data, mime_type, thumbnail=is_thumbnail, label=label)
+    return Picture(ref, data, f"image/{kind.lower()}", thumbnail=is_thumbnail, label=label)
 
 
 # --- sizes of pictures, for installations without Pillow --------------------------------------------------------------
