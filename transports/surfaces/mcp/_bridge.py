@@ -39,7 +39,7 @@ from ..._internal.telemetry import (
 from ...artifacts._base import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...mcp._stdio import LineReader, Stdin, exit_soon
-from ...protocol._plain_text import plain_line, similar_names
+from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import members_of
 from ...protocol.messages import package_version
 from ...protocol.schema import tool_arguments
@@ -237,28 +237,12 @@ class Bridge:
     def _find_tool(self, user: User, name: str) -> types.Tool | CapabilityTool:
         """Return a visible tool. Raises :class:`MCPError` for one that is unknown or hidden."""
         fixed_tool = self._fixed_tools.get(name)
-        if fixed_tool is not None:
-            if self.options.shows(name):
-                return fixed_tool
-            raise self._unknown_tool(name, {})
-
-        by_name = capability_tools(user.apps, files=self.options.enable_file_tools)
-        tool = by_name.get(name)
-        if tool is None or not self.options.shows(*tool.names):
-            raise self._unknown_tool(name, by_name)
-        return tool
-
-    def _unknown_tool(self, name: str, by_name: Mapping[str, CapabilityTool]) -> MCPError:
-        """Return the error for a tool that is unknown or hidden, with the visible tools of similar names."""
-        visible = [fixed for fixed in self._fixed_tools if self.options.shows(fixed)]
-        visible += [other for other, tool in by_name.items() if self.options.shows(*tool.names)]
-        # The common prefix would make all names similar.
-        similar = similar_names(name.removeprefix("abp_"), [other.removeprefix("abp_") for other in visible])
-        advice = "list the tools again"
-        if similar:
-            suggestions = " or ".join(f"abp_{other}" for other in similar)
-            advice = f"did you mean {suggestions}? If not, {advice}"
-        return MCPError(types.INVALID_PARAMS, f"unknown tool {name[:100]!r}; {advice}")
+        if fixed_tool is not None and self.options.shows(name):
+            return fixed_tool
+        tool = capability_tools(user.apps, files=self.options.enable_file_tools).get(name)
+        if tool is not None and self.options.shows(*tool.names):
+            return tool
+        raise MCPError(types.INVALID_PARAMS, f"unknown tool {name[:100]!r}; list the tools again")
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None

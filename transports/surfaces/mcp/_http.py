@@ -149,19 +149,6 @@ def _auth_settings(options: Options, url: str) -> AuthSettings:
     )
 
 
-class _WithoutSlash:
-    """ASGI middleware that serves ``/mcp/`` as ``/mcp``. Starlette would redirect, but behind a reverse proxy that
-    address has the wrong scheme and lacks the proxy's prefix, and many clients do not follow."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == f"{PATH}/":
-            scope = {**scope, "path": PATH, "raw_path": PATH.encode()}
-        await self._app(scope, receive, send)
-
-
 class _WithoutLastEventId:
     """ASGI middleware that drops the header ``Last-Event-ID``. Events have no ids here, so the client gets a new
     stream; the SDK would answer nothing."""
@@ -377,7 +364,9 @@ async def serve_app(
         url = f"http://{url_host}:{bound_port}{PATH}"
 
         app = make(url)
-        app.user_middleware.insert(0, Middleware(_WithoutSlash))
+        # No redirect for /mcp/: behind a reverse proxy it would have the wrong scheme and prefix.
+        (route,) = [route for route in app.routes if isinstance(route, Route) and route.path == PATH]
+        app.router.routes.append(Route(f"{PATH}/", endpoint=route.endpoint))
         # The last middleware, since it needs the authenticated user.
         app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
         server = _uvicorn_server(app, host, port, connections)
