@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,30 @@ class Process:
             assert line, "the bridge has ended"
             answers.append(json.loads(line))
         return answers[:-1]
+
+
+def test_client_that_gave_up_discovery_before_the_start_is_initialized(tmp_path: Path) -> None:
+    """Both requests have arrived when the process begins to read."""
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": HELLO["clientInfo"],
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    requests = [
+        {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": envelope}},
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
+    ]
+    lines = "".join(f"{json.dumps(request)}\n" for request in requests)
+    done = subprocess.run(
+        ABP,
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)},
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [("result" in answer, answer["id"]) for answer in answers] == [(False, 0), (True, 1)]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ server over stdin and stdout, for a client that starts the bridge.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
@@ -570,6 +571,7 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
 
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
 
+_DISCOVER, _INITIALIZE = re.compile(rb'"method"\s*:\s*"server/discover"'), re.compile(rb'"method"\s*:\s*"initialize"')
 _Refuse: TypeAlias = "asyncio.Future[Callable[[SessionMessage], Awaitable[None]]]"
 
 
@@ -599,12 +601,26 @@ async def _messages(chunks: Stdin, refuse: _Refuse) -> AsyncIterator[str]:
     an error here and not passed on: every request gets an answer."""
     reader = LineReader()
     async for chunk in chunks:
-        for line in reader.feed(chunk):
-            assert isinstance(line, bytes)
-            refusal = await check_message(line)
+        lines = cast("list[bytes]", [*reader.feed(chunk)])
+        for index, line in enumerate(lines):
+            refusal = await check_message(line) or _refuse_superseded(line, lines[index + 1 :])
             if refusal is None:
                 yield line.decode()
             else:
                 send = await refuse
                 await send(SessionMessage(refusal))
     exit_soon()
+
+
+def _refuse_superseded(line: bytes, later_lines: Sequence[bytes]) -> types.JSONRPCError | None:
+    """Return the error for a request of discovery that an ``initialize`` follows, or ``None``.
+
+    Clients that wait only briefly have given up the discovery when this process has started. The SDK would refuse
+    their ``initialize`` after it."""
+    if not (_DISCOVER.search(line) and any(_INITIALIZE.search(later) for later in later_lines)):
+        return None
+    request_id = json.loads(line).get("id")
+    if request_id is None:
+        return None
+    error = types.ErrorData(code=types.METHOD_NOT_FOUND, message="the older handshake followed")
+    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
