@@ -20,7 +20,6 @@ from transports.artifacts import (
     Retention,
     Scope,
     _base as eviction,
-    _ref as clock,
     search as find,
 )
 from transports.artifacts._base import ArtifactStore, Evictor
@@ -117,23 +116,9 @@ async def test_search_covers_first_mib_of_text() -> None:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def test_clock_remembers_100000_artifacts_dated_in_future(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = 1000.0
-    monkeypatch.setattr(clock, "now", lambda: at)
-    monkeypatch.setattr(clock, "elapsed", lambda: at)
-    ages = clock.Ages()
-    for number in range(100_000):
-        ages.of(str(number), 5000)
-    at += 10
-    assert ages.of("0", 5000) == 10
-    ages.of("one more", 5000)
-    assert ages.of("1", 5000) == 10
-    assert ages.of("0", 5000) == 0  # forgotten, as it was remembered first
-
-
 async def test_expiry_is_checked_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     at = 100.0
-    monkeypatch.setattr(eviction, "time", SimpleNamespace(monotonic=lambda: at))
+    monkeypatch.setattr(eviction, "time", SimpleNamespace(monotonic=lambda: at, time=lambda: at))
     looked: list[float] = []
 
     class Store:
@@ -187,7 +172,7 @@ async def test_staged_file_of_dead_writer_is_kept_for_an_hour(
         staged = root / ".abp" / "staging" / "999999999-0a"
         staged.touch()
         at = staged.stat().st_mtime + seconds
-        monkeypatch.setattr(clock, "now", lambda: at)
+        monkeypatch.setattr(maintenance, "time", SimpleNamespace(time=lambda: at))
         assert await store.scoped(Scope(session="s")).gc() == []
         assert [one.kind for one in await store.gc(dry_run=True)] == ["staged"] * removed
         assert staged.exists() and len(await store.gc()) == removed
@@ -207,8 +192,7 @@ async def test_gc_keeps_orphans_an_hour_and_damaged_content_a_day(
         blob = inside / "blobs" / ref.sha256
         for file, stays, kinds in ((blob, 3600.0, {"content", "name"}), (damaged, 86400.0, {"quarantine"})):
             at = file.stat().st_ctime + stays + beyond
-            for module in (clock, maintenance):
-                monkeypatch.setattr(module, "now", lambda at=at: at)
+            monkeypatch.setattr(maintenance, "time", SimpleNamespace(time=lambda at=at: at))
             found = {one.kind for one in await store.gc(dry_run=True)}
             assert kinds.isdisjoint(found) if not beyond else kinds <= found
 

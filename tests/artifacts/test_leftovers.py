@@ -16,10 +16,10 @@ from transports.artifacts import LocalStore
 KILLED_AT_EACH_STEP = """
 import asyncio, errno, os, sys, time
 from pathlib import Path
-from transports.artifacts import LocalStore, _ref
+from transports.artifacts import LocalStore
 job, way, top = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 STEPS = ("open", "link", "rename", "replace", "unlink")
-real_time, real_elapsed, real_link = time.time, _ref.elapsed, os.link
+real_time, real_link = time.time, os.link
 def no_links(*_, **__):
     raise OSError(errno.EPERM, "no links")
 def die_at(step):
@@ -69,9 +69,9 @@ for step in range(1, 200):
         asyncio.run(work(store, ref))
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    time.time, _ref.elapsed = lambda: real_time() + 7200, lambda: real_elapsed() + 7200
+    time.time = lambda: real_time() + 7200
     kinds, wrong = asyncio.run(look(root))
-    time.time, _ref.elapsed = real_time, real_elapsed
+    time.time = real_time
     seen.update(kinds)
     if wrong:
         bad.append((step, wrong))

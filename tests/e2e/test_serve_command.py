@@ -22,7 +22,7 @@ from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import files_of
 from tests.support.web_client import TOKEN, Listening, Web, running
-from transports.artifacts import LocalStore, Scope, _ref as store_clock
+from transports.artifacts import LocalStore, Scope
 from webapp_fixture import serve as serve_fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli"]
@@ -105,9 +105,8 @@ async def test_serve_runs_app_and_accepts_calls_from_other_process(tmp_path: Pat
 @contextmanager
 def two_hours_ago(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as past:
-        now, elapsed = time.time() - 7200, store_clock.elapsed() - 7200
+        now = time.time() - 7200
         past.setattr(time, "time", lambda: now)
-        past.setattr(store_clock, "elapsed", lambda: elapsed)
         yield
 
 

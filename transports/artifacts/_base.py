@@ -22,7 +22,6 @@ from ..protocol._times import iso_utc
 from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text
 from ._files import PIECE, open_file, read_pieces
 from ._ref import (
-    Ages,
     ArtifactRef,
     CheckReport,
     Page,
@@ -32,7 +31,6 @@ from ._ref import (
     artifact_id,
     id_of,
     not_found,
-    now,
     page_of,
 )
 from ._retention import Entry, Incoming, Removal, Retention
@@ -198,29 +196,15 @@ class Evictor:
 
     def __init__(self) -> None:
         self._last_search = time.monotonic()
-        self._ages = Ages()
-
-    def is_expired(self, policy: Retention, artifact_id: str, stored: float, scope: Scope) -> bool:
-        """Return whether an artifact is expired. ``stored`` is in seconds since 1970."""
-        time_now = now()
-        return policy.expired(time_now - self._ages.of(artifact_id, stored), time_now, scope)
-
-    def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
-        return {entry.id for entry in entries if self.is_expired(policy, entry.id, entry.stored, entry.scope)}
 
     async def without_expired(self, store: ArtifactStore, refs: list[ArtifactRef]) -> list[ArtifactRef]:
         """Return the artifacts of a view that are not expired."""
         policy = store.retention
         if policy is None or policy.ttl_seconds is None:
             return refs
-        expired = self.expired(policy, await store._list_candidates(store.scope, policy.expiry))
+        entries = await store._list_candidates(store.scope, policy.expiry)
+        expired = {removal.id for removal in policy.expiry.plan(entries, time.time())}
         return [ref for ref in refs if ref.id not in expired]
-
-    def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
-        """Return the removals by ``policy``, with each time of storing corrected for a clock that was set back."""
-        time_now = now()
-        corrected = [entry._replace(stored=time_now - self._ages.of(entry.id, entry.stored)) for entry in entries]
-        return policy.plan(corrected, time_now, incoming)
 
     async def make_room(self, store: ArtifactStore, key: str, size: int) -> None:
         """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
@@ -242,14 +226,13 @@ class Evictor:
         if policy.counts and (store.scope.session or store.scope.trace):
             session = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             entries = await store._list_entries(session)
-            plan = self._plan(policy, entries, Incoming(key, size, store.scope))
+            plan = policy.plan(entries, time.time(), Incoming(key, size, store.scope))
             await self._evict(store, plan, entries)
 
     async def _evict_expired(self, store: ArtifactStore, policy: Retention, *, except_id: str) -> None:
         """Evict the expired artifacts of all scopes, except the one that is about to be stored again."""
         entries = await store._list_candidates(Scope(), policy.expiry)
-        expired = self.expired(policy, entries) - {except_id}
-        plan = [Removal("artifact", entry.id, entry.size, "expired") for entry in entries if entry.id in expired]
+        plan = [removal for removal in policy.expiry.plan(entries, time.time()) if removal.id != except_id]
         await self._evict(store, plan, entries)
 
     async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
@@ -258,7 +241,7 @@ class Evictor:
             return []
 
         entries = await store._list_candidates(store.scope, store.retention)
-        plan = self._plan(store.retention, entries)
+        plan = store.retention.plan(entries, time.time())
         if dry_run:
             return plan
         return await self._evict(store, plan, entries)
@@ -635,7 +618,7 @@ class ArtifactStore(ABC):
             ref, stored = await self._stat_artifact(artifact_id)
             if not self.scope.covers(ref.scope):
                 reason = "belongs to somebody else"
-            elif self.retention and self._evictor.is_expired(self.retention, ref.id, stored, ref.scope):
+            elif self.retention and self.retention.expired(stored, time.time(), ref.scope):
                 reason = "expired"
             if reason:
                 raise not_found(artifact_id)

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -29,7 +30,7 @@ from ..protocol._media import is_binary_mime
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe, measure_file
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
-from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, not_found, stamp
+from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, not_found
 from ._retention import Entry, Retention
 
 logger = logging.getLogger("transports.artifacts")
@@ -224,7 +225,7 @@ class MemoryStore(ArtifactStore):
         ]
 
     async def _record_use(self, artifact_id: str) -> None:
-        self._contents.used[artifact_id] = stamp()
+        self._contents.used[artifact_id] = time.time()
 
     async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         data = self._contents.blobs.get(ref.sha256)

@@ -409,61 +409,6 @@ class ReindexReport:
 #: Most bytes of a metadata file that are read; real ones are far smaller.
 MAX_METADATA_BYTES = 1 << 20
 
-
-def elapsed() -> float:
-    """Return a monotonic time in seconds, which includes sleep of the machine if the system counts it."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
-
-
-_START = time.time() - elapsed()
-
-
-def stamp() -> float:
-    """Return the current time for storing, in seconds since 1970: never too early, even if the clock was set back since
-    the start of the process."""
-    return max(time.time(), _START + elapsed())
-
-
-def now() -> float:
-    """Return the current time for comparing with a stored one, in seconds since 1970: never too late, even if the clock
-    was set forward since the start of the process."""
-    return min(time.time(), _START + elapsed())
-
-
-class _Sighting(NamedTuple):
-    """A time of storing in the future, and the elapsed time at which it was noticed."""
-
-    stored: float
-    noticed: float
-
-
-class Ages:
-    """Ages of artifacts and files. A time in the future comes from a clock that was set back since; such an age counts
-    from the first call of :meth:`of`."""
-
-    def __init__(self) -> None:
-        self._sightings: dict[str, _Sighting] = {}
-
-    def of(self, key: str, stored: float) -> float:
-        """Return the age of ``key`` in seconds, at least 0. ``stored`` is in seconds since 1970."""
-        age = now() - stored
-        if age >= 0 and key not in self._sightings:
-            return age
-
-        sighting = self._sightings.get(key)
-        if sighting is None or sighting.stored != stored:
-            # It is new, or was stored again.
-            sighting = _Sighting(stored, elapsed())
-        self._sightings[key] = sighting
-
-        max_sightings = 100_000
-        if len(self._sightings) > max_sightings:
-            del self._sightings[next(iter(self._sightings))]
-        return max(age, elapsed() - sighting.noticed)
-
-
 #: Ids that this library makes; no other id is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
 _NOBODY = Scope()
@@ -569,7 +514,7 @@ class Metadata(msgspec.Struct, frozen=True):
             names=names or (name,),
             source=source,
             scope=scope,
-            stored=stamp(),
+            stored=time.time(),
             blob=blob,
         )
 

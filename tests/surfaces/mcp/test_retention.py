@@ -12,7 +12,7 @@ from mcp import Client
 
 from tests.support.apps import files
 from tests.support.mcp_clients import URL, Apps, called, words
-from transports.artifacts import LocalStore, Retention, _ref as store_clock, sweeping
+from transports.artifacts import LocalStore, Retention, sweeping
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 from transports.testing import Call
@@ -49,9 +49,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    begun, elapsed = clock.now, store_clock.elapsed()
     monkeypatch.setattr(time, "time", lambda: clock.now)
-    monkeypatch.setattr(store_clock, "elapsed", lambda: elapsed + clock.now - begun)
     return clock
 
 

@@ -28,7 +28,7 @@ import msgspec
 
 from ..._internal.database import open_sqlite, sqlite_transaction
 from ...protocol._strict_json import encode_json, without_collection
-from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, scope_condition, stamp
+from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, scope_condition
 from .._retention import Entry
 from ._tree import SYMLINK, Folder, Tree, remove_files
 
@@ -202,7 +202,7 @@ class Index:
         self._query(lambda db: _delete_rows(db, keys), create=False, changed=keys)
 
     def touch(self, key: str) -> None:
-        self._query(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
+        self._query(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (time.time(), key)))
 
     def inodes(self) -> tuple[dict[str, int], int] | None:
         """Return the ids with a row, each with the inode of the file that the row was made of, and the number of

@@ -6,12 +6,13 @@ import logging
 import os
 import re
 import stat
+import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from .._files import may_be_running
-from .._ref import ID, Ages, Problem, now
+from .._ref import ID, Problem
 from .._retention import Removal
 from ._blobs import BlobStore, is_name_of, keys_of
 from ._index import Catalog, read_metadata
@@ -203,7 +204,6 @@ class Maintenance:
         self._blobs = blobs
         self._catalog = catalog
         self._strays = Strays(tree, catalog)
-        self._ages = Ages()
         self._swept = False
 
     def sweep_once(self) -> None:
@@ -225,13 +225,13 @@ class Maintenance:
         orphans = self._list_orphans()
         remaining = []
         for stray in self._strays.find():
-            is_old = self._ages.of(stray.name, stray.changed) > _MAX_AGE
+            is_old = time.time() - stray.changed > _MAX_AGE
             if is_old and (dry_run or self._strays.remove(stray)):
                 removals.append(Removal("name", stray.name, stray.size, "orphan"))
             else:
                 remaining.append(stray)
         if not dry_run:
-            self._strays.forget_intents(now() - _MAX_AGE, remaining)
+            self._strays.forget_intents(time.time() - _MAX_AGE, remaining)
 
         # A copy that remains is recognised by its content.
         needed = {stray.digest for stray in remaining}
@@ -241,7 +241,7 @@ class Maintenance:
                 removals.append(Removal("content", orphan.digest, orphan.size, "orphan"))
 
         for folder, name, status in _list_files(self._tree, "quarantine"):
-            is_old = self._ages.of(name, folder.change_time(status)) > _QUARANTINE_AGE
+            is_old = time.time() - folder.change_time(status) > _QUARANTINE_AGE
             if is_old and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))
         return removals
@@ -252,7 +252,7 @@ class Maintenance:
         for folder, name, status in _list_files(self._tree, "staging"):
             # :mod:`transports.playwright._content` puts slices of a file beside it.
             match = re.fullmatch(r"(\d+)-[0-9a-f]+(?:\.slice\d)?", name)
-            if match is None or self._ages.of(name, status.st_mtime) <= _MAX_AGE:
+            if match is None or time.time() - status.st_mtime <= _MAX_AGE:
                 continue
             if may_be_running(int(match[1]), status.st_mtime):
                 continue
@@ -262,7 +262,7 @@ class Maintenance:
 
     def _list_orphans(self) -> list[_Orphan]:
         orphans = [
-            _Orphan(digest, status.st_size, self._ages.of(digest, folder.change_time(status)))
+            _Orphan(digest, status.st_size, time.time() - folder.change_time(status))
             for folder, digest, status in _list_files(self._tree, "blobs")
             if _BLOB.fullmatch(digest)
         ]

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from ...errors import Corrupt, StoreUnavailable, UsageError, first_line
 from ...protocol._plain_text import is_loopback, origin_of
-from .._ref import ID, Metadata, Query, ReindexReport, Scope, damaged_metadata, stamp
+from .._ref import ID, Metadata, Query, ReindexReport, Scope, damaged_metadata
 from .._retention import Entry, Retention
 from ._index import Indexed, NotBuilt, StoreIndex
 
@@ -339,7 +339,7 @@ class Catalog:
 
     async def touch(self, key: str) -> None:
         """Record the use of an artifact, in memory."""
-        self._used[key] = stamp()
+        self._used[key] = time.time()
 
     async def _write_object(self, metadata: Metadata) -> Indexed:
         e_tag = await self._bucket.put(f"meta/{metadata.id}.json", metadata.encode(), "application/json")

@@ -26,7 +26,7 @@ from ..._internal.database import (
 )
 from ...errors import StoreUnavailable, UsageError
 from ...protocol._plain_text import redact_url
-from .._ref import ID, Metadata, OtherCase, Query, Scope, now, scope_condition, stamp
+from .._ref import ID, Metadata, OtherCase, Query, Scope, scope_condition
 from .._retention import Entry, Retention
 
 logger = logging.getLogger("transports.artifacts")
@@ -266,7 +266,7 @@ class StoreIndex:
 
     async def touch(self, key: str) -> None:
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
-        used = stamp()
+        used = time.time()
         await self._run(lambda cursor, store: cursor.execute(sql, (used, store, key, used)))
 
     # --- completeness of the index ------------------------------------------------------------------------------------
@@ -353,11 +353,8 @@ class StoreIndex:
         def work(cursor: Cursor, store: int) -> list[Entry]:
             entries: dict[str, Entry] = {}
             if policy.ttl_seconds is not None:
-                # Artifacts of the future, by a clock that was set back, are included to track their age early.
-                time_now = now()
-                oldest = time_now - policy.ttl_seconds
-                expired_or_future = f"{text} AND (stored < ? OR stored > ?)"
-                entries |= _select_entries(cursor, expired_or_future, (store, *values, oldest, time_now))
+                oldest = time.time() - policy.ttl_seconds
+                entries |= _select_entries(cursor, f"{text} AND stored < ?", (store, *values, oldest))
 
             for group in _groups_over(cursor, store, policy, text, values):
                 group_text, group_values = scope_condition(group)

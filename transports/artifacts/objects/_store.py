@@ -192,7 +192,7 @@ class ObjectStore(ArtifactStore):
 
     def _is_expired(self, metadata: Metadata) -> bool:
         policy = self.retention
-        return policy is not None and self._evictor.is_expired(policy, metadata.id, metadata.stored, metadata.scope)
+        return policy is not None and policy.expired(metadata.stored, time.time(), metadata.scope)
 
     async def _list_entries(self, scope: Scope) -> list[Entry]:
         return await self._catalog.entries(scope)
