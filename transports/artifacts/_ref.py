@@ -576,9 +576,12 @@ class Metadata(msgspec.Struct, frozen=True):
             names=file.names,
             source=file.source,
             scope=scope,
-            stored=_time_of_storing(file),
+            stored=file.stored,
             blob=file.blob,
         )
+
+
+_END_OF_YEAR_9999 = 253402300800
 
 
 class _MetadataFile(msgspec.Struct):
@@ -589,8 +592,8 @@ class _MetadataFile(msgspec.Struct):
     mime_type: str
     names: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
     source: dict[str, object]
+    stored: Annotated[float, msgspec.Meta(ge=0, le=_END_OF_YEAR_9999)]
     scope: dict[str, str | None] = {}
-    stored: float | None = None
     blob: str = ""
 
 
@@ -619,23 +622,6 @@ def _check_name(name: str) -> None:
     is_path = name in ("", ".", "..") or "/" in name or "\0" in name
     if is_path or len(name.encode()) > max_bytes:
         raise ValueError("a file name is not valid")
-
-
-def _time_of_storing(file: _MetadataFile) -> float:
-    """Return the time of the last storing. Raises :class:`ValueError` if it is out of range."""
-    stored = file.stored
-    if stored is None:
-        # An older file has only the time of its creation.
-        created = str(file.source.get("created", "1970-01-01T00:00:00Z"))
-        try:
-            stored = datetime.fromisoformat(created).timestamp()
-        except OverflowError as error:
-            raise ValueError("the time is out of range") from error
-
-    end_of_year_9999 = 253402300800
-    if not 0 <= stored <= end_of_year_9999:
-        raise ValueError("the time is out of range")
-    return stored
 
 
 def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
