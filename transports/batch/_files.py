@@ -41,10 +41,9 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 class Limits:
     """Limits of reading an input. Those of messages keep them readable."""
 
-    #: Faults in a message, characters of each, and runs of lines with the same fault.
+    #: Faults in a message, and characters of each.
     faults: int = 20
     fault_chars: int = 300
-    runs: int = 10
     #: Columns in a message, and characters of each name.
     columns: int = 20
     column_chars: int = 60
@@ -59,84 +58,42 @@ LIMITS = Limits()
 
 
 class _InvalidLines:
-    """Invalid lines or rows of the input at ``path``. Lines with the same fault are reported together."""
+    """Invalid lines or rows of the input at ``path``, of which the first 20 are reported."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._count = 0
-        self._lines_by_fault: dict[str, _LinesWithFault] = {}
+        self._reports: list[str] = []
 
     def add(self, number: int, fault: str) -> None:
         """Add the fault of a line. ``fault`` follows the words "line 3": ``: a field is missing``, `` is not JSON``."""
         self._count += 1
-        leading_space = " " if fault.startswith(" ") else ""
-        shown_fault = leading_space + " ".join(fault.split())
-        if len(shown_fault) > LIMITS.fault_chars:
-            shown_fault = shown_fault[: LIMITS.fault_chars] + "…"
-
-        if shown_fault not in self._lines_by_fault:
-            if len(self._lines_by_fault) >= LIMITS.faults:
-                return
-            kind = "row" if _is_parquet(self._path) else "line"
-            self._lines_by_fault[shown_fault] = _LinesWithFault(shown_fault, kind)
-        self._lines_by_fault[shown_fault].add(number)
+        if self._count > LIMITS.faults:
+            return
+        kind = "row" if _is_parquet(self._path) else "line"
+        report = " ".join(f"{kind} {number}{fault}".split())
+        if len(report) > LIMITS.fault_chars:
+            report = report[: LIMITS.fault_chars] + "…"
+        self._reports.append(report)
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if there is an invalid line."""
         if not self._count:
             return
-        reports = [str(lines) for lines in self._lines_by_fault.values()]
         if self._count == 1:
             raise UsageError(
-                f"{self._path}, {reports[0]}; nothing was run: correct it, and give the same command again"
+                f"{self._path}, {self._reports[0]}; nothing was run: correct it, and give the same command again"
             )
 
-        unreported = self._count - sum(lines.count for lines in self._lines_by_fault.values())
+        unreported = self._count - len(self._reports)
         if unreported:
-            reports.append(f"and {unreported} more")
-        refused = "\n".join(reports)
+            self._reports.append(f"and {unreported} more")
+        refused = "\n".join(self._reports)
         raise UsageError(
             f"{self._path} has {self._count} invalid lines; nothing was run: correct them, and give the same "
             f"command again\n{refused}",
             details={"refused": refused},
         )
-
-
-class _LinesWithFault:
-    """Lines with the same fault; their kind is ``line`` or ``row``."""
-
-    def __init__(self, fault: str, kind: str) -> None:
-        self._fault = fault
-        self._kind = kind
-        #: First and last line of each run of lines.
-        self._runs: list[list[int]] = []
-        self._left_out = 0
-        self.count = 0
-
-    def add(self, number: int) -> None:
-        """Add a line by its number. Numbers come in order."""
-        self.count += 1
-        if self._left_out:
-            self._left_out += 1
-        elif self._runs and number == self._runs[-1][1] + 1:
-            self._runs[-1][1] = number
-        elif len(self._runs) < LIMITS.runs:
-            self._runs.append([number, number])
-        else:
-            self._left_out = 1
-
-    def __str__(self) -> str:
-        """Return such as ``line 3: FAULT``, or ``lines 3, 5-9 and 2 more: each FAULT``."""
-        numbers = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in self._runs)
-        if self.count == 1:
-            return f"{self._kind} {numbers}{self._fault}"
-
-        lines = f"{self._kind}s {numbers}"
-        if self._left_out:
-            lines += f" and {self._left_out} more"
-        if self._fault.startswith(":"):
-            return lines + self._fault
-        return f"{lines}: each{self._fault}"
 
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:

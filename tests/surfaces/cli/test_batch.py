@@ -176,7 +176,7 @@ def test_worker_resumes_run_but_not_cancelled_one(abp: CommandLine, workbench: F
     ("args", "status", "words"),
     [
         (("run", "gone.jsonl", "--out", "{run}"), 2, "gone.jsonl cannot be read"),
-        (("run", "{worse}", "--out", "{run}"), 2, "again [INVALID_PARAMS]\n    lines 1-30: each is not JSON ("),
+        (("run", "{worse}", "--out", "{run}"), 2, "again [INVALID_PARAMS]\n    line 1 is not JSON ("),
         (("run", "{bad}", "--out", "{run}"), 2, "line 2 is not JSON"),
         (("run", "{bad}", "--out", "{bad}"), 1, "the ledger"),
         (("status", "{run}"), 1, "has no run"),
