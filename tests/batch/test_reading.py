@@ -62,12 +62,6 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
         ("a.jsonl", '{"capability": "do"}\n\n{"capability"}', r"line 3 is not JSON \("),
         ("a.jsonl", "[]", "line 1 is not a JSON object such as"),
         ("a.jsonl", '{"params": {}}', "line 1: capability is missing; each job needs one"),
-        (
-            "a.jsonl",
-            '{"capabilty": "do"}',
-            'line 1: capability is missing; there is "capabilty": did you mean "capability"',
-        ),
-        ("a.jsonl", '{"CAPABILITY": "do"}', 'there is "CAPABILITY": did you mean "capability"'),
         ("a.jsonl", '{"capability": 3}', "line 1: capability must be text"),
         ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
         (
@@ -89,11 +83,9 @@ def test_same_jobs_are_read_from_lines_csv_and_parquet(tmp_path: Path) -> None:
         ("a.csv", "capability\ndo,too,many", "line 2 has more cells than the first line has names"),
         ("a.csv", 'capability\n"do', r"line 2 cannot be read"),
         ("a.parquet", "no table", "cannot be read after row 0"),
-        ("a.csv", "id;capability;n\n1;do;2", 'the only column is "id;capability;n"; separate columns with commas'),
-        ("a.tsv", "id,capability\n1,do", 'the only column is "id,capability"; separate columns with tabs'),
-        ("a.csv", "Id,Capability\n1,do", 'the columns are "Id", "Capability"; names are in small letters'),
+        ("a.tsv", "id,capability\n1,do", 'the only column is "id,capability"; one must be .* a .tsv by tabs'),
         ("a.csv", "capability,n,n\ndo,1,2", '2 columns are called "n"; give each a name of its own'),
-        ("a.csv", "id,n\n1,do", 'the columns are "id", "n"; one must be capability'),
+        ("a.csv", "id,n\n1,do", 'the columns are "id", "n"; one must be "capability"'),
         ("a.csv", f"{'x' * 999},{',' * 99}\n1,do", f'the columns are "{"x" * 60}", "", .* and 81 more; one must be'),
     ],
 )

@@ -34,7 +34,6 @@ from .ledger._schema import Added, Row
 
 #: An example line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,9 @@ class _InvalidLines:
         )
 
 
-def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
+def require_columns(path: Path, names: Sequence[str]) -> None:
     """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, with two columns of one
-    name, or with more columns than a job may have fields. ``delimiter`` is the separator of its columns."""
+    name, or with more columns than a job may have fields."""
     try:
         require_few_fields(names)
     except UsageError as error:
@@ -117,17 +116,10 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
     columns = f"the only column is {shown}"
     if len(names) > 1:
         columns = f"the columns are {shown}"
-
-    is_spelled_otherwise = any(name.strip().lower() == "capability" for name in names)
-    other_separators = _SEPARATORS.keys() - {delimiter}
-    has_other_separator = any(separator in names[0] for separator in other_separators)
-    if is_spelled_otherwise:
-        advice = "names are in small letters without spaces: capability, id, target, params.NAME"
-    elif delimiter and has_other_separator:
-        advice = f"separate columns with {_SEPARATORS[delimiter]}"
-    else:
-        advice = "one must be capability, with the capability of each row, such as export.pdf"
-    raise UsageError(f"{path}: {columns}; {advice}")
+    raise UsageError(
+        f'{path}: {columns}; one must be "capability", in small letters; a .csv separates columns by commas, a .tsv by '
+        "tabs"
+    )
 
 
 def fingerprint(path: Path, target: str | None) -> str:
@@ -287,7 +279,7 @@ def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
-            require_columns(path, reader.fieldnames or (), delimiter)
+            require_columns(path, reader.fieldnames or ())
             for row in reader:
                 has_surplus_cells = None in row
                 if has_surplus_cells:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import math
 from collections.abc import Mapping, Sized
@@ -185,8 +184,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
 
     job_id = _parse_id(fields)
     if "capability" not in fields:
-        hint = _spelling_hint(fields) or "each job needs one, such as export.pdf"
-        raise UsageError(f"capability is missing; {hint}")
+        raise UsageError("capability is missing; each job needs one, such as export.pdf")
     return Job(
         capability=_require_text("capability", fields["capability"]),
         params=params,
@@ -243,14 +241,6 @@ def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONV
     if not isinstance(value, dict):
         raise UsageError(f"{name} must be a JSON object such as {_EXAMPLES[name]}")
     return value
-
-
-def _spelling_hint(fields: Mapping[str, object]) -> str:
-    """Return a hint such as ``there is "Capability": did you mean "capability"?``, or an empty text."""
-    others = {other.lower(): other for other in fields if other not in _JOB_FIELDS}
-    for match in difflib.get_close_matches("capability", others, n=1):
-        return f'there is "{others[match]}": did you mean "capability"?'
-    return ""
 
 
 def _require_text(name: str, value: object) -> str:
