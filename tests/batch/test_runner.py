@@ -53,7 +53,6 @@ async def test_batch_runs_each_job_once_and_writes_manifest(tmp_path: Path) -> N
     assert (report["jobs"], report["states"]) == (50, states)
     assert report["codes"] == {"NO_PAPER": 1, "TIMEOUT": 1, "INTERNAL_ERROR": 1}
     assert report["milliseconds"] == {"p50": 5.0, "p90": 5.0, "p95": 5.0, "p99": 5.0}
-    assert sum(report["throughput"]["ended"]) == 50  # type: ignore[index, call-overload, arg-type]
     manifest = lines(tmp_path / "manifest.jsonl")
     ids = [job.id for job in [*many, *many[:5]]]
     assert [line["id"] for line in manifest] == ids and manifest[50:] == manifest[:5]

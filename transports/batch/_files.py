@@ -490,15 +490,13 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
 
 
 class _Statistics:
-    """Statistics of a run for its report, in 16 bytes per job."""
+    """Statistics of a run for its report, in 8 bytes per job."""
 
     def __init__(self) -> None:
         self._states: Counter[str] = Counter()
         self._codes: Counter[str] = Counter()
         self._first_errors: dict[str, JSONValue] = {}
         self._milliseconds = array("d")
-        self._finished = array("d")
-        self._first = float("inf")
         self._copies = 0
         #: Carried fields that apps report as missing parameters.
         self._missing: set[str] = set()
@@ -519,9 +517,6 @@ class _Statistics:
             if row.error_code not in self._first_errors and len(self._first_errors) < _MAX_FIRST_ERRORS:
                 error = plain_line(row.error or "", 300)
                 self._first_errors[row.error_code] = {"id": row.job.id, "key": row.key, "error": error}
-        if row.started is not None and row.finished is not None:
-            self._first = min(self._first, row.started)
-            self._finished.append(row.finished)
         if row.state is State.SUCCEEDED:
             self._milliseconds.append(row.milliseconds)
 
@@ -540,21 +535,4 @@ class _Statistics:
             "codes": dict(self._codes.most_common()),
             "first_errors": self._first_errors,
             "milliseconds": percentiles,
-            "throughput": self._throughput(),
-        }
-
-    def _throughput(self) -> JSONValue:
-        """Return the number of ended jobs in each of about 60 intervals of a second or more."""
-        if not self._finished:
-            return {}
-        seconds = max(self._finished) - self._first
-        step = max(seconds / 60, 1.0)
-        counts = [0] * (int(seconds / step) + 1)
-        for finished in self._finished:
-            counts[int((finished - self._first) / step)] += 1
-        return {
-            "started": self._first,
-            "seconds": round(seconds, 3),
-            "step_seconds": round(step, 3),
-            "ended": list(counts),
         }
