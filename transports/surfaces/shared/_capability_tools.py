@@ -203,20 +203,6 @@ _MAX_DEPTH = 64
 #: Maximum characters of a rule in words.
 _MAX_RULE = 300
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-#: Types of other languages, as generators of schemas write them.
-_SPELLINGS = {
-    "int": "integer",
-    "long": "integer",
-    "float": "number",
-    "double": "number",
-    "decimal": "number",
-    "str": "string",
-    "text": "string",
-    "bool": "boolean",
-    "dict": "object",
-    "map": "object",
-    "list": "array",
-}
 _SUBSCHEMAS = frozenset(
     {
         *("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"),
@@ -424,12 +410,12 @@ class _Repair:
 
 
 def _types_in(value: object) -> list[str]:
-    """Return the types in the value of ``type``, each once, with the spelling of JSON Schema."""
+    """Return the types in the value of ``type``, each once, in lower case."""
     kinds: list[str] = []
     for kind in _as_list(value):
         if not isinstance(kind, str):
             continue
-        name = _SPELLINGS.get(kind.lower(), kind.lower())
+        name = kind.lower()
         if name in _TYPES and name not in kinds:
             kinds.append(name)
     return kinds
