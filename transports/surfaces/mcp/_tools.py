@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -61,14 +61,8 @@ class Tools:
         self._params = params
         self._view = view
         self._reporter = reporter
-
-    @cached_property
-    def _artifacts(self) -> ArtifactTools:
-        return ArtifactTools(self._user.store, self._options, self._view)
-
-    @cached_property
-    def _detached(self) -> DetachedTools:
-        return DetachedTools(self._user, self._view)
+        self._artifacts = ArtifactTools(user.store, user.options, view)
+        self._detached = DetachedTools(user, view)
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""

@@ -143,7 +143,6 @@ class Site:
             [
                 web.get("/", _gallery_page),
                 web.get("/assets/{name}", _asset),
-                web.get("/favicon.ico", _empty_icon),
                 web.get("/healthz", _health),
                 web.post("/login", self._access.login),
                 web.post("/logout", self._access.logout),
@@ -251,10 +250,6 @@ def _static(name: str, frames: str = "") -> web.StreamResponse:
         raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
     headers = {"Content-Security-Policy": _PAGE_POLICY.format(frames), "Cache-Control": "no-cache"}
     return web.FileResponse(files[name], headers=headers)
-
-
-async def _empty_icon(_: web.Request) -> web.StreamResponse:
-    return web.Response(status=204)
 
 
 async def _health(_: web.Request) -> web.StreamResponse:
