@@ -43,7 +43,6 @@ from ..surfaces.shared._capability_tools import (
     tool_description,
     tool_hints,
     tool_schema,
-    with_tool_names,
 )
 from ..surfaces.shared._previews import ImageLimits, Picture, read_page, read_pictures, read_texts
 
@@ -341,7 +340,6 @@ class AppTools:
 
     async def _answer_with_result(self, result: Result) -> Answer:
         """Return the answer for a result: its data, the beginnings of its texts, and the attached files."""
-        result = with_tool_names(result)
         files: list[ArtifactRef] = []
         if result.inline_data:
             files = [ref for ref in answered_files(result).values() if ref.stored]

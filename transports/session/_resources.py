@@ -85,7 +85,7 @@ class ResourceCache:
 
 
 #: Hint beside a link that was not read (docs/requirements.md R2-4.3).
-READ_HINT = "not read; resources.read reads it, with this uri"
+_READ_HINT = "not read; resources.read (as a tool: abp_resources_read) reads it, with this uri"
 #: Pages of a list that are read at most; the list of a faulty server may never end.
 _MAX_PAGES = 1000
 
@@ -311,7 +311,7 @@ class Resources:
     def _unread_link(self, block: Mapping[str, Any]) -> dict[str, object]:
         new_block = {**block, "fetched": False}
         if self.available:
-            new_block["hint"] = READ_HINT
+            new_block["hint"] = _READ_HINT
         return new_block
 
     def _small_link(self, block: Mapping[str, Any]) -> tuple[str, int] | None:

@@ -71,7 +71,7 @@ async def test_link_names_its_read_tool_and_is_readable_as_resource(serve: Serve
     async with serve(servers(server), options={"max_resource_bytes": 25_000}) as client:
         links = (await called(client, "abp_export"))["data"]["content"]
         assert [link["fetched"] for link in links] == [False] * 3
-        assert {link["hint"] for link in links} == {"not read; abp_resources_read reads it, with this uri"}
+        assert all("abp_resources_read" in link["hint"] for link in links)
         assert await read_as_resource(client, "lib://note") == b"a note"
         assert await read_as_resource(client, "lib://table") == LONG.encode()
         assert await read_as_resource(client, "lib://image") == blob

@@ -46,7 +46,7 @@ from ...session._call import CallStatus
 from ...session._events import CallFinished
 from ..shared._activity import CallRecord, call_record
 from ..shared._apps import App, listed_in
-from ..shared._capability_tools import Advice, error_lines, with_tool_names
+from ..shared._capability_tools import Advice, error_lines
 from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
 from ._artifacts import ArtifactView
@@ -87,7 +87,7 @@ async def call_result(
     max_bytes = options.max_answer_bytes
     if not options.inline_data:
         result = await in_thread(result.by_reference)
-    result = with_tool_names(result).without_keys(_LISTED_KEYS)
+    result = result.without_keys(_LISTED_KEYS)
     document = await _call_document(result, session, opened, max_bytes)
     refs = [ref for ref in result.artifacts.values() if ref.stored]
 

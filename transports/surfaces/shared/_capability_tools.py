@@ -8,20 +8,16 @@ against the app's own schema, so that the error of a call names what is lost her
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from ...errors import ABPError, ArtifactNotFound, UsageError, may_have_run, repeat_advice
 from ...protocol._declarations import Capability
-from ...protocol._find_content import Place, replace
 from ...protocol._plain_text import plain_line, plain_schema
-from ...protocol._strict_json import JSONValue, encode_json, members_of
+from ...protocol._strict_json import encode_json, members_of
 from ...protocol.schema import NotChecked, is_file, target_of
-from ...routing._result import Result
-from ...session._resources import READ_HINT
 
 #: Maximum number of capabilities with a tool of their own.
 MAX_TOOLS = 200
@@ -109,21 +105,6 @@ def parameters_line(capability: Capability) -> str:
         else:
             optional.append(f"{name}?: {type_name(member)}")
     return plain_line(", ".join(needed + optional), 200)
-
-
-def with_tool_names(result: Result) -> Result:
-    """Return ``result`` with the name of the tool, instead of the capability, in each hint on how to read a link."""
-    if not isinstance(result.data, dict):
-        return result
-    blocks = result.data.get("content")
-    if not isinstance(blocks, list):
-        return result
-    hint = READ_HINT.replace("resources.read", tool_name("resources.read"))
-    hints: dict[Place, object] = {}
-    for index, block in enumerate(blocks):
-        if isinstance(block, dict) and block.get("hint") == READ_HINT:
-            hints["content", index, "hint"] = hint
-    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, hints)))
 
 
 #: Next step by code, the same on every surface.
