@@ -150,10 +150,6 @@ def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, 
 
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-_PRESCAN = 1024  # bytes within which a page must declare its encoding (HTML §4.2.5.4)
-_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
-_META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})[\s"';/>]""", re.IGNORECASE)
-_HEAD_ENDS = re.compile(rb"</head\b|<body\b", re.IGNORECASE)
 #: Encodings of the web. Python's other codecs may be slow on crafted input, or do not decode to text.
 _LABEL = re.compile(
     r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
@@ -216,7 +212,7 @@ class PageHead:
 def _find_charset(start: bytes, declared: str | None, last: bool) -> str | None:
     """Return the encoding, or ``None`` while more bytes are needed to decide.
 
-    In this order: the byte order mark, the header, the page's own declaration, UTF-8.
+    In this order: the byte order mark, the header, UTF-8.
     """
     for bom, name in _BOMS.items():
         if start.startswith(bom):
@@ -224,23 +220,7 @@ def _find_charset(start: bytes, declared: str | None, last: bool) -> str | None:
     longest_bom = 3
     if len(start) < longest_bom and not last:
         return None
-
-    charset = _codec_name(declared or "")
-    if charset:
-        return charset
-
-    visible = _COMMENT.sub(b"", start[:_PRESCAN])
-    declaration = _META_CHARSET.search(visible)
-    if declaration:
-        charset = _codec_name(declaration[1].decode("ascii", "replace"))
-        # The declaration was readable as ASCII, so the page is not UTF-16.
-        if charset is None or charset.startswith("utf-16"):
-            return "utf-8"
-        return charset
-
-    if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible):
-        return "utf-8"
-    return None
+    return _codec_name(declared or "") or "utf-8"
 
 
 def _codec_name(label: str) -> str | None:

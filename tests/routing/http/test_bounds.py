@@ -20,23 +20,6 @@ from transports.session._manifest import PageHead, read_manifest
 # --- the head of a page -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("length", "title"), [(1024, "ą"), (1025, "\ufffd")])
-def test_meta_charset_is_honored_within_first_1024_bytes(length: int, title: str) -> None:
-    meta = b"<meta charset=iso-8859-2>"
-    head = PageHead()
-    head.feed(b" " * (length - len(meta)) + meta + b"<title>\xb1</title>", last=True)
-    assert head.title == title
-
-
-def test_encoding_is_fixed_after_1024_bytes() -> None:
-    link = b"<link rel=abp-manifest href=/m>"
-    head = PageHead()
-    head.feed(link + b" " * (1023 - len(link)))
-    assert head.href is None
-    head.feed(b" ")
-    assert head.href == "/m"
-
-
 @pytest.mark.parametrize("pieces", [["x" * 1000], ["x" * 1001], ["x" * 600, "x" * 600]])
 def test_title_is_cut_to_1000_characters(pieces: list[str]) -> None:
     head = PageHead("utf-8")
