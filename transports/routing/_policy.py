@@ -24,7 +24,7 @@ from .._internal.plugins import installed_plugins, load_plugin
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import Scope
 from ..errors import UsageError
-from ..protocol._find_content import MAX_DEPTH, Place
+from ..protocol._find_content import Place
 from ..protocol._heuristics import MIN_GUESSED, Heuristics, Signature
 from ..protocol._media import type_of_extension
 from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
@@ -109,20 +109,16 @@ class TransformContext:
 
 
 def check_path(path: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a path that is not valid, or that can never match."""
+    """Raise :class:`~transports.errors.UsageError` for a path that is not valid."""
     if path.startswith("$"):
-        from ._json_paths import check_json_path  # late: its library loads longer than all of routing
+        from ._json_paths import compile_json_path  # late: its library loads longer than all of routing
 
-        reason = check_json_path(path)
-        if reason is not None:
-            raise _matches_nothing(path, reason)
+        compile_json_path(path)
     elif not _DOTTED.fullmatch(path):
         raise UsageError(
             f"{path!r} is not a path of a field, such as content, pages.*.image or $.pages[*].image; "
             "a dot or backslash in a key is written \\. or \\\\"
         )
-    elif len(_STEP.findall(path)) > MAX_DEPTH:
-        raise _matches_nothing(path, f"answers have {MAX_DEPTH} levels at most")
 
 
 class PathMatch(NamedTuple):
@@ -174,10 +170,6 @@ def _walk(node: object, steps: Sequence[str], place: Place, siblings: Mapping[st
                 yield from _walk(value, rest, (*place, index), siblings)
 
 
-def _matches_nothing(path: str, reason: str) -> UsageError:
-    return UsageError(f"the path {path!r} can match nothing: {reason}")
-
-
 #: A function of the caller, sync or async: it receives the capability's name, the answer and a
 #: :class:`.TransformContext`. It returns another answer, or ``None`` to leave the answer to the other layers.
 Transformer: TypeAlias = Callable[[str, object, TransformContext], object | Awaitable[object]]
@@ -215,7 +207,7 @@ class FieldRule:
     ``content_type`` is the word for ``{content_type}`` (``pdf``, ``image``; by default the extension of the file). If
     it is the extension of a known type and there is no ``mime_type``, it is the type as well.
 
-    Raises :class:`~transports.errors.UsageError` for a path that is not valid or can match nothing.
+    Raises :class:`~transports.errors.UsageError` for a path that is not valid.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
