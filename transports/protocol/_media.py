@@ -6,7 +6,6 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Container, Mapping
-from functools import lru_cache
 
 #: (offset, bytes, MIME type). Long enough that text does not match by chance.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
@@ -76,22 +75,13 @@ _OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/)")
 _OFFICE_PART = re.compile(_ENTRY + rb"(word/|xl/|ppt/)")
 _SELF_NAMED = re.compile(_ENTRY + rb"mimetype(application/(?:epub\+zip|vnd\.oasis\.opendocument\.[a-z-]+))")
 
-#: Signatures by first byte, which rules most of them out. Signatures at another offset are tried for every first byte.
-_ELSEWHERE = tuple(row for row in _SIGNATURES if row[0] > 0)
-_BY_FIRST_BYTE = {
-    first: tuple(row for row in _SIGNATURES if row[0] > 0 or row[1][0] == first)
-    for first in {row[1][0] for row in _SIGNATURES if row[0] == 0}
-}
-
 
 def sniff(head: bytes) -> str | None:
     """Return the MIME type of content by its first bytes, or ``None`` if they have no known signature.
 
     4,096 bytes are enough for every signature. Office files differ from other ZIP files within these bytes.
     """
-    if not head:
-        return None
-    for offset, magic, mime_type in _BY_FIRST_BYTE.get(head[0], _ELSEWHERE):
+    for offset, magic, mime_type in _SIGNATURES:
         if head.startswith(magic, offset):
             return mime_type
 
@@ -287,12 +277,8 @@ def normalise_mime(mime_type: str | None) -> str | None:
     """
     if not mime_type:
         return None
-    return _normalised(mime_type[:512])  # cutting a longer text leaves no valid MIME type
-
-
-@lru_cache(maxsize=256)
-def _normalised(mime_type: str) -> str | None:
-    essence = mime_type.partition(";")[0].strip().lower()
+    shortened = mime_type[:512]  # cutting a longer text leaves no valid MIME type
+    essence = shortened.partition(";")[0].strip().lower()
     if not _MIME.fullmatch(essence):
         return None
     return _ALIASES.get(essence, essence)
