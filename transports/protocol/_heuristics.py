@@ -7,7 +7,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 from ..errors import BadEncoding, UsageError
 from ._media import normalise_mime, sniff
@@ -15,8 +14,6 @@ from .binary import BASE64, BinaryData, Encoded, base64_head, decode_data_url
 
 #: Shortest text, in characters, that is taken for a file without a declaration (docs/requirements.md R2-4.2).
 MIN_GUESSED = 1000
-#: Longest text, in characters, whose decoded bytes are kept. Longer content is decoded again when it is stored.
-_MAX_KEPT_CHARS = 64 << 20
 #: Bytes at the beginning of a file in which a signature is searched.
 _HEAD_BYTES = 4096
 #: Control characters that are common in files and absent from text.
@@ -75,14 +72,12 @@ class Heuristics:
         if mime_type is None:
             return self._read_binary_string(text) or self._read_unknown_file(base64)
 
-        decoded = self._decode(base64)
-        if decoded is None:
+        data = self._decode(base64)
+        if data is None:
             return None
-        if custom_type is None and not _is_plausible(mime_type, decoded):
+        if custom_type is None and not _is_plausible(mime_type, data):
             return None
-        if decoded.data is None:
-            return BinaryData(Encoded(base64, "base64"), mime_type)
-        return BinaryData(decoded.data, mime_type)
+        return BinaryData(data, mime_type)
 
     def _read_binary_string(self, text: str) -> BinaryData | None:
         """Return the content of a binary string (a character per byte), as of ``atob`` or ``readAsBinaryString``."""
@@ -95,7 +90,7 @@ class Heuristics:
             data = text.encode("latin-1")
         except UnicodeEncodeError:
             return None
-        if custom_type is None and not _is_plausible(mime_type, _Decoded(data, head)):
+        if custom_type is None and not _is_plausible(mime_type, data):
             return None
         return BinaryData(data, mime_type)
 
@@ -113,22 +108,14 @@ class Heuristics:
     def _known_type(self, head: bytes) -> str | None:
         return sniff(head) if self.known_signatures else None
 
-    def _decode(self, base64: str) -> _Decoded | None:
+    def _decode(self, base64: str) -> bytes | None:
         """Return the bytes of base64 text; ``None`` if the text is invalid or too long."""
         if not self._may_decode(len(base64) * 3 // 4):
             return None
-        chunks = Encoded(base64, "base64").chunks()
         try:
-            if len(base64) <= _MAX_KEPT_CHARS:
-                data = b"".join(chunks)
-                return _Decoded(data, data[:_HEAD_BYTES])
-            first = next(chunks)
-            # All of it must be valid.
-            for _ in chunks:
-                pass
+            return b"".join(Encoded(base64, "base64").chunks())
         except BadEncoding:
             return None
-        return _Decoded(None, first[:_HEAD_BYTES])
 
     def _may_decode(self, size: int) -> bool:
         return self.max_decode_bytes is None or size <= self.max_decode_bytes
@@ -152,23 +139,16 @@ def _base64_in(text: str) -> str:
     return text
 
 
-class _Decoded(NamedTuple):
-    """Decoded bytes, ``None`` if they are too many to keep, and the first of them."""
-
-    data: bytes | None
-    head: bytes
-
-
-def _is_plausible(mime_type: str, decoded: _Decoded) -> bool:
+def _is_plausible(mime_type: str, data: bytes) -> bool:
     """Return whether content passes a second check, for signatures that are short or common in tables of numbers."""
-    data, head = decoded
+    head = data[:_HEAD_BYTES]
     match mime_type:
         case "audio/mpeg" if not head.startswith(b"ID3"):
             return _has_second_frame(head)
         case "image/bmp":
-            return data is None or struct.unpack_from("<I", head, 2)[0] == len(data)
+            return bool(struct.unpack_from("<I", head, 2)[0] == len(data))
         case "image/x-icon":
-            return data is None or _has_first_icon(data)
+            return _has_first_icon(data)
         case "font/ttf":
             return _has_font_table(head)
         case "application/gzip":
