@@ -409,6 +409,34 @@ async def test_download_over_limit_is_aborted(
     assert more() == []
 
 
+@pytest.mark.parametrize("outer", ["window", "frame of another site"])
+async def test_download_from_a_frame_within_another_becomes_output(
+    connected: Connect, fixture: Fixture, outer: str
+) -> None:
+    """Chromium announces no such frame, so that its download was lost, and not limited."""
+    async with connected() as app:
+        page = page_of(app)
+        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 3000}))
+        if outer == "window":
+            async with page.expect_popup() as popup:
+                await page.evaluate("() => { window.open('/embed') }")
+            frame = (await popup.value).main_frame
+        else:
+            add_frame = "(src) => document.body.append(Object.assign(document.createElement('iframe'), { src }))"
+            await page.evaluate(add_frame, f"{fixture.other_origin}/embed")
+            frame = page.frames[-1]
+        await frame.wait_for_load_state()
+        await frame.evaluate("""() => {
+            const frame = document.body.appendChild(document.createElement("iframe"));
+            const link = frame.contentDocument.createElement("a");
+            link.href = URL.createObjectURL(new Blob(["nested"]));
+            link.download = "nested.txt";
+            frame.contentDocument.body.append(link);
+            link.click();
+        }""")
+        assert [file.read_text() for file in files(await call)] == ["nested"]
+
+
 async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Connect) -> None:
     async with connected() as one, connected() as other:
         results = await asyncio.gather(

@@ -564,6 +564,8 @@ class AppDownloads:
         # the page.
         self._frame_ids = deque([agent.channel.target["targetId"]], maxlen=1000)
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
+        # Downloads from frames that are not known: id → event, folder
+        self._unattributed: dict[str, tuple[dict[str, Any], Path]] = {}
         downloads.on_app_download = self._on_started
         self._browser.on("Browser.downloadProgress", self._on_progress)
         self._browser.on("Target.targetCreated", self._on_target)
@@ -588,9 +590,24 @@ class AppDownloads:
             self.on_window(target_id)
 
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
+        if event["frameId"] in self._frame_ids:
+            self._begin(event, folder)
+        elif not self._downloads.shared:
+            self._unattributed[event["guid"]] = event, folder
+
+    def _attribute(self, progress: Mapping[str, Any]) -> None:
+        """Begin a download from an unknown frame once its file is in our folder. The browser names no frames within
+        windows, or within frames of other sites, and reports the downloads of all sessions."""
+        guid = progress["guid"]
+        started, folder = self._unattributed[guid]
+        is_ours = any((folder / name).exists() for name in (f"{guid}.crdownload", guid))
+        if is_ours or progress["state"] != "inProgress":
+            del self._unattributed[guid]
+        if is_ours:
+            self._begin(started, folder)
+
+    def _begin(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]
-        if frame not in self._frame_ids:
-            return
         ended: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
         self._running[guid] = ended, folder
         if not self.on_started(guid, event["url"], event["suggestedFilename"], frame):
@@ -600,6 +617,8 @@ class AppDownloads:
     def _on_progress(self, event: dict[str, Any]) -> None:
         """Note the end of a download of the app, or break it off if it exceeds a limit."""
         guid = event["guid"]
+        if guid in self._unattributed:
+            self._attribute(event)
         if guid not in self._running:
             return
         ended, folder = self._running[guid]
