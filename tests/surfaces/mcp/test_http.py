@@ -465,6 +465,20 @@ async def test_ended_session_does_not_count_towards_limit(tmp_path: Path, monkey
         assert (await ann.open())[0] == 200
 
 
+async def test_refused_request_ends_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers to requests without a session bear the id of a new one, even if they are refused."""
+    monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
+    async with served(tmp_path) as url, aiohttp.ClientSession() as http:
+        ann = Raw(http, url, ANN)
+        session = (await ann.open())[1]
+        headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
+        request = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        for _ in range(LIMIT):
+            async with http.post(url, json=request, headers=headers) as answer:
+                assert answer.status == 400 and await answer.json()
+        assert await ann.ask(session) == 200
+
+
 async def test_one_users_requests_do_not_exhaust_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_connection_limit", lambda: 4 * 8)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:

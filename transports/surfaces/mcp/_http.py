@@ -232,7 +232,7 @@ class UserLimits:
             return
 
         async def send_and_note_session(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and message["status"] < 400:
                 opened = Headers(raw=message["headers"]).get(_SESSION)
                 if opened:
                     sessions[opened] = 0
