@@ -568,12 +568,11 @@ def test_doctor_reports_all_facts_without_secrets(quick: Quick, tmp_path: Path) 
     assert "hunter2" not in str(facts) + ran.err
     assert {**env, "ABP_MCP_TOKEN": None}.items() <= facts["settings"].items()
     assert facts["store"]["url"].startswith("file:///") and facts["store"]["works"] and facts["store"]["keeps"]
-    assert facts["output_folder"]["mode"] == "0700" and facts["output_folder"]["free_bytes"] > 0
-    assert facts["ports"]["works"] and facts["ports"]["tried"] > 0 and isinstance(facts["sandbox"], bool)
+    assert isinstance(facts["sandbox"], bool)
     assert all(facts["extras"][name]["version"] for name in ("cloud", "images", "mcp", "test"))
     assert facts["python"]["version"] == platform.python_version()
     text = quick("doctor", env=env).text
-    assert "ABP_MCP_TOKEN (set)" in text and "ABP_LOG_LEVEL=ERROR" in text and "MB free" in text
-    assert "(can be written, read and deleted)" in text and "127.0.0.1 can be listened on" in text
+    assert "ABP_MCP_TOKEN (set)" in text and "ABP_LOG_LEVEL=ERROR" in text
+    assert "(can be written, read and deleted)" in text
     none = quick("doctor", "--json", env={**env, "ABP_STORE": "none:"}).document["store"]
     assert none == {"url": "none:", "works": True, "keeps": False}

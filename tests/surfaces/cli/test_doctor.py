@@ -39,7 +39,7 @@ def test_doctor_lists_optional_last_and_wraps_long_lists(abp: CommandLine, monke
     lines = abp("doctor").out.splitlines()
     labels = [line[:16].strip() for line in lines]
     last = labels.index("video")
-    assert labels.index("ports") < labels.index("sandbox") < last < labels.index("extras")
+    assert labels.index("store") < labels.index("sandbox") < last < labels.index("extras")
     extras = lines[labels.index("extras") :]
     assert len(extras) > 1 and all(len(line) <= 97 for line in extras) and set(labels[last + 2 :]) <= {"", "plug-ins"}
     document = abp("doctor", "--json").document

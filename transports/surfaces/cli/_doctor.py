@@ -24,7 +24,6 @@ import typer
 
 from ...artifacts._opening import open_store
 from ...artifacts._ref import Scope
-from ...artifacts.local._store import LocalStore
 from ...artifacts.local._tree import Folder
 from ...errors import ABPError, BinaryError, StoreError
 from ...playwright._browser import Browser
@@ -349,44 +348,6 @@ async def _check_store(facts: Facts) -> None:
     )
 
 
-async def _check_folder(facts: Facts) -> None:
-    store = open_store(Settings.load().output_dir)
-    if not isinstance(store, LocalStore) or not store.root.is_dir():
-        return
-    path = store.root
-    free_bytes = shutil.disk_usage(path).free
-    free_megabytes = free_bytes >> 20
-    mode = f"{path.stat().st_mode & 0o777:04o}"
-    facts["output folder"] = Fact(
-        f"{path} (mode {mode}, {free_megabytes:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free_bytes}
-    )
-
-
-async def _check_ports(facts: Facts) -> None:
-    """Listen on this machine, connect, and compare what arrives: a firewall or a proxy may be in between."""
-
-    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"hello")
-        writer.close()
-
-    try:
-        async with asyncio.timeout(_TIMEOUT), await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            received = await reader.read()
-            writer.close()
-    except (OSError, TimeoutError) as error:
-        raise ABPError(
-            f"nothing can listen on 127.0.0.1 ({error}); `abp serve`, `abp fixture` and `abp mcp --http` need that"
-        ) from error
-
-    works = received == b"hello"
-    text = "127.0.0.1 is intercepted"
-    if works:
-        text = f"127.0.0.1 can be listened on (tried {port})"
-    facts["ports"] = Fact(text, {"host": "127.0.0.1", "tried": port, "works": works})
-
-
 async def _check_browser(facts: Facts) -> None:
     is_root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if is_root else "on", not is_root)
@@ -455,8 +416,6 @@ CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _check_system,
     _check_settings,
     _check_store,
-    _check_folder,
-    _check_ports,
     _check_browser,
     _check_optional,
 )
