@@ -88,7 +88,7 @@ def test_run_without_terminal_prints_progress_periodically(
     run = ("batch", "run", path, "--target", workbench.ws_url, "--out")
     ran = abp(*run, tmp_path / "told")
     assert ran.status == 3
-    assert "abp: 3 of 4 jobs have ended (1 failed, " in ran.err
+    assert "abp: 3 of 4 jobs have ended (1 failed)" in ran.err
     for quiet in (["-q"], ["--json"]):
         assert "have ended" not in abp(*run, tmp_path / quiet[0], *quiet).err
 

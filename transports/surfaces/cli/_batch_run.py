@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
 
 
-#: Ends of jobs that are remembered for the rate.
-_MAX_ENDS = 5000
 #: Seconds between two notes where there is no bar.
 _NOTE_INTERVAL = 30.0
 #: Text in place of the rate until a job ends: the first browsers may take half a minute.
@@ -58,7 +54,6 @@ class BatchProgress:
         self._ended = counts.total - counts.open
         self._ended_at_start = self._ended
         self._failed = counts.failed
-        self._recent: deque[float] = deque(maxlen=_MAX_ENDS)
         self._bar: Progress | None = None
         if as_json:
             print_event({"event": "begun", **counts.as_dict()})
@@ -134,15 +129,12 @@ class BatchProgress:
 
     def _print_progress_note(self) -> None:
         note = f"{self._ended} of {self._total} jobs have ended"
-        details = [text for text in (self._failed_text(), self._rate_text()) if text]
-        if details:
-            note += f" ({', '.join(details)})"
+        if self._failed:
+            note += f" ({self._failed_text()})"
         print_note(note)
 
     def _show_counts(self, ended: int, failed: int) -> None:
         """Note that more jobs have ended, and draw the bar again."""
-        newly_ended = min(ended - self._ended, _MAX_ENDS)
-        self._recent.extend([time.monotonic()] * newly_ended)
         self._ended = ended
         self._failed = failed
         if self._bar is not None:
@@ -151,22 +143,12 @@ class BatchProgress:
     def _failed_text(self) -> str:
         return f"{self._failed} failed" if self._failed else ""
 
-    def _rate_text(self) -> str:
-        """Return the rate of ends in the last ten seconds; empty if fewer than two jobs ended in that time."""
-        now = time.monotonic()
-        window = 10.0
-        while self._recent and now - self._recent[0] > window:
-            self._recent.popleft()
-        if len(self._recent) < 2:
-            return ""
-        seconds = max(now - self._recent[0], 0.001)
-        return f"{len(self._recent) / seconds:.1f}/s"
-
     def _draw_bar(self) -> None:
         assert self._bar is not None
         rate = _OPENING
         if self._ended > self._ended_at_start:
-            rate = self._rate_text()
+            speed = self._bar.tasks[0].speed
+            rate = "" if speed is None else f"{speed:.1f}/s"
         self._bar.update(self._task, completed=self._ended, rate=rate, failed=self._failed_text())
 
 
