@@ -7,8 +7,7 @@ WebSocket, or embedded in an iframe.
         print(fixture.url, fixture.ws_url, fixture.embed_url)
 
 The app has named faults: ``fault.*`` and ``wire.*`` capabilities, ``/faults/`` addresses, and options such as
-``?late=500``. With these a test makes a client meet every misbehaviour. ``python -m webapp_fixture`` serves the app
-until Ctrl-C.
+``?late=500``. With these a test makes a client meet every misbehaviour. ``abp fixture`` serves the app until Ctrl-C.
 """
 
 from webapp_fixture.conversation import Conversation

@@ -77,7 +77,7 @@ class AppServer:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port = int(found.getsockname()[1])
-        command = (sys.executable, "-m", "webapp_fixture", "--port", str(self.port))
+        command = (*ABP, "fixture", "--port", str(self.port))
         self._program = Program(*command, env={}, log=folder / "app.log")
 
     @property
@@ -90,7 +90,7 @@ class AppServer:
 
     async def start(self) -> None:
         self._program.start()
-        while await self._program.line() != "Press Ctrl-C to stop.":
+        while await self._program.line() != "Ctrl-C ends it.":
             pass
 
     async def kill(self) -> None:

@@ -191,7 +191,7 @@ async def test_slow_peer_does_not_time_out(fixture: Fixture) -> None:
 
 @pytest.fixture
 def other_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "webapp_fixture"]
+    command = [sys.executable, "-m", "transports.surfaces.cli", "fixture"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
