@@ -633,12 +633,10 @@ def set_value(params: Params, key: Sequence[str], text: str, source: str, paths:
 
 #: Most characters of a value in an example; a longer one is read from a file.
 _MAX_EXAMPLE = 2000
-#: Backslashes that fish reads as an escape inside of single quotes.
-_ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 
 def example_words(params: Mapping[str, object]) -> list[str]:
-    """Return the words of a command that give ``params``, quoted for bash, zsh and fish."""
+    """Return the words of a command that give ``params``, quoted for bash and zsh."""
     if not all(map(_can_be_key, params)):
         return ["--params", shell_word(json_line(params))]
 
@@ -677,16 +675,12 @@ def json_line(value: object) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return ``text`` as one word of bash, zsh and fish. ``text`` is without control characters."""
-    if not _ESCAPES_IN_FISH.search(text):
-        # zsh expands a word that begins with =, and fish one that begins with %.
-        if text[:1] in ("=", "%"):
-            return f"'{text}'"
-        return shlex.quote(text)
-
-    # The backslashes are in double quotes, which all three shells read alike.
-    words = [shlex.quote(part) if part else "" for part in text.split("\\")]
-    return '"\\\\"'.join(words)
+    """Return ``text`` as one word of bash and zsh. ``text`` is without control characters."""
+    word = shlex.quote(text)
+    # zsh expands a word that begins with =.
+    if word.startswith("="):
+        word = f"'{word}'"
+    return word
 
 
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: set[tuple[str, ...]]) -> None:
