@@ -106,8 +106,8 @@ async def test_adapter_app_passes_conformance(browser: Browser, tmp_path: Path) 
         assert {"session.initialize", "page.call", "errors.unknown", "cancel.forms"} <= {*report.left_out} - judged
         assert len(report.left_out) + len(judged) == len(CHECKS) and report.as_dict()["left_out"] == [*report.left_out]
         (line,) = [text for text, _ in report.lines() if "left out" in text]
-        assert line.startswith("\nleft out, as the author of an adapter cannot change them: manifest.*, page.members, ")
-        assert "cancel.*" in line and "cancel.forms" not in line
+        assert line.startswith("\nleft out, as the author of an adapter cannot change them: manifest.link, ")
+        assert line.endswith("cancel.early")
         tools = tmp_path / "tools.js"
         tools.write_text(
             "document.modelContext.registerTool({name: 'title', description: 'The title of the page', "

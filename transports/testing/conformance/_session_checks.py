@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ...protocol._declarations import Manifest
 from ...protocol._strict_json import members_of
@@ -460,12 +459,6 @@ def _initialize_faults(exchange: Exchange) -> Iterator[str]:
         yield f"initialize answered {str(exchange.answer)[:120]}"
 
 
-def _with_counts(findings: Iterable[str]) -> Iterator[str]:
-    """Yield each finding once, with the number of times if there are several."""
-    for finding, count in Counter(findings).items():
-        yield f"{finding} ({count} times)" if count > 1 else finding
-
-
 def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
     """Yield what is wrong with the answer to a call that should be refused with NOT_INITIALIZED."""
     if exchange.error is not None:
@@ -485,7 +478,7 @@ def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
 def _judge_frames(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only a WebSocket has frames")
-    yield from _with_counts(app.transport_findings)
+    yield from dict.fromkeys(app.transport_findings)
 
 
 @RULES.should(
@@ -497,7 +490,7 @@ def _judge_frames(app: Evidence) -> Iterator[str]:
 def _judge_timestamp(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only messages of a WebSocket are seen as they are sent")
-    yield from _with_counts(f"{kind} has none" for kind in app.untimed)
+    yield from (f"{kind} has none" for kind in dict.fromkeys(app.untimed))
 
 
 @RULES.should(
@@ -509,4 +502,4 @@ def _judge_timestamp(app: Evidence) -> Iterator[str]:
 def _judge_window(app: Evidence) -> Iterator[str]:
     if app.kind != "embedded":
         raise NotApplicable("only an embedded app shares a window with others")
-    yield from (f"{what} ({count})" for what, count in Counter(app.transport_findings).items())
+    yield from dict.fromkeys(app.transport_findings)
