@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,26 +11,6 @@ from threading import Thread
 import pytest
 
 from tests.support.command_line import CommandLine
-
-
-def test_unused_variables_are_reported_with_suggestions(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = {
-        "ABP_OUTPUT_DRI": "ABP_OUTPUT_DIR",
-        "ABP_TIMEOUT": "ABP_CALL_TIMEOUT",
-        "ABP_RETENTION_TTL": "ABP_RETENTION_TTL_SECONDS",
-        "ABP_MCP_ALLOWED_HOST": "ABP_MCP_ALLOWED_HOSTS",
-        "ABP_SERVE_PUBLIC_ADDRESS": "ABP_SERVE_PUBLIC_URL",
-        "ABP_XYZZY": None,
-    }
-    known = {"ABP_CONFIG": "", "ABP_RETENTION_ENABLED": "false", "ABP_MCP_ROOTS": "/tmp", "abp_store": "none:"}
-    known |= {"ABP_SERVE_KEY": "x", "ABP_SERVE_TOKEN": "x", "ABP_BROWSER": "/nonexistent"}
-    for name, value in {**dict.fromkeys(unknown, "secret-value"), **known}.items():
-        monkeypatch.setenv(name, value)
-    ran = abp("doctor")
-    line = next(line for line in ran.out.splitlines() if line.startswith("unknown"))
-    assert "ABP_TIMEOUT (did you mean ABP_CALL_TIMEOUT?)" in line and line.endswith("ABP_XYZZY")
-    assert "secret-value" not in ran.out
-    assert abp("doctor", "--json").document["unknown_settings"] == unknown
 
 
 def test_doctor_lists_optional_last_and_wraps_long_lists(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,14 +23,6 @@ def test_doctor_lists_optional_last_and_wraps_long_lists(abp: CommandLine, monke
     assert len(extras) > 1 and all(len(line) <= 97 for line in extras) and set(labels[last + 2 :]) <= {"", "plug-ins"}
     document = abp("doctor", "--json").document
     assert all(f"{name} (" in " ".join(extras) for name in document["extras"])
-
-
-def test_bridge_variables_are_not_judged_without_bridge(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transports.surfaces.mcp._options", None)  # as without the extra [mcp]
-    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")
-    monkeypatch.setenv("ABP_MCP_ROOTS", "/tmp")
-    monkeypatch.setenv("ABP_TIMEOUT", "5")
-    assert abp("doctor", "--json").document["unknown_settings"] == {"ABP_TIMEOUT": "ABP_CALL_TIMEOUT"}
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from ...playwright._browser import Browser
 from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
 from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import encode_json
-from ...session._settings import Settings, settings_variables, unknown_variables
+from ...session._settings import Settings
 from ._options import (
     AdapterFile,
     BrowserName,
@@ -48,7 +48,6 @@ from ._options import (
 )
 from ._output import installed_version, print_json, print_note, print_text, shows_progress
 from ._running import asynchronous
-from ._serve import bridge_variables, web_variables
 
 if TYPE_CHECKING:
     from ...testing.conformance._evidence import Report
@@ -298,28 +297,6 @@ async def _check_settings(facts: Facts) -> None:
             words.append(f"{name} (set)")
             values[name] = None
     facts["settings"] = Fact(", ".join(words) or "all at their defaults", values)
-
-    unknown = _unknown_variables()
-    if unknown:
-        unknown_words = []
-        for name, similar_name in unknown.items():
-            hint = ""
-            if similar_name:
-                hint = f" (did you mean {similar_name}?)"
-            unknown_words.append(name + hint)
-        facts["unknown settings"] = Fact(", ".join(unknown_words), unknown)
-
-
-def _unknown_variables() -> dict[str, str | None]:
-    """Return the variables that nothing reads, each with the known one that was probably meant."""
-    names = {*settings_variables(), *web_variables()}
-    try:
-        names |= bridge_variables()
-    except ImportError:
-        # The names of the bridge's settings are known only with the extra [mcp].
-        unknown = unknown_variables(lambda: names)
-        return {name: meant for name, meant in unknown.items() if not name.upper().startswith("ABP_MCP_")}
-    return unknown_variables(lambda: names)
 
 
 async def _check_store(facts: Facts) -> None:

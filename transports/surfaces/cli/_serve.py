@@ -66,20 +66,6 @@ class KeepingOptions:
     state: State = None
 
 
-def web_variables() -> set[str]:
-    """Return the names of the variables that the web server reads."""
-    from ..web._access import Options
-
-    return {f"ABP_SERVE_{name.upper()}" for name in Options.model_fields}
-
-
-def bridge_variables() -> set[str]:
-    """Return the names of the variables that the bridge reads. Raises :class:`ImportError` without the MCP SDK."""
-    from ..mcp._options import Options
-
-    return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
-
-
 @contextmanager
 def _needing_mcp_sdk(command: str) -> Iterator[None]:
     """Raise :class:`~transports.errors.UsageError`, which names ``command``, if a block cannot import the MCP SDK."""
