@@ -14,7 +14,6 @@ from webapp_fixture.csvtext import encode
 from webapp_fixture.errors import AbpError
 from webapp_fixture.generate import generate
 from webapp_fixture.state import State
-from webapp_fixture.validate import type_name
 
 OCTETS = "application/octet-stream"
 
@@ -37,8 +36,7 @@ def _decode(content: Any, encoding: Any, where: str) -> Binary:
     if isinstance(content, list) and all(type(n) is int and 0 <= n <= 255 for n in content):
         return Binary(bytes(content), "Array")
     if not isinstance(content, str):
-        kind = type_name(content)
-        raise AbpError("INVALID_TYPE", f"{where}.content must be a string with an encoding, not {kind}")
+        raise AbpError("INVALID_TYPE", f"{where}.content must be a string with an encoding")
     if encoding == "utf-8":
         return Binary(content.encode("utf-8", "replace"), "utf-8")
     if encoding != "base64":
