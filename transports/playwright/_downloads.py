@@ -596,8 +596,8 @@ class AppDownloads:
             self._unattributed[event["guid"]] = event, folder
 
     def _attribute(self, progress: Mapping[str, Any]) -> None:
-        """Begin a download from an unknown frame once its file is in our folder. The browser names no frames within
-        windows, or within frames of other sites, and reports the downloads of all sessions."""
+        """Begin a download from an unknown frame once its file is in our folder. The browser announces no frames of
+        windows, and reports the downloads of all sessions."""
         guid = progress["guid"]
         started, folder = self._unattributed[guid]
         is_ours = any((folder / name).exists() for name in (f"{guid}.crdownload", guid))
