@@ -11,7 +11,6 @@ import base64
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 from mcp.server.lowlevel.server import Server
@@ -143,12 +142,8 @@ async def _call_document(
     max_field_chars = result.limits.max_field_chars or max_bytes
     data_bytes = json_size(result.data)
     if data_bytes > min(max_data_bytes, max_field_chars):
-        shorten = partial(result.for_agent, max_bytes=max_data_bytes)
-        if data_bytes > 128 * 1024:
-            # It may have a million values.
-            shortened = await in_thread(shorten)
-        else:
-            shortened = shorten()
+        # Its data may have a million values.
+        shortened = await in_thread(result.for_agent, max_bytes=max_data_bytes)
         for key in ("data", "truncated"):
             if key in shortened:
                 document[key] = shortened[key]

@@ -40,8 +40,6 @@ class Limits:
     part_timeout: float = 60.0
     #: For a client of ``/events`` to take what was written for it.
     stall_timeout: float = 10.0
-    #: Running calls of one app.
-    calls: int = 32
     #: Listed resources, of which a server may have any number.
     resources: int = 5000
     #: Without a request for a run, until its ledger is closed.

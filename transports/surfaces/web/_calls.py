@@ -27,7 +27,7 @@ from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, CallRecord, ConnectedApp, LogGap, Subject, call_record
-from ..shared._apps import App, Apps, listed_in
+from ..shared._apps import Apps, listed_in
 from ..shared._detached import DetachedCalls
 from ._access import Limits, Visitor
 from ._artifacts import ArtifactRoutes
@@ -207,7 +207,6 @@ class CallRoutes:
         views: ViewRoutes,
         *,
         question_timeout: float,
-        limits: Limits,
     ) -> None:
         self._activity = activity
         self._calls = calls
@@ -215,7 +214,6 @@ class CallRoutes:
         self._artifacts = artifacts
         self._views = views
         self._question_timeout = question_timeout
-        self._max_per_app = limits.calls
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         session = request.query.get("session")
@@ -299,7 +297,6 @@ class CallRoutes:
         if body.get("timeout") is not None:
             timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
 
-        self._require_room(app)
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
 
         call = _WebCall(new_id(), self._calls, self._question_timeout)
@@ -312,12 +309,6 @@ class CallRoutes:
 
         await self._calls.start(record, call, listed_in(app.pending_calls, call, call_app))
         return json_response(record.as_dict(), status=202)
-
-    def _require_room(self, app: App) -> None:
-        """Raise :class:`~._responses.RequestRefused` if as many calls of an app run as may at a time."""
-        running = sum(isinstance(pending, _WebCall) for pending in app.pending_calls)
-        if running >= self._max_per_app:
-            raise RequestRefused(429, "RATE_LIMITED", f"{self._max_per_app} calls of this app are already running")
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
         """Put uploaded files into ``params``. ``files`` is a list or a single file; each names an artifact and the path

@@ -121,7 +121,6 @@ class Site:
             self._artifacts,
             self._views,
             question_timeout=options.question_timeout,
-            limits=limits,
         )
         self._resources = ResourceRoutes(activity, limits)
         self._runs = RunRoutes(runs)
