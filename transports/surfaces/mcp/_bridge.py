@@ -1,7 +1,5 @@
 """MCP server of the bridge: handlers of requests, pages of tools, prompts and completions, traces and metrics, and the
-server over stdin and stdout, for a client that starts the bridge.
-
-:class:`Bridge` connects all parts: each request is handled for the user of its token."""
+server over stdin and stdout, for a client that starts the bridge."""
 
 from __future__ import annotations
 
@@ -184,7 +182,6 @@ class Bridge:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """Return a page of the visible tools: the fixed tools, then those of capabilities."""
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
 
@@ -264,7 +261,6 @@ class Bridge:
         return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """Read an artifact, or a resource of a connected MCP server."""
         user = self._registered(ctx)
         max_bytes = self.options.max_resource_bytes
         if params.uri.startswith("artifact:"):
@@ -417,7 +413,6 @@ def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files:
 
 
 def _describe_call(arguments: Mapping[str, str]) -> str:
-    """Return the sentence of a prompt that asks for the call that ``arguments`` describe."""
     values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
     task = f"Call {values['capability']} now"
     if "parameter" in values and "value" in values:

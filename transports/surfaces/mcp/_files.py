@@ -235,7 +235,6 @@ async def _read_slice(
 
 
 def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactView) -> tuple[dict[str, object], str]:
-    """Return the JSON header of a slice of an artifact, and its content as text or base64."""
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
     end = offset + size
@@ -331,7 +330,6 @@ async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder
 
 
 async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
-    """Write the content of an artifact to a new file, also to the disk."""
     fd = -1
 
     def create() -> None:
@@ -417,7 +415,6 @@ async def _read_from_servers(apps: Iterable[App], uri: str) -> tuple[App, Result
 
 
 async def _servers_to_try(apps: Iterable[App], uri: str) -> list[App]:
-    """Return the servers that list the resource, or all servers with resources if none lists it."""
     servers = [app for app in apps if app.session.resources.available]
     if len(servers) <= 1:
         return servers

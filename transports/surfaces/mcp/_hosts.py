@@ -126,7 +126,6 @@ class PictureHosts:
         return addresses
 
     def _addresses_of_app(self, host: str, port: int) -> list[str]:
-        """Return the addresses at which a connected app with this host was reached; none without such an app."""
         for app_host, reached in self._apps:
             if app_host == (host, port):
                 app_addresses = own_addresses(host, port, reached)

@@ -284,8 +284,6 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _uvicorn_server(app: ASGIApp, host: str, port: int, connections: Connections) -> _Uvicorn:
-    """Return a server of the application whose open connections ``connections`` limits."""
-
     async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
         with connections.serving():
             await app(scope, receive, send)

@@ -462,7 +462,6 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def _task_fields(record: CallRecord) -> dict[str, object]:
-    """Return a call as a task of MCP; its status is that of the call."""
     changed = time.time()
     if record.duration_ms is not None:
         changed = record.started + record.duration_ms / 1000
@@ -516,7 +515,6 @@ class _Tasks:
         return {**task, "status": "completed", "result": content}
 
     async def update(self, ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
-        """Answer ``tasks/update``: answer the question of a call."""
         user = self._require_user(ctx)
         await _existing_call(user.calls.get(params.task_id, user.store.scope))
         running = _running_call(user, params.task_id)

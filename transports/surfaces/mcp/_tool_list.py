@@ -456,7 +456,6 @@ def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]
 
 
 def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
-    """Return the scopes that the options demand for calls of a tool with any of these names."""
     needed: set[str] = set()
     for pattern, scopes in options.tool_scopes.items():
         if any(fnmatchcase(name, pattern) for name in tool_names):

@@ -159,7 +159,6 @@ class Tools:
         return await self._run_call(app, call_app, capability)
 
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
-        """Answer `abp_open_view`: call a capability and open its view."""
         app = await self._select_callable(arguments)
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
@@ -178,13 +177,11 @@ class Tools:
         return await self._run_call(app, call_and_open)
 
     async def _render(self, arguments: Mapping[str, Any]) -> Answer:
-        """Answer `abp_render_to_pdf`: print HTML with the browser of an app."""
         app = await self._select(arguments.get("session"))
         options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
         return await self._run_call(app, lambda _: app.session.render_to_pdf(arguments["html"], **options))
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
-        """Answer `abp_screenshot`: a picture of ``url``, or else of an app."""
         options: dict[str, Any] = dict(arguments.get("options", {}))
         for name in ("width", "height"):
             if name in arguments:

@@ -1,7 +1,4 @@
-"""Users of the bridge: their connections, suspended calls, and subscriptions to changes.
-
-:class:`Users` finds or makes the :class:`User` of a request, with :class:`Connections` (open apps, and closed ones
-that a call opens again) and :class:`Subscribers` (clients that receive notifications)."""
+"""Users of the bridge: their connections, suspended calls, and subscriptions to changes."""
 
 from __future__ import annotations
 
@@ -106,7 +103,6 @@ class Connections:
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
-        """Keep the connection of ``app``, made with these arguments of `abp_connect`, in the ledger."""
         connections = await self._kept_connections()
         connections[app.key] = KeptConnection(app.key, dict(arguments))
 
@@ -271,7 +267,6 @@ class Subscribers:
             self._connection_of(ctx)
 
     def _connection_of(self, ctx: Context) -> _Connection:
-        """Return the connection of an older client, a new one with its first request."""
         key = connection_key(ctx)
         if key not in self._connections:
             self._connections[key] = _Connection(ctx.session)
@@ -387,7 +382,6 @@ class Subscribers:
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     def _subscribed_uris(self) -> set[str]:
-        """Return the URIs that any client is subscribed to."""
         return set(self._stream_uris).union(*(connection.uris for connection in self._connections.values()))
 
     async def watch_or_stop(self) -> None:

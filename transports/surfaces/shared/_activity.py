@@ -454,7 +454,6 @@ class StoreWatcher:
         self._check_wanted.set()
 
     async def _watch(self) -> None:
-        """Check the store after each pause, and at once after :meth:`check_now`."""
         pause = _INTERVAL
         last_check_failed = False
         while True:
@@ -495,7 +494,6 @@ class StoreWatcher:
         return await self._store.change_token()
 
     def _report_changes(self, refs: list[ArtifactRef]) -> None:
-        """Compare the listed artifacts with those of the last check, and report the difference, if any."""
         previous = self._seen
         self._seen = current = _Seen.of(refs)
 

@@ -245,7 +245,6 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
 
     async def _open_app(self, app: App, session: Session) -> App:
-        """Open the session of an app, add the app, and return it."""
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)

@@ -472,7 +472,6 @@ class _RootParts:
     rules: list[str] = field(default_factory=list)
 
     def add(self, schema: Schema, depth: int = 0) -> None:
-        """Add a schema with its branches."""
         declared, required = schema.get("properties"), schema.get("required")
         if isinstance(declared, dict):
             _merge_properties(declared, self.properties)
@@ -531,7 +530,6 @@ def _merge_properties(added: Schema, properties: Schema) -> None:
 
 
 def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[list[str]]) -> str:
-    """Describe in words the choice between the branches of ``oneOf`` or ``anyOf``."""
     count = "at least one"
     if keyword == "oneOf":
         count = "exactly one"

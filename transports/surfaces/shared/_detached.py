@@ -282,7 +282,6 @@ class CallLedger:
         return await self._in_transaction(read_calls)
 
     def _mark_lost_calls(self, cursor: Cursor) -> None:
-        """Mark running calls of ended servers as ``unknown``."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         other_workers = [str(worker) for (worker,) in cursor.fetchall()]
         for worker in self._database.lost_workers(other_workers):

@@ -123,7 +123,6 @@ class Options(BaseSettings):
 
     @property
     def tenant_scopes(self) -> dict[str, Scope]:
-        """Scopes of the tenants by token."""
         return {token: Scope(tenant=tenant.strip()) for tenant, _, token in _tenants_in(self.tenants)}
 
     @classmethod
@@ -224,7 +223,6 @@ class Access:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests from other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
-        """Return whether ``host`` is a name or an address of this server."""
         if is_loopback(host) or host in (self._host, self._public_host):
             return True
         try:

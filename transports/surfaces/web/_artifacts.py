@@ -137,7 +137,6 @@ class ArtifactRoutes:
         return json_response({"artifacts": artifacts, "next": cursor, "total": total, "retention": retention})
 
     async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
-        """Return the visitor's artifacts that match the filters of a query, newest first."""
         view = self.view(visitor)
         session = query.get("session")
         if session:
@@ -214,7 +213,6 @@ class ArtifactRoutes:
 
 
 def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
-    """Return whether an artifact passes all filters of a query."""
     capability = ref.source.get("capability", "")
     if query.get("capability") and capability != query["capability"]:
         return False
@@ -329,7 +327,6 @@ class UploadRoutes:
         return await self._store_upload(request.content.iter_chunked(_PIECE), store, content_type, name, size)
 
     async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
-        """Store the files of a form, each as soon as it arrives."""
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()

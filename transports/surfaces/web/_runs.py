@@ -326,7 +326,6 @@ def _states(overview: Overview) -> dict[str, object]:
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
-    """Return the statistics of a run as JSON."""
     codes = [
         {"code": code, "name": plain_line(code) or "no code", "jobs": count} for code, count in overview.codes.items()
     ]
@@ -368,7 +367,6 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
 
 
 def _job_document(row: Row) -> dict[str, object]:
-    """Return a job as JSON with its inputs, too."""
     job = row.job
     document = _row_document(row, max_files=500)
     if job.params:

@@ -84,8 +84,6 @@ def _route(request: web.Request) -> str:
 
 
 class Site:
-    """The aiohttp application of one server, with the handlers of all routes."""
-
     def __init__(
         self,
         store: ArtifactStore,

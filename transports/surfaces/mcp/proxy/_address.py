@@ -262,7 +262,6 @@ class AddressServer:
         return headers
 
     async def _post(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
-        """Send a message, and deliver the messages of the response."""
         all_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         async with self._client.stream("POST", self._server.url, content=line, headers=all_headers) as response:
             if waiting.method == "initialize":
@@ -301,7 +300,6 @@ class AddressServer:
         self._session[SESSION] = session
 
     async def _end_session(self, waiting: _Waiting) -> None:
-        """End the connection, since the server has forgotten the session."""
         if waiting.key is not None:
             await self._answer_with_error(waiting, f"{self._server} has forgotten the session")
         if not self._ended.done():

@@ -160,8 +160,6 @@ class Duplex:
         await self._to_client(Passed(answer, message.key, answers=True))
 
     async def _send_with_files(self, files: Mapping[Place, str], message: Message) -> None:
-        """Read the files that a call names, and send it with their content."""
-
         async def ask(question: bytes) -> None:
             await self._to_client(Passed(question, message.key))
 

@@ -1,7 +1,4 @@
-"""The exchange of a client and its server: open requests, results with links, and the proxy's own answers.
-
-* :class:`Facts` — the server's description of itself.
-* :class:`Exchange` — the messages of both directions, one at a time."""
+"""The exchange of a client and its server: open requests, results with links, and the proxy's own answers."""
 
 from __future__ import annotations
 
@@ -198,7 +195,6 @@ class Exchange:
     # --- to the server ------------------------------------------------------------------------------------------------
 
     def add_request(self, message: Message) -> None:
-        """Remember a request, to recognise its answer and its progress."""
         assert message.key is not None
         params = message.params
         if message.method == "tools/call":
@@ -513,7 +509,6 @@ def failure_message(error: BaseException) -> str:
 
 
 def refusal(raw_id: bytes, error: Exception) -> bytes:
-    """Return the answer to a request that failed in the proxy."""
     if isinstance(error, ABPError):
         return error_message(raw_id, INVALID_PARAMS, error.message, {"code": error.code})
     logger.error("a request failed in the proxy", exc_info=error)

@@ -211,7 +211,6 @@ class FileParams:
 
 
 def _with_argument_values(message: Message, values: Mapping[Place, object]) -> bytes:
-    """Return a call with these values at their places in its arguments."""
     fields = fields_of(message.raw)
     params = FIELDS_DECODER.decode(fields["params"])
     arguments = replace(msgspec.json.decode(params["arguments"]), values)

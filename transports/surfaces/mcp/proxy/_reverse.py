@@ -102,7 +102,6 @@ class ReverseProxy:
             yield
 
     async def serve(self, request: Request, user: str) -> Response:
-        """Answer a request in the proxy, or forward it to the server."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -257,7 +256,6 @@ class ReverseProxy:
             reading.cancel()
 
     async def _send_call(self, request: Request, exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
-        """Send a call, and yield the events of its response."""
         raw_id = bytes(message.envelope.id)
         response = await self._send_upstream(request, message.raw)
         async with aclosing(response):
@@ -279,7 +277,6 @@ async def _wait_for_disconnection(request: Request) -> None:
 
 
 async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
-    """Yield the proxy's own answer to a request, as an event."""
     try:
         yield event(await exchange.answer(message))
     except Exception as error:  # noqa: BLE001 - a request has one answer
@@ -289,7 +286,6 @@ async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[
 async def _rewrite_events(
     response: httpx2.Response, exchange: Exchange, message: Message | None
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a response, with their messages as they go to the client."""
     raw_id = b"" if message is None else bytes(message.envelope.id)
     try:
         async with aclosing(response), aclosing(events_of(response)) as events:
@@ -381,13 +377,13 @@ def event(raw: bytes, *, event_id: str = "", retry: int | None = None) -> bytes:
 def stream_response(
     events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    """Return a stream of events as a response, with a comment after each 15 seconds of silence."""
+    """Return a stream of events as a response, with a comment after each 15 seconds of silence, so that the connection
+    is not closed as idle."""
     sent = {"Cache-Control": "no-cache, no-transform", **(headers or {})}
     return StreamingResponse(_with_comments(events), status, media_type="text/event-stream", headers=sent)
 
 
 async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield events, and a comment after each 15 seconds of silence, so that no one closes the connection as idle."""
     async with aclosing(events):
         next_event = asyncio.ensure_future(anext(events, None))
         try:

@@ -146,7 +146,6 @@ class _Rewriting:
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     async def rewrite_blocks(self, content: msgspec.Raw) -> msgspec.Raw:
-        """Replace the large blocks of a tool's result."""
         blocks = _ITEMS_DECODER.decode(content)
         large = self._indexes_to_replace(blocks)
 
@@ -584,7 +583,6 @@ def _list_keys(fields: Mapping[str, object]) -> str:
 
 
 def _find_long_texts(tree: object, limit: int) -> list[Place]:
-    """Return the places of the texts of more than ``limit`` bytes."""
     places: list[Place] = []
     unvisited: list[tuple[Place, object]] = [((), tree)]
     while unvisited:

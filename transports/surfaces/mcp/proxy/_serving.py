@@ -172,7 +172,6 @@ class _Sessions:
     async def _answer_post(
         self, request: Request, user: str, answer: Callable[[Message], Awaitable[Response]]
     ) -> Response:
-        """Read the message in a request, and ``answer`` it."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -219,7 +218,6 @@ class _Sessions:
 
 
 async def _as_events(messages: AsyncGenerator[bytes, None], first: bytes = b"") -> AsyncGenerator[bytes, None]:
-    """Yield ``first``, and each message as an event."""
     async with aclosing(messages):
         if first:
             yield first
@@ -434,7 +432,6 @@ def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes
 
 
 def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
-    """Replace the proxy's ids in the parameters or the result of a message."""
     try:
         fields = FIELDS_DECODER.decode(value)
     except ValueError:

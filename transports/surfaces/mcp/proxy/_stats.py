@@ -1,8 +1,6 @@
 """Counts of a proxy: bytes and pictures from the server and to the client, for each tool.
 
-* :func:`measure_answer` — the size of an answer. A model gets a picture as such, so its base64 is not counted as bytes.
-* :class:`Stats` — the counts of one run, with its entries in the activity log.
-* :func:`read_log`, :func:`table_rows` — the log as counts, and counts as rows of text."""
+A model gets a picture as such, so its base64 is not counted as bytes."""
 
 from __future__ import annotations
 
