@@ -578,20 +578,15 @@ class Fleet:
         return max(source.count - sum(member.source is source for member in self.browser_slots.members), 0)
 
     async def _start_browsers(self) -> None:
-        """Start browsers one after the other, as long as there are more calls than browsers."""
+        """Start browsers one after the other, as long as there are more calls than browsers. A start that must wait for
+        memory or its turn is tried again by :meth:`_watch_waiting`."""
         try:
             while self._wants_more() and not self._closed:
-                if not await self._wait_for_memory():
-                    return
-
                 startable_sources = filter(self._browsers_left, self._sources)
                 source = min(startable_sources, key=self._start_order)
                 pause, _ = self._start_order(source)
-                if pause > 0:
-                    # Other browsers serve meanwhile, and the next check tries again.
-                    if self.browser_slots.members:
-                        return
-                    await asyncio.sleep(pause)
+                if pause > 0 or not self.may_open():
+                    return
 
                 async with self._launching:
                     await self._try_to_start(source)
@@ -615,18 +610,6 @@ class Fleet:
         """Return the sort key of a source: seconds until its next attempt, and its browsers divided by its weight."""
         pause = self._sources[source].not_before - time.monotonic()
         return max(pause, 0.0), (source.count - self._browsers_left(source)) / source.weight
-
-    async def _wait_for_memory(self) -> bool:
-        """Return whether a browser may be started. Only the first browser waits for memory; more are not urgent."""
-        if self.browser_slots.members:
-            return self.may_open()
-        deadline = time.monotonic() + TIMES.memory_patience
-        while not self.may_open():
-            if time.monotonic() > deadline:
-                self.browser_slots.fail(_no_memory)
-                return False
-            await asyncio.sleep(TIMES.tick)
-        return True
 
     async def _start_browser(self, source: Source) -> None:
         """Start a browser of ``source``. The caller holds the lock, so that browsers start one after the other.
