@@ -56,29 +56,11 @@ def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Ite
                 f"cannot {action} in {folder}: no space is left; delete artifacts or {other}", details=details
             ) from error
         advice = _ADVICE.get(code, "check the folder, or {other}").format(other=other)
-        if code in (errno.EACCES, errno.EPERM):
-            advice = _advice_on_owner(folder, other) or advice
         raise StoreError(
             f"cannot {action} in {folder}: {reason}; {advice}",
             retryable=code in (errno.EMFILE, errno.ENFILE),
             details=details,
         ) from error
-
-
-def _advice_on_owner(folder: Path, other: str) -> str | None:
-    """Return advice on a folder without access if it belongs to another user, else ``None``."""
-    # The folder itself may be open to all users, while the store in it belongs to one of them.
-    owner = foreign_owner(folder / ".abp")
-    if owner is not None:
-        return f"the store in it belongs to {owner}, who alone can use it; share it with `abp serve`, or {other}"
-
-    paths = (folder, *folder.parents)
-    reachable = next((path for path in paths if os.access(path.parent, os.X_OK)), folder)
-    owner = foreign_owner(reachable)
-    if owner is None:
-        return None
-    place = "the folder" if reachable == folder else reachable
-    return f"{place} belongs to {owner}; {other}"
 
 
 def write_all(fd: int, data: memoryview) -> None:

@@ -299,14 +299,9 @@ class LocalStore(ArtifactStore):
 
     async def _use_disk(self, action: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in a thread. Errors of the disk become errors of the store that name the ``action``."""
-
-        def mapped() -> T:
-            # In the thread, because it looks at the disk for its advice.
-            with map_os_errors(action, self.root):
-                return work(*args, **kwargs)
-
         try:
-            return await in_thread(mapped)
+            with map_os_errors(action, self.root):
+                return await in_thread(work, *args, **kwargs)
         except RuntimeError as error:
             # No thread can be started: there are too many, or the interpreter is shutting down.
             raise StoreUnavailable(f"cannot {action} in {self.root} now: {error}", retryable=True) from error
