@@ -52,7 +52,7 @@ class Runner(Protocol):
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run the coroutine without waiting for it. It is dropped if the loop has ended."""
 
-    def acquire(self, user: Closable) -> None:
+    def acquire(self, user: Closable) -> object:
         """Keep the loop alive for ``user``."""
 
     def release(self, user: Closable) -> None:
@@ -118,7 +118,7 @@ class Background:
         """Keep the thread alive for the block; close the coroutine if the thread does not start."""
         user = object()
         try:
-            thread = self._add_user(user)
+            thread = self.acquire(user)
         except BaseException:
             coroutine.close()
             raise
@@ -139,12 +139,8 @@ class Background:
         outcome.add_done_callback(_report_error)
         thread.begin_task(coroutine, outcome, [])
 
-    def acquire(self, user: Closable) -> None:
-        """Acquire as :meth:`Runner.acquire`; starts the thread if it does not run."""
-        self._add_user(user)
-
-    def _add_user(self, user: object) -> _LoopThread:
-        """Add a user and return the thread, which is started for the first one."""
+    def acquire(self, user: object) -> _LoopThread:
+        """Acquire as :meth:`Runner.acquire`, and return the thread, which is started for the first user."""
         with self._lock:
             if self._thread is None:
                 thread = _LoopThread()
