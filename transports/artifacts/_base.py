@@ -99,7 +99,6 @@ class StagedFile(Staged):
         self._reset_state()
 
     def _reset_state(self) -> None:
-        """Set the attributes of a staged file without content."""
         self._meter = Meter(self._store.max_bytes)
         self._written = False
         self._usable = True
@@ -198,7 +197,6 @@ class Evictor:
         self._last_search = time.monotonic()
 
     async def without_expired(self, store: ArtifactStore, refs: list[ArtifactRef]) -> list[ArtifactRef]:
-        """Return the artifacts of a view that are not expired."""
         policy = store.retention
         if policy is None or policy.ttl_seconds is None:
             return refs
@@ -320,7 +318,6 @@ class AuditLog:
             raise self._error("no space is left")
 
     def _open_log(self) -> int:
-        """Return a descriptor of the log, to append."""
         # It is opened for each line, so that a rotated log does not go on growing unseen.
         try:
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -264,7 +264,6 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
 
 
 def _shorten_texts(value: object) -> object:
-    """Return a copy of a JSON value in which every text is shortened."""
     match value:
         case dict():
             return {key: _shorten_texts(inner) for key, inner in value.items()}

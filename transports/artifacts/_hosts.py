@@ -124,7 +124,6 @@ FromHost: TypeAlias = HostStore | HostFacade | _HasStore | _HasArtifacts
 
 
 def is_host_store(value: object) -> bool:
-    """Return whether ``value`` has the methods of :class:`HostStore` or of :class:`HostFacade`."""
     return _has_methods(value, _STORE) or _has_methods(value, _FACADE)
 
 

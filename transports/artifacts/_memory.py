@@ -188,7 +188,6 @@ class MemoryStore(ArtifactStore):
         return _MemoryFile(self)
 
     def _publish(self, description: Description, data: bytes) -> ArtifactRef:
-        """Store content in the shared state, and return its reference."""
         contents = self._contents
         digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.

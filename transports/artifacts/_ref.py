@@ -340,7 +340,6 @@ def age_key(ref: ArtifactRef) -> tuple[str, str]:
 
 
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
-    """Return the page of a list of artifacts that matches ``query``."""
     after = query.after
     page: list[ArtifactRef] = []
     for ref in reversed(oldest_first):

@@ -154,7 +154,6 @@ class TextIndex:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction."""
         try:
             with closing(self._connect_or_replace()) as db, sqlite_transaction(db):
                 yield db

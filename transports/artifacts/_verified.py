@@ -50,7 +50,6 @@ class Pieces:
         self._digests: list[bytes] = []
 
     def add(self, chunk: ReadableBuffer) -> None:
-        """Add the next bytes of the content."""
         view = memoryview(chunk)
         self._whole.update(view)
         while len(view):
@@ -73,7 +72,6 @@ class Pieces:
         self._current = hashlib.sha256()
 
     def has(self, index: int, piece: bytes) -> bool:
-        """Return whether ``piece`` is the piece of this index."""
         return hashlib.sha256(piece).digest() == self._digests[index]
 
 

@@ -273,7 +273,6 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[_Line]:
-    """Yield the rows of a CSV file below its header line."""
     # The limit is one of the whole process, so it is only raised. Its default would refuse a document in a cell.
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.cell_chars))
     with path.open(encoding="utf-8-sig", newline="") as file:

@@ -316,7 +316,6 @@ class Member:
 
     @property
     def open_sessions(self) -> int:
-        """Number of open sessions, leased or free."""
         return sum(slot.open_session is not None for slot in self.slots)
 
     def lease(self, slot: Slot) -> None:
@@ -574,7 +573,6 @@ class Fleet:
         return len(self.browser_slots.members) < calls and any(map(self._browsers_left, self._sources))
 
     def _browsers_left(self, source: Source) -> int:
-        """Return the number of browsers left for a source to start."""
         return max(source.count - sum(member.source is source for member in self.browser_slots.members), 0)
 
     async def _start_browsers(self) -> None:

@@ -401,7 +401,6 @@ def _is_result_lost(error: ABPError, job: Job) -> bool:
 
 
 def _stored_artifacts(error: ABPError) -> tuple[ArtifactRef, ...]:
-    """Return the files that were stored before the error."""
     if error.result is None:
         return ()
     return tuple(ref for ref in error.result.artifacts.values() if isinstance(ref, ArtifactRef))

@@ -179,7 +179,6 @@ class RayCluster:
         return max(int(resources.get("CPU", 0)), 1)
 
     async def has_room(self) -> bool:
-        """Return whether a CPU of the cluster is free."""
         resources = await self._run_in_thread(self._ray.available_resources)
         return float(resources.get("CPU", 0)) >= 1
 

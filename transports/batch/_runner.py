@@ -456,7 +456,6 @@ class Runner:
         return leased
 
     def _start_jobs(self) -> None:
-        """Start prefetched jobs, up to the concurrency."""
         self._return_late_jobs()
         while self._ahead and len(self._running) < self._options.concurrency:
             leased = self._ahead.take()
@@ -561,7 +560,6 @@ class Runner:
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait_for_event(self) -> None:
-        """Wait until a job ends or a time limit passes."""
         # Added to a time limit, so that it has certainly passed afterwards.
         margin = 0.001
         limits = [self._options.lease_seconds / 4, self._ahead.seconds + margin]
@@ -584,7 +582,6 @@ class Runner:
         return min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
 
     async def _cancel_jobs(self) -> None:
-        """Cancel running jobs, and write their outcomes."""
         self._stopped = True
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:

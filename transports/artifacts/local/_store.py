@@ -353,7 +353,6 @@ class LocalStore(ArtifactStore):
         return await self._use_disk("look at the store", self._read_change_token)
 
     def _read_change_token(self) -> object:
-        """Return the token of :meth:`change_token`. It blocks."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()

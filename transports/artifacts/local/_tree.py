@@ -229,8 +229,6 @@ _way: type[Folder] = Folder if Folder.is_possible() else PortableFolder
 
 
 class StoreFolders(NamedTuple):
-    """The open folders of a store."""
-
     root: Folder
     staging: Folder
     blobs: Folder
@@ -358,7 +356,6 @@ def _not_a_folder(path: Path) -> StoreError:
 
 
 def remove_files(tree: Tree, files: Iterable[str]) -> None:
-    """Remove files of a store in ``.abp/``."""
     with tree.folder(".abp") as folder:
         for name in files:
             folder.unlink(name)

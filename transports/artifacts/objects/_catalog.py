@@ -167,7 +167,6 @@ class Bucket:
         return str(await self._run_request(request, f"sign {key}", self._timeout))
 
     async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
-        """Yield every object below ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
@@ -532,7 +531,6 @@ class IndexedCatalog(Catalog):
         return await self._query_index(lambda: self._index.entries(scope))
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
-        """Return the entries of ``scope`` that ``policy`` may remove, and whole sessions and traces over a limit."""
         return await self._query_index(lambda: self._index.candidates(scope, policy))
 
     async def change_token(self) -> int:

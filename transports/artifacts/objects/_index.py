@@ -314,7 +314,6 @@ class StoreIndex:
             keys = await self._run(partial(keys_after, last_key), write=False)
 
     async def change_token(self) -> int:
-        """Return the change counter, which every change increments."""
         sql = "SELECT changes FROM abp_artifact_stores_1 WHERE number = ?"
         ((changes,),) = await self._select(sql, built=True)
         return cast(int, changes)
@@ -468,7 +467,6 @@ def _count_change(cursor: Cursor, store: int) -> None:
 
 
 def _select_entries(cursor: Cursor, condition: str, values: Sequence[Value]) -> dict[str, Entry]:
-    """Return the entries that match an SQL condition, by their ids."""
     cursor.execute(f"{_ENTRY}{condition}", values)
     entries = map(_entry_of_row, cursor.fetchall())
     return {entry.id: entry for entry in entries}

@@ -207,7 +207,6 @@ class Ledger:
         return await self._transactions.run(self._end_lost_leases)
 
     def _end_lost_leases(self, cursor: Cursor) -> tuple[int, int]:
-        """Do the work of :meth:`expire` in a transaction."""
         other_workers: list[str] = []
         if self._database.sees_workers:
             cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
@@ -475,7 +474,6 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease the requested jobs, and return them."""
     database.lock(cursor, request.run)
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:
