@@ -111,19 +111,6 @@ async def test_a_wrong_mime_type_is_a_warning(app_of: Connect, document: object,
     assert result.summary().endswith(f"Warning: document: {warning}")
 
 
-async def test_deduplicated_answer_notes_that_it_keeps_older_name(app_of: Connect) -> None:
-    named = {"document": pdf(filename="one.pdf")}
-    async with app_of(
-        {"small": answering({"n": 1}), "file": answering({"a": pdf()}), "named": answering(named)}
-    ) as app:
-        for name in ("small", "file", "named"):
-            first, second = [await app.call(name) for _ in range(2)]
-            (old,), (ref,) = first.artifacts.values(), second.artifacts.values()
-            note = f"Note: the same content was stored before ({ref.source['created']}); it keeps its name"
-            assert (old.id, old.path) == (ref.id, ref.path) and "Note" not in first.summary()
-            assert (note in second.summary().splitlines()) is (name != "named")  # what it asks for is what it gets
-
-
 # --- content that is not what it was declared to be -------------------------------------------------------------------
 
 

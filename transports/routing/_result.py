@@ -467,7 +467,7 @@ class Result:
             lines.append(f"Size: {len(text)} characters")
             if not ref.stored:
                 lines.append(f"Preview: {shorten(text, stored=False)}")
-        return lines + _repetition_lines(ref)
+        return lines
 
 
 def _file_lines(ref: ArtifactRef) -> list[str]:
@@ -480,15 +480,7 @@ def _file_lines(ref: ArtifactRef) -> list[str]:
     lines = [line, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
     if text and not ref.stored:
         lines.append(f"Preview: {shorten(text, stored=False)}")
-    return lines + _repetition_lines(ref)
-
-
-def _repetition_lines(ref: ArtifactRef) -> list[str]:
-    """Return a line about content that was stored before."""
-    if ref.source.get("stored_again") is not True:
-        return []
-    created = str(ref.source.get("created", "earlier"))[:40]
-    return [f"Note: the same content was stored before ({created}); it keeps its name"]
+    return lines
 
 
 def _count(number: int, noun: str) -> str:
