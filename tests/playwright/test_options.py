@@ -14,7 +14,7 @@ from transports.protocol._plain_text import origin_of
 def test_webmcp_transport_is_chosen_by_name_for_pages_only() -> None:
     assert isinstance(connect("http://app.example/", transport="webmcp", store="none:").transport, WebMcpTransport)
     assert isinstance(connect("http://app.example/", store="none:").transport, PlaywrightTransport)
-    with pytest.raises(UsageError, match="'webmcp' takes addresses that begin with http:// or https://; for ws://"):
+    with pytest.raises(UsageError, match="unknown transport 'webmcp' for ws://; use 'websocket'"):
         connect("ws://app.example/", transport="webmcp", store="none:")
 
 

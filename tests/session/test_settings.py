@@ -192,7 +192,6 @@ async def test_websocket_connect_accepts_infinite_timeout(tmp_path: Path) -> Non
         assert (await app.call("file.list")).data is not None
 
 
-_SERVED = "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory"
 _ADDRESS = "give the app's address"
 
 
@@ -212,9 +211,7 @@ _ADDRESS = "give the app's address"
         ("localhost:8000", "'localhost:8000' is not a target; did you mean http://localhost:8000?"),
         ("127.0.0.1:8000/app?token=hunter2#y", "did you mean http://127.0.0.1:8000/app?"),
         ("localhost", "did you mean http://localhost?"),
-        ("/srv/my app.html", f"{_SERVED} /srv`, then give http://127.0.0.1:8000/my%20app.html"),
-        ("file:///srv/my%20app.html", f"{_SERVED} /srv`, then give http://127.0.0.1:8000/my%20app.html"),
-        ("./my page", "http.server --bind 127.0.0.1 --directory './my page'`, then give http://127.0.0.1:8000/"),
+        ("/srv/my app.html", "a page in a file has to be served"),
     ],
 )
 def test_invalid_target_error_gives_hint_and_no_password(target: str, message: str) -> None:
@@ -226,10 +223,10 @@ def test_invalid_target_error_gives_hint_and_no_password(target: str, message: s
 
 def test_unknown_or_unsuitable_transport_is_rejected() -> None:
     for address, transport, message in (
-        ("http://h/", "carrier-pigeon", "unknown transport 'carrier-pigeon'; for http:// use 'playwright'"),
+        ("http://h/", "carrier-pigeon", "unknown transport 'carrier-pigeon' for http://; use 'playwright'"),
         ("http://h/", "websockets", "; ws:// addresses need no transport="),
-        ("http://h/", "websocket", "'websocket' takes addresses that begin with ws:// or wss://; for http:// use"),
-        ("ws://h/", "playwright", "'playwright' takes addresses that begin with http:// or https://; for ws:// use"),
+        ("http://h/", "websocket", "unknown transport 'websocket' for http://; use"),
+        ("ws://h/", "playwright", "unknown transport 'playwright' for ws://; use"),
     ):
         with pytest.raises(UsageError) as caught:
             connect(address, transport=transport)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from .. import playwright
 from .._internal.lazy import needing
@@ -32,8 +30,6 @@ _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("web
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
-#: Beginning of the path of a folder.
-_FOLDER = re.compile(r"(?:\.{1,2}|~)?/|\.{1,2}$")
 #: Schemes of MCP servers (:mod:`transports.mcp._servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
@@ -229,9 +225,8 @@ def _transport_names(target: str) -> tuple[str, ...]:
 
 def _target_advice(target: str) -> str:
     """Return advice for a text that is not a target: the address that was probably meant, or the kinds of targets."""
-    address_advice = _advice_for(target)
-    if address_advice:
-        return address_advice
+    if _HOST_AND_PORT.match(target):
+        return f"did you mean {redact_url(f'http://{target}')}?"
 
     plugins = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
     no_app = ""
@@ -239,7 +234,8 @@ def _target_advice(target: str) -> str:
         no_app = f"; no app is called {target!r} in the settings file ([apps.NAME])"
     return (
         "give the app's address, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp, the folder of a Chrome "
-        f"extension, an MCP server (mcp+stdio:COMMAND), or replay:FILE{plugins}{no_app}"
+        f"extension, an MCP server (mcp+stdio:COMMAND), or replay:FILE{plugins}; a page in a file has to be served, "
+        f"as by `python -m http.server --bind 127.0.0.1`{no_app}"
     )
 
 
@@ -247,30 +243,7 @@ def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
     """Return the message that the transport ``name`` does not fit ``target``, whose transports are ``names``."""
     scheme, separator, _ = target.partition("://")
     kind = f"{scheme}://" if separator else "this target"
-    advice = f"for {kind} use {' or '.join(map(repr, names))}"
-    prefixes = [f"{scheme}://" for scheme, transports in _TRANSPORTS.items() if name in transports]
-    if prefixes:
-        return f"the transport {name!r} takes addresses that begin with {' or '.join(prefixes)}; {advice}"
+    message = f"unknown transport {name!r} for {kind}; use {' or '.join(map(repr, names))}"
     if is_page(target):
-        advice += f"; ws:// addresses need no {spelled('transport=')}"
-    return f"unknown transport {name!r}; {advice}"
-
-
-def _advice_for(target: str) -> str:
-    """Return advice for a file, a folder, or an address without its scheme; an empty text for any other target."""
-    is_file_url = target.lower().startswith("file://")
-    file = Path(unquote(target[len("file://") :]) if is_file_url else target)
-    # Decided by the name alone: the message must not reveal whether the file exists.
-    if is_file_url or file.suffix.lower() in (".html", ".htm"):
-        return (
-            "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
-            f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
-        )
-    if _FOLDER.match(target):
-        return (
-            "a folder must be a Chrome extension with a manifest.json; a page in it has to be served: "
-            f"`python -m http.server --bind 127.0.0.1 --directory {shlex.quote(target)}`, then give http://127.0.0.1:8000/"
-        )
-    if _HOST_AND_PORT.match(target):
-        return f"did you mean {redact_url(f'http://{target}')}?"
-    return ""
+        message += f"; ws:// addresses need no {spelled('transport=')}"
+    return message
