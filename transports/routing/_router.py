@@ -231,7 +231,7 @@ def _mask_file(path: Path, secrets: KnownSecrets) -> None:
             file.write(masked_content)
 
 
-#: Size in bytes of content that is decoded and masked in the event loop.
+#: Size in bytes of content that is decoded in the event loop.
 _SMALL = 64 * 1024
 
 
@@ -443,10 +443,12 @@ class Router:
             raise binary
         content = binary.content
         if isinstance(content, Encoded) and len(content.text) <= _SMALL:
-            content = b"".join(binary.chunks())
+            content = b"".join(content.chunks())
         if isinstance(content, bytes):
+            if self._secrets:
+                content = await in_thread(self._secrets.mask, content)
             options = self._put_options(binary, answer.capability, answer.origin)
-            return await self._store.put_bytes(await self._mask(content), **options)
+            return await self._store.put_bytes(content, **options)
 
         fetcher = self._fetcher.asked_by(answer.sender)
         on_download = None
@@ -463,12 +465,6 @@ class Router:
                 return await staged.commit(**self._put_options(described, answer.capability, origin))
         finally:
             await self._fetcher.release(binary)
-
-    async def _mask(self, content: bytes) -> bytes:
-        """Return ``content`` with the known secrets masked."""
-        if self._secrets and len(content) > _SMALL:
-            return await in_thread(self._secrets.mask, content)
-        return self._secrets.mask(content)
 
     def _put_options(self, binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
         return {
