@@ -1,11 +1,5 @@
 """Search for content in an answer: one walk that applies all rules to every object, text and value.
 
-* :func:`find` — the search, and :func:`find_values`, which looks at types alone.
-* :func:`replace`, :func:`field_of`, :func:`find_field` — places in an answer: other values there, and their names as
-  text.
-* :func:`read_descriptor`, :func:`read_flat_form` — the forms of docs/protocol.md 9.
-* :func:`read_block` — content blocks of MCP.
-
 Text that nothing declares as content is the matter of :mod:`._heuristics`.
 """
 

@@ -1,8 +1,4 @@
-"""Content in the parameters of a call: bytes, paths and open files become :class:`BinaryData`.
-
-* :func:`prepare_params` — a copy that can be sent, and where its content is.
-* :func:`set_path` — a value at a place of parameters that are made step by step, as on a command line.
-"""
+"""Content in the parameters of a call: bytes, paths and open files become :class:`BinaryData`."""
 
 from __future__ import annotations
 

@@ -3,11 +3,6 @@
 The schema is the app's, so it is not trusted: references to addresses are not followed, patterns run on an engine
 without backtracking, and depth, size and work are bounded before the validator runs (docs/faults.md 21 and 23). A
 schema that is broken or out of bounds is the app's fault and never fails a call: validation is skipped with a warning.
-
-* :func:`count_values`, :func:`references_and_patterns`, :func:`count_steps` — the bounds.
-* :func:`is_fault`, :func:`format_error` — the validator's errors.
-* :func:`misgiven_files`, :func:`unnamed_params` — hints for callers.
-* :func:`check_params`, :func:`check_output`, :func:`check_value` — validation with a cache of compiled schemas.
 """
 
 from __future__ import annotations

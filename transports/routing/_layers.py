@@ -1,9 +1,4 @@
-"""Layers of the routing: the search for files in an answer (docs/requirements.md R2-4.1), before they are stored.
-
-* :class:`Layers` — the layers under one policy, in their order.
-* :func:`match_fields`, :func:`parse_text_blocks` — configured fields; JSON in text blocks of MCP.
-* :class:`Fetcher` — brings content that is not in the answer: downloads, content on the far side.
-"""
+"""Layers of the routing: the search for files in an answer (docs/requirements.md R2-4.1), before they are stored."""
 
 from __future__ import annotations
 

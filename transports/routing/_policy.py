@@ -1,12 +1,4 @@
-"""Routing policies (docs/requirements.md R2-4.2): rules for files in answers, limits for agents, events. No I/O.
-
-* :class:`RoutingPolicy` and its parts :class:`FieldRule`, :class:`ResourcePolicy`, :class:`AgentLimits`.
-* :class:`TransformContext` — the context of a transformer; :data:`RoutingEvent` — events of the routing.
-* :func:`check_path`, :func:`walk_path` — paths of field rules: dotted, or JSONPath; :class:`PathMatch`.
-* :func:`preset`, :func:`named_preset` — policies for well-known servers, own and of plug-ins.
-* :class:`RoutingConfig` — the table ``[routing]`` of a settings file.
-* :func:`in_own_names` — settings under the names of the document that docs/requirements.md R2 follows.
-"""
+"""Routing policies (docs/requirements.md R2-4.2): rules for files in answers, limits for agents, events. No I/O."""
 
 from __future__ import annotations
 

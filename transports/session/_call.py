@@ -1,8 +1,4 @@
-"""Calls of a session.
-
-* :class:`Call` — one call, from the request to its result.
-* :class:`CallHandle`, :class:`CallStatus` — a call that runs in the background.
-"""
+"""Calls of a session."""
 
 from __future__ import annotations
 

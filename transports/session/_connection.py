@@ -1,8 +1,4 @@
-"""Handshake and connection of a session.
-
-* :class:`Handshake` — ``initialize``, the manifest, the app's capabilities and their changes.
-* :class:`Connection` — loss and restoration; a restored connection repeats the handshake.
-"""
+"""Handshake and connection of a session."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Delivery of messages that an app sends on its own: progress, notifications, elicitation requests, effects.
-
-* :class:`EventDispatcher` — reads them and delivers each to its call, callback and streams.
-* :class:`Callbacks` — a queue for each callback of the user; :class:`Questions` — the elicitation handler.
-* :class:`DownloadProgress` — downloads of a call, reported as its progress.
-"""
+"""Delivery of messages that an app sends on its own: progress, notifications, elicitation requests, effects."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Secrets of the settings file: their values, and the guard of sessions that use them.
-
-* :class:`Secrets` — reads values when they are sent, for the origins that they are bound to, and has them masked.
-* :class:`Guard`, :class:`Guarded` — a transport that resolves ``${SECRET:NAME}`` in messages, masks values in
-  everything received, hides how an app of the settings file is reached, and limits its sessions.
-"""
+"""Secrets of the settings file: their values, and the guard of sessions that use them."""
 
 from __future__ import annotations
 

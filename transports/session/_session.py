@@ -1,8 +1,4 @@
-"""The session: one connected app, from opening to closing.
-
-* :class:`Session` — the public object. :meth:`Session.call` is the way of every call.
-* :class:`Loading` — import of slow modules while the transport opens.
-"""
+"""The session: one connected app, from opening to closing. :meth:`Session.call` is the way of every call."""
 
 from __future__ import annotations
 
