@@ -431,7 +431,6 @@ def placeholders(node: object) -> set[str]:
 
 
 def placeholder_paths(node: object) -> Iterator[tuple[str | int, ...]]:
-    """Yield the paths of the texts with a placeholder."""
     return (path for path, text in _texts(node, ()) if _PLACEHOLDER.search(text))
 
 

@@ -89,7 +89,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
 
 def _table_row(element: str, cells: Iterable[object]) -> str:
-    """Return a row of a table, whose cells are of an ``element``: ``td`` or ``th``."""
     markup = "".join(f'<{element} style="{_CELL}">{_escaped(cell, MAX_CELL)}</{element}>' for cell in cells)
     return f"<tr>{markup}</tr>"
 

@@ -703,7 +703,6 @@ class _StartTag:
 
 
 def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
-    """Read the attributes that follow the ``opening`` of a tag, up to ``limit``."""
     text, position = opening.string, opening.end()
     attributes: dict[str, str] = {}
     spans: dict[str, tuple[int, int]] = {}
@@ -717,7 +716,6 @@ def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
 
 
 def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
-    """Return the span of the content of an element whose content is text without tags."""
     begin = text.find(">", tag.end, limit) + 1 or limit
     closing = re.compile(rf"</{tag.element}(?=[\s/>])", re.IGNORECASE).search(text, begin, limit)
     end = limit if closing is None else closing.start()
@@ -732,7 +730,6 @@ def attribute_value(written: str) -> str:
 
 
 def without_entities(text: str) -> str:
-    """Return text in which the entities of HTML are decoded."""
     if "&" not in text:
         return text
     # The largest number has seven digits, and ``int()`` refuses thousands.

@@ -208,7 +208,6 @@ def _listed_entries(listed: object) -> list[object]:
 
 
 def _named_entry(item: object) -> Mapping[str, Any] | None:
-    """Return an entry of a list as an object with a name; ``None`` if it has no name."""
     if isinstance(item, str):
         return {"name": item}
     if isinstance(item, Mapping) and isinstance(item.get("name"), str):

@@ -213,7 +213,6 @@ def question_of(request: ElicitationRequest) -> Question | None:
 
 
 def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
-    """Return the schema of a form with a field for each property of ``schema``."""
     properties = members_of(schema.get("properties"))
     fields = {str(name): _field_schema(member) for name, member in properties.items()}
     required = schema.get("required")
@@ -223,7 +222,6 @@ def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
 
 
 def _answer_schema(field: str, params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
-    """Return the schema of an answer that is one ``field``."""
     if field == "confirmed":
         return {"type": "boolean"}
     if field == "selected":

@@ -104,7 +104,6 @@ def human_size(size: int) -> str:
 
 
 def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
-    """Return the content of a field, or ``None`` if it does not fit the rule."""
     if not _fits_formats(siblings.get("format"), rule.formats):
         return None
 

@@ -54,7 +54,6 @@ def long_texts(data: object, limit: int) -> list[LongText]:
 
 
 def _collect_long_texts(node: object, place: Place, limit: int, texts: list[LongText]) -> None:
-    """Add the long texts below ``node``, which is at ``place``."""
     declared_type = None
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(node, dict):
@@ -298,7 +297,6 @@ class Result:
         return replace_fields(self, data=cast(JSONValue, replace(self.data, shorter)))
 
     def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
-        """Yield the references in ``data``, each with its place."""
         for name in self.inline_fields:
             match find_field(self.data, name):
                 case place, dict() as reference:
@@ -471,7 +469,6 @@ class Result:
 
 
 def _file_lines(ref: ArtifactRef) -> list[str]:
-    """Return the lines about one file of an answer."""
     text = str(ref.source.get("preview", ""))
     line = f"File saved: {ref.path or ref.uri}"
     if not ref.stored:

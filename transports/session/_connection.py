@@ -297,7 +297,6 @@ class Connection:
                 await self._refreshed.wait()
 
     async def _emit_difference(self, previous: Capabilities) -> None:
-        """Emit an event with the difference between the ``previous`` and the current capabilities, if there is one."""
         current = self._handshake.capabilities
         if len(current) > MANY:
             change = await asyncio.to_thread(current.diff, previous)

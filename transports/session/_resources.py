@@ -189,7 +189,6 @@ class Resources:
         return await self._read_resource(uri, call, size=size, fresh=fresh)
 
     async def _read_resource(self, uri: str, call: Call, *, size: int | None = None, fresh: bool = False) -> Result:
-        """Read a resource as part of ``call``, from the cache or from the server."""
         self._require_resources()
         if not fresh:
             cached = await self._cache.get(uri)
@@ -250,7 +249,6 @@ class Resources:
         return capabilities.merge(generated)
 
     async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
-        """Call a generated capability, and return its result."""
         if call.capability == "resources.read":
             return await self._read_resource(
                 params["uri"],
@@ -305,7 +303,6 @@ class Resources:
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
 
     def _reading(self, call: Call) -> Call:
-        """Return the call that reads a resource for another call."""
         return Call(call.id, "resources.read", self._timeout_or_default(None))
 
     def _unread_link(self, block: Mapping[str, Any]) -> dict[str, object]:
@@ -350,7 +347,6 @@ class Resources:
     async def _list_page(
         self, capability: str, cursor: str | None, timeout: float | None
     ) -> tuple[Sequence[object], str | None]:
-        """Return one page of a list, and the cursor of the next page."""
         method, key = _LISTS[capability]
         try:
             page = await self._request(method, {"cursor": cursor}, timeout)

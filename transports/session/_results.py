@@ -88,7 +88,6 @@ class Results:
         return await in_thread(result.by_reference)
 
     async def from_data(self, data: object, call: Call) -> Result:
-        """Store ``data`` as the result of a call."""
         routing = self._router_of(call).route(
             data,
             capability=call.capability,

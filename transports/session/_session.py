@@ -509,7 +509,6 @@ class Session(OpenedHere):
         return result
 
     async def _use_page(self, tool: str, request: Message, field: str, timeout: float | None) -> Result:
-        """Use a tool of the page, and store what it returns under ``field``."""
         self._require_open()
         if not self.transport.features.page:
             raise UsageError(f"{tool} needs an app in a page; this one is reached by {self.transport.name}")

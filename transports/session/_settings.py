@@ -185,7 +185,6 @@ def require_known(prefix: str, names: Collection[str]) -> None:
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
-    """Return whether the user trusts a file with this content."""
     try:
         return _trust_record(file, content).is_file()
     except OSError:

@@ -51,7 +51,6 @@ def make_transport(name: str, target: str, *, timeout: float) -> Transport | Non
 
 
 def is_mcp_server(target: str) -> bool:
-    """Return whether ``target`` names an MCP server by its scheme."""
     return target.partition(":")[0].lower() in _MCP
 
 
@@ -240,7 +239,6 @@ def _target_advice(target: str) -> str:
 
 
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
-    """Return the message that the transport ``name`` does not fit ``target``, whose transports are ``names``."""
     scheme, separator, _ = target.partition("://")
     kind = f"{scheme}://" if separator else "this target"
     message = f"unknown transport {name!r} for {kind}; use {' or '.join(map(repr, names))}"

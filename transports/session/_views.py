@@ -266,7 +266,6 @@ class ViewServer:
         return _payload(await self._transport.request(request, timeout=timeout))
 
     async def document(self, uri: str, *, timeout: float) -> ViewDocument:
-        """Read the document of a view, with its policy."""
         read = await self.relay("resources/read", {"uri": uri}, timeout=timeout)
         request = Message("view/listed", {"uri": uri, "read": read})
         listed = _payload(await self._transport.request(request, timeout=timeout)).get("listed")

@@ -24,8 +24,6 @@ _LISTED = {*_MODULES, *_ALIASES, "aes128gcm", "compress", "x-compress", "dcb", "
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one body."""
-
     #: A body may come out at most this many times larger than it arrived.
     ratio: int = 200
     #: Bytes that may come out at any ratio.

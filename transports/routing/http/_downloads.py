@@ -288,7 +288,6 @@ class Transfer:
         return add_query(target.url, self.request.reference.query, keep=is_redirected)
 
     async def _headers(self, target: Target, is_trusted: bool, conditions: Mapping[str, str]) -> CIMultiDict[str]:
-        """Return the headers for a request, with credentials if the target is trusted."""
         codings = accept_encoding() if self.request.accept_compression else "identity"
         headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
         if not is_trusted:

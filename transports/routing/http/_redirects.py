@@ -91,7 +91,6 @@ class RedirectedGet:
     def error(
         self, message: str, *, code: str | None = None, retryable: bool = False, **details: object
     ) -> DiscoveryFailed:
-        """Return an error whose details are the URL and ``details``."""
         return DiscoveryFailed(
             message, code=code, retryable=retryable, details={"url": self.target.display_url, **details}
         )

@@ -196,7 +196,6 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
 def _no_answer_error(
     failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float
 ) -> RetryRequest | DownloadFailed:
-    """Return the error for a request that got no answer."""
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         return AddressBlocked(
