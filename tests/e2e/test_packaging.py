@@ -33,7 +33,7 @@ def test_wheel_and_sdist_are_complete(published: tuple[Path, Path]) -> None:
     wheel, sdist = published
     names = packaging.contents(wheel)
     needed = {
-        *("transports/py.typed", "transports/playwright/js/agent.js", "transports/surfaces/cli/selftest.html"),
+        *("transports/py.typed", "transports/playwright/js/agent.js"),
         *("transports/testing/plugin.py", "transports/testing/conformance/page_probe.js"),
         *("transports/surfaces/cli/new_app/serve.py.txt", "transports/surfaces/cli/new_app/web/app.js"),
         *("transports/surfaces/cli/new_view/card.html", "transports/surfaces/cli/new_adapter/table.js"),

@@ -10,15 +10,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
@@ -207,7 +206,7 @@ _SYSTEMS = {
 }
 #: Most characters of a line of the list of extras, beside its label.
 _WIDTH = 80
-#: Size of the self-test's file in bytes.
+#: Size of the self-test's files in bytes.
 _SELF_TEST_BYTES = 1 << 20
 #: Timeout in seconds of each check that waits.
 _TIMEOUT = 30.0
@@ -340,16 +339,18 @@ async def _check_browser(facts: Facts) -> None:
 
 
 async def _self_test(browser: Browser, facts: Facts) -> None:
-    """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
+    """Send a file to the reference app in a page, take another one from it, and compare their hashes."""
+    from webapp_fixture import digest, serve
+
     from ...playwright._transport import PlaywrightTransport  # late: the help need not wait for Playwright
     from ...session._connect import connect
 
-    async with _serve_test_page() as url:
-        transport = PlaywrightTransport(url, browser=browser)
-        content = os.urandom(_SELF_TEST_BYTES)
-        async with connect(url, transport=transport, store="memory:") as session:
-            result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
-            ref = result.artifacts["file"]
+    content = os.urandom(_SELF_TEST_BYTES)
+    async with serve(interface=False) as served:
+        transport = PlaywrightTransport(served.url, browser=browser)
+        async with connect(served.url, transport=transport, store="memory:") as session:
+            sent = await session.call("file.digest", {"file": content}, timeout=_TIMEOUT)
+            taken = await session.call("file.generate", {"bytes": _SELF_TEST_BYTES}, timeout=_TIMEOUT)
             opened_page = transport.page
             has_webmcp = opened_page is not None and bool(await opened_page.evaluate("'modelContext' in document"))
             text = "on: pages with tools can be driven (docs/webmcp.md)"
@@ -360,31 +361,11 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
                 )
             facts["webmcp"] = Fact(text, has_webmcp)
 
-    is_same = ref.size_bytes == len(content) and ref.sha256 == hashlib.sha256(content).hexdigest()
-    if not is_same:
-        raise BinaryError("a file came back from the page with other bytes; please report it, with this whole output")
-
-
-@asynccontextmanager
-async def _serve_test_page() -> AsyncIterator[str]:
-    """Serve the page of the small app for the length of a block, and yield its URL."""
-    from aiohttp import web
-
-    html = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
-
-    async def send_page(_: web.Request) -> web.Response:
-        return web.Response(text=html, content_type="text/html")
-
-    app = web.Application()
-    app.router.add_get("/", send_page)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port = runner.addresses[0][1]
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        await runner.cleanup()
+    arrived: Any = sent.data
+    is_same_there = arrived["sha256"] == hashlib.sha256(content).hexdigest()
+    is_same_here = taken.artifacts["file"].sha256 == digest(_SELF_TEST_BYTES)
+    if not (is_same_there and is_same_here):
+        raise BinaryError("a file came to or from the page with other bytes; please report it, with this whole output")
 
 
 #: Checks in the order in which they run.
