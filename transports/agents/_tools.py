@@ -551,12 +551,9 @@ def _strict_schema(schema: Mapping[str, object]) -> Schema | None:
     if "anyOf" in schema or "oneOf" in schema:
         return None
     try:
-        strict = _to_strict(schema, 1)
+        return _to_strict(schema, 1)
     except _NotStrict:
         return None
-    if _count_properties(strict) > 5000:  # the limit of OpenAI's structured outputs
-        return None
-    return strict
 
 
 def _to_strict(schema: object, level: int) -> Schema:
@@ -603,7 +600,6 @@ def _strict_branch(schema: object, level: int) -> Schema:
 
 
 def _kinds(schema: Mapping[str, object]) -> list[object]:
-    """Return the types of a schema, of which it may have one or several."""
     kind = schema.get("type")
     return kind if isinstance(kind, list) else [kind]
 
@@ -672,16 +668,6 @@ def _allows_null(schema: Mapping[str, object]) -> bool:
         return any(isinstance(branch, Mapping) and _allows_null(branch) for branch in branches)
     values = schema.get("enum")
     return "type" not in schema and isinstance(values, list) and None in values
-
-
-def _count_properties(schema: object) -> int:
-    """Return the number of properties in a schema, at all levels."""
-    if isinstance(schema, Mapping):
-        properties = members_of(schema.get("properties"))
-        return len(properties) + sum(map(_count_properties, schema.values()))
-    if isinstance(schema, list):
-        return sum(map(_count_properties, schema))
-    return 0
 
 
 def _without_nulls(schema: object, value: object) -> object:
