@@ -29,7 +29,6 @@ class ReleaseError(Exception):
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -112,7 +111,6 @@ def _is_unreleased(version: str) -> bool:
 
 
 def left_to_do(changed: list[str], *, signed: bool) -> list[str]:
-    """Return what a person must do, in order."""
     project = project_of(ROOT)
     version, address = project["version"], project.get("urls", {}).get("Source")
     todo = []

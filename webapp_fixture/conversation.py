@@ -187,7 +187,6 @@ class Conversation:
             self.spawn(self.finish(message_id, ticket, {} if params is None else params))
 
     async def finish(self, message_id: Any, ticket: Ticket, params: Any) -> None:
-        """Run a call and send its answer."""
         await self.deliver(await self.answer(message_id, ticket, params))
 
     async def answer(self, message_id: Any, ticket: Ticket, params: Any) -> Json:

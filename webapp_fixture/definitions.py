@@ -16,7 +16,6 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def app_info() -> dict[str, str]:
-    """Return id, name, version and description of the app."""
     return dict(_load("capabilities.json")["app"])
 
 

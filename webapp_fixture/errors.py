@@ -13,7 +13,6 @@ class AbpError(Exception):
         self.more = more
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ``error`` field of an answer."""
         return {"code": self.code, "message": str(self), "retryable": False, **self.more}
 
 
@@ -36,7 +35,6 @@ MISSING = _Missing()
 
 
 def describe_error(thrown: BaseException) -> dict[str, Any]:
-    """Return any exception as an ABP error."""
     if isinstance(thrown, AbpError):
         return thrown.as_json()
     message = str(thrown) or "the operation failed"

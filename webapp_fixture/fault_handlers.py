@@ -70,7 +70,6 @@ def big_json(params: Json) -> Json:
 
 
 def throws(params: Json) -> Json:
-    """Raise a ``TypeError``."""
     raise TypeError(params.get("message", "this handler throws"))
 
 
@@ -125,7 +124,6 @@ def _downloads(state: State) -> dict[str, Handler]:
 
 
 def fault_handlers(state: State) -> dict[str, Handler]:
-    """Return the handlers of the ``fault.*`` capabilities by name."""
     url_safe = base64.urlsafe_b64encode(NEEDS_URL_SAFE).decode()
     picture = {"image": wrap(HTML, "image/png", "picture.png")}
     return {

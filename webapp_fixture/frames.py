@@ -72,11 +72,9 @@ class Pipe:
         return self._close_sent or self.transport.is_closing()
 
     async def message(self, message: dict[str, Any]) -> None:
-        """Send a message in a text frame."""
         await self.frame(TEXT, to_json(message).encode("utf-8"))
 
     async def frame(self, opcode: int, data: bytes, rsv: int = 0) -> None:
-        """Send a frame."""
         await self.pieces([header(opcode, len(data), rsv), data])
 
     async def pieces(self, pieces: list[bytes], delay: float = 0) -> None:

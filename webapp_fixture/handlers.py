@@ -83,7 +83,6 @@ def render_markdown(markdown: str, title: str | None) -> Json:
 
 
 def markdown_to_html(params: Json) -> Json:
-    """Render Markdown as an HTML fragment."""
     rendered = render_markdown(params["markdown"], params.get("title"))
     return {**rendered, "html": wrap_text(rendered["html"], "text/html", filename_for(rendered["title"], "html"))}
 
@@ -115,7 +114,6 @@ def export_pdf(params: Json) -> Json:
 
 
 def archive_gzip(params: Json) -> Json:
-    """Compress text with gzip."""
     original = encode(params["text"])
     archive = wrap(gzip.compress(original, mtime=0), "application/gzip", "text.txt.gz")
     return {"archive": archive, "originalSize": len(original)}
@@ -155,7 +153,6 @@ def audio_tone(params: Json) -> Json:
 
 
 def file_digest(params: Json) -> Json:
-    """Return size, SHA-256 and received form of a file."""
     read = read_binary(params["file"], "file")
     return {"size": len(read.data), "sha256": read.sha256, "received": read.received}
 
@@ -216,12 +213,10 @@ async def job_run(params: Json, context: Context) -> Json:
 
 
 async def job_wait(_params: Json, _context: Context) -> None:
-    """Wait until the call is cancelled."""
     await asyncio.Event().wait()
 
 
 async def form_ask(params: Json, context: Context) -> Json:
-    """Ask the client a question and return its response."""
     request: Json = {name: params[name] for name in ("method", "params", "timeout") if name in params}
     return {"response": await context.elicit(request)}
 

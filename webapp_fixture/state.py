@@ -22,8 +22,6 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class State:
-    """State of one server."""
-
     interface: bool = True
     """Whether pages have the user interface; without it they offer the same to programs."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))

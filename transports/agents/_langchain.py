@@ -13,8 +13,6 @@ from ._tools import AppTool, AppTools, Attachment, content_of
 
 
 class _Tool(BaseTool):  # type: ignore[misc]
-    """Tool of one session."""
-
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True
     _tools: AppTools = PrivateAttr()
@@ -44,7 +42,6 @@ class _Tool(BaseTool):  # type: ignore[misc]
 
 
 def tools_of(tools: AppTools) -> list[BaseTool]:
-    """Return the tools of the app's current capabilities."""
     return [_langchain_tool(tools, tool) for tool in tools.tools.values()]
 
 

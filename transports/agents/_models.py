@@ -27,16 +27,12 @@ Json: TypeAlias = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Call of a tool by a model."""
-
     id: str
     name: str
     arguments: Mapping[str, object] | str
 
 
 class _Shape(Protocol):
-    """Shape of one API."""
-
     def definitions(self, tools: list[AppTool]) -> list[Json]: ...
 
     def read_call(self, call: object) -> _Call: ...

@@ -11,7 +11,6 @@ from ._tools import AppTool, AppTools, Attachment, content_of
 
 
 def tools_of(tools: AppTools) -> list[FunctionTool]:
-    """Return the tools of the app's current capabilities."""
     return [_function_tool(tools, tool) for tool in tools.tools.values()]
 
 

@@ -29,7 +29,6 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
         return None
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
-        """Return the current tools by name."""
         return {
             name: ToolsetTool(
                 toolset=self,
@@ -43,7 +42,6 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
     ) -> object:
-        """Call a tool of the app."""
         answer = await self._tools.call(name, tool_args)
         if isinstance(answer.error, UsageError):
             raise ModelRetry(answer.text)

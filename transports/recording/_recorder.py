@@ -192,8 +192,6 @@ class Recorder(WrappedTransport):
     # --- content ------------------------------------------------------------------------------------------------------
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Fetch content, and store a copy in the recording."""
-
         async def describe(_: None) -> Fields:
             return {"leaves": [await self._packer.pack_file(path)]}
 
@@ -285,7 +283,6 @@ class Recorder(WrappedTransport):
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
 
     async def _reply_fields(self, reply: Message) -> Fields:
-        """Return a reply as fields of an :class:`~transports.recording._file.Answer`."""
         packer = self._packer
         payload, leaves = await packer.pack(reply.payload)
         fields: dict[str, object] = {

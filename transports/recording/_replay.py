@@ -578,7 +578,6 @@ class ReplayTransport(Transport):
     # --- playing ------------------------------------------------------------------------------------------------------
 
     async def _operation_for(self, kind: Kind, payload: object, message: Message | None = None) -> Operation:
-        """Return an operation in its recorded form."""
         packed_payload, leaves = await self._packer.pack(payload, is_parameter=True)
         operation = Operation(n=0, kind=kind, payload=packed_payload, leaves=leaves)
         if message is None:

@@ -1,7 +1,7 @@
 """Tools for tests of apps, of transports, and of programs that use them. :mod:`transports` itself does not load them.
 
-* :mod:`.plugin` — the pytest plugin; :mod:`._failure_report` — its reports of failed tests.
-* :class:`Golden`, :func:`assert_schema`, :func:`assert_size` (:mod:`._assertions`) — assertions about results.
+* :mod:`.plugin` — the pytest plugin.
+* :class:`Golden`, :func:`assert_schema`, :func:`assert_size` — assertions about results.
 * :mod:`.conformance` — conformance check of an app against ABP.
 * :mod:`.contract` — the required behaviours of every transport, for authors of transports.
 * :class:`Call` — argument of the handlers of a :class:`transports.MemoryTransport`.

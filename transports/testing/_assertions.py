@@ -128,7 +128,6 @@ class Golden:
         return f"{difference}\nThe result is {self._keep_result(data, golden)}"
 
     def _keep_result(self, data: bytes, golden: Path) -> Path:
-        """Write a copy of the result beside the report of the test and return its path."""
         self._output.mkdir(parents=True, exist_ok=True)
         result = self._output / f"{golden.stem}.result{golden.suffix}"
         result.write_bytes(data)

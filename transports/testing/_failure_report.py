@@ -274,7 +274,6 @@ def write_log(recording: Path, log: Path) -> None:
 
 
 def _log_line(entry: dict[str, Any]) -> str:
-    """Return an entry of a recording as a line of the log."""
     action = entry.pop("does")
     direction = "→" if action == "ask" else "←"
     names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)

@@ -2,10 +2,6 @@
 
 Every run of pytest in an environment with this package loads the plugin. So it imports little until a test requests one
 of its fixtures, has no event loop of its own, and does not affect other tests.
-
-* Options of the command line and their ini keys; folders of runs.
-* Hooks: markers, parametrization over transports, reports of failed tests.
-* Fixtures: target and store, sessions, local servers.
 """
 
 from __future__ import annotations
@@ -78,7 +74,6 @@ def number_option(config: pytest.Config, name: str) -> float | None:
 
 
 def browser_options(config: pytest.Config) -> dict[str, Any]:
-    """Return the requested options of :class:`~transports.Browser`."""
     options: dict[str, Any] = {}
     slow_mo = number_option(config, "slowmo")
     if slow_mo is not None:
@@ -93,7 +88,6 @@ def _evidence_text(config: pytest.Config) -> str:
 
 
 def evidence_option(config: pytest.Config) -> dict[str, Any]:
-    """Return the option ``evidence`` of :func:`transports.connect`, if evidence was requested."""
     text = _evidence_text(config)
     if not text:
         return {}
@@ -112,7 +106,6 @@ def traces_here(options: Mapping[str, Any]) -> bool:
 
 
 def output_folder(config: pytest.Config) -> Path:
-    """Return the folder for the reports of all runs."""
     return config.rootpath / str(config.getoption("--abp-output"))
 
 
@@ -155,7 +148,6 @@ def _is_active(name: str) -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options ``--abp-…`` and their ini keys."""
     group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
     group.addoption("--abp-target", metavar="URL", help="App of abp_app in tests that do not name one.")
     group.addoption(

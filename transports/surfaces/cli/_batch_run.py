@@ -272,7 +272,6 @@ def _print_report(
 
 
 def _print_jobs_and_errors(report: Mapping[str, JSONValue], counts: Mapping[str, int]) -> None:
-    """Print how many jobs are in each state, repeated lines, errors and hints."""
     jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print_text(f"Jobs: {jobs or 'none'}")
 

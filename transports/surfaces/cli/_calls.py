@@ -249,8 +249,6 @@ def routing_of_options(preset: str | None, options: Sequence[str] | None) -> Rou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """Options of ``abp call``."""
-
     params: ParamOptions
     each: Annotated[
         Path | None,
@@ -396,7 +394,6 @@ class _Caller:
                 print_result(result)
 
     def _print_failure(self, number: int, error: ABPError) -> dict[str, object]:
-        """Print an error, and return its document."""
         with self._bar.pause():
             print_error(error, f"line {number}: ")
         return error_document(error)
@@ -522,7 +519,6 @@ def _capabilities_document(app: Session, chosen: Collection[Capability]) -> dict
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
-    """Print the app's name, version and id, then its capabilities."""
     words = [app.name]
     # A page with an adapter has no version, and reports 0.
     if app.version and app.version != "0":
@@ -534,7 +530,6 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
 
 
 def print_names(capabilities: Collection[Capability]) -> None:
-    """Print a line with name, description and flags for each capability."""
     rows = [
         (capability.name, plain_line(capability.description, LIMITS.description) + flags_of(capability))
         for capability in capabilities

@@ -1,6 +1,4 @@
-"""``abp calls``: detached calls, which a running `abp serve` makes without this command.
-
-The commands come first, then the client of the server (:func:`open_server`)."""
+"""``abp calls``: detached calls, which a running `abp serve` makes without this command."""
 
 from __future__ import annotations
 
@@ -104,7 +102,6 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
-    """Return the error in the record of a call that has failed, was cancelled, or has an unknown outcome."""
     result = call["result"] or {}
     problem = result.get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
@@ -146,7 +143,6 @@ def result_of(document: Mapping[str, Any]) -> Result:
 
 
 def _stored_reference(stored: Mapping[str, Any]) -> ArtifactRef:
-    """Return the reference that an entry of ``artifacts`` or ``evidence`` describes."""
     source = {name: stored[name] for name in ("truncated", "warning", "preview") if name in stored}
     fields = {name: stored[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
     return ArtifactRef(uri=stored["uri"] or "", local_path=stored["path"], source=source, **fields)
@@ -272,7 +268,6 @@ class ServerClient:
         raise self._refusal(response.status, problem)
 
     def _refusal(self, status: int, problem: Mapping[str, Any]) -> ABPError:
-        """Return the error for the ``error`` object of an answer."""
         code = str(problem.get("code"))
         if status == 401:
             return ABPError(

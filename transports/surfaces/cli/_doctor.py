@@ -384,8 +384,6 @@ _Patterns = list[str] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceOptions:
-    """Options of ``abp conformance``."""
-
     transport: TransportName = "auto"
     only: Annotated[
         _Patterns, typer.Option("--only", metavar="PATTERN", help="Call these capabilities only, such as 'export.*'.")

@@ -75,7 +75,6 @@ class OrderedCommand(typer.core.TyperCommand):
     """Command that notes the order of its options, in which ``-p`` belongs to the ``--call`` before it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, and keep the names of the options in their order."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         ctx.meta[_ORDER] = [param.name for param in order]
         return super().parse_args(ctx, args)
@@ -90,8 +89,6 @@ def _read_size(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOptions:
-    """Options for the host that the view sees."""
-
     host: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +111,6 @@ class HostOptions:
     ] = Csp.DECLARED
 
     def view_options(self, timeout: float | None) -> ViewOptions:
-        """Return the options of :meth:`transports.Session.open_view`."""
         options: dict[str, object] = {
             "host": self.host,
             "locale": self.locale,
@@ -130,8 +126,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenViewOptions:
-    """Options of ``abp view``."""
-
     params: ParamOptions
     calls: Annotated[
         list[str] | None,
@@ -202,7 +196,6 @@ def _read_and_open(command: _ViewCommand, order: Sequence[str]) -> Coroutine[obj
 
 
 async def _open_and_call(command: _ViewCommand, tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
-    """Open the view, make the calls, print everything, and return the exit status."""
     target = command.target
     tool = command.tool
     store = command.options.output
@@ -251,8 +244,6 @@ def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamO
 
 @dataclass(frozen=True, slots=True)
 class _ToolOutcome:
-    """Result or error of a call of a view's tool."""
-
     tool: str
     outcome: Result | ABPError
 
@@ -341,7 +332,6 @@ def _why_blank(view: View) -> str:
 
 
 def _print_view(view: View, uri: str, outcomes: Sequence[_ToolOutcome]) -> None:
-    """Print the view, its tools, the results of calls, its requests and its files."""
     print_text(f"\n{plain_line(f'view: {view.info.name} {view.info.version} ({uri})')}")
     if view.capabilities:
         print_text("tools:")
@@ -444,7 +434,6 @@ async def _print_resource(app: Session, uri: str, timeout: float | None, as_json
 
 
 async def _print_resources(app: Session, timeout: float | None, as_json: bool) -> None:
-    """Print the server's resources and templates, or the document of ``--json``."""
     resources = await app.resources.list(timeout=timeout)
     templates = await app.resources.templates(timeout=timeout)
     if as_json:

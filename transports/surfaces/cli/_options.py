@@ -1,8 +1,4 @@
-"""Shared options of commands: parameters of a call, target, connection, credentials, store, its retention, evidence.
-
-:class:`ParamOptions` and :class:`ConnectionOptions` are options as the parser reads them; :func:`open_app` takes the
-arguments of :func:`transports.connect` that result. :func:`spread_groups` lets commands take such groups of options as
-one parameter."""
+"""Shared options of commands: parameters of a call, target, connection, credentials, store, its retention, evidence."""
 
 from __future__ import annotations
 
@@ -309,8 +305,6 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Command-line options for the connection to an app."""
-
     transport: TransportName = "auto"
     browser: BrowserName = None
     headed: Headed = False

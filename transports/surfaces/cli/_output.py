@@ -1,7 +1,6 @@
 """Output of a command: results on stdout, notes and errors on stderr, and exit statuses.
 
-Verbosity (``-v``, ``-q``) comes first, then printing, error reports, results of calls, and the progress bar. Every
-command loads this module, also ``abp --help``, so it imports nothing that takes long."""
+Every command loads this module, also ``abp --help``, so it imports nothing that takes long."""
 
 from __future__ import annotations
 
@@ -423,7 +422,6 @@ def print_error(error: ABPError, prefix: str = "") -> None:
 
 
 def error_document(error: ABPError) -> dict[str, object]:
-    """Return an error as the document of ``--json``."""
     return {"success": False, "error": error.as_dict(), "cancelled": getattr(error, "cancelled", False)}
 
 

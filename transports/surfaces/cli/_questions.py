@@ -115,7 +115,6 @@ class Questions:
         return {"success": True, "data": await self._read_file()}
 
     async def _ask_form(self, question: Question) -> Mapping[str, object]:
-        """Ask for each field of a form, and return the answer for the app."""
         _print_question("The app asks", question.message.splitlines())
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
@@ -186,14 +185,12 @@ class _Field:
         self._choices = _choices(schema.get("items", {}) if self.many else schema)
 
     def explanation(self) -> list[str]:
-        """Return the lines above the prompt: the description, and the choices with their numbers."""
         description = str(self.schema.get("description", ""))
         lines = [description] if description else []
         width = len(str(len(self._choices)))
         return lines + [f"{n:>{width}}  {title}" for n, (_, title) in enumerate(self._choices, 1)]
 
     def prompt(self) -> str:
-        """Return the prompt: the label, a hint at valid input, and the default in brackets."""
         default = self.schema.get("default")
         kind = self.schema.get("type")
         if kind == "boolean":
@@ -298,7 +295,6 @@ def _file_answer(path: Path, data: bytes) -> dict[str, object]:
 
 
 def _prompt_text(params: Mapping[str, object]) -> str:
-    """Return the text of the task and the messages for a model."""
     texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")
     if isinstance(messages, list):
@@ -308,7 +304,6 @@ def _prompt_text(params: Mapping[str, object]) -> str:
 
 
 def _message_text(message: object) -> object:
-    """Return the text of a message for a model; ``None`` if it has none."""
     if not isinstance(message, Mapping):
         return None
     content = message.get("content", message.get("text"))

@@ -149,8 +149,6 @@ async def serve(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpOptions:
-    """Options of ``abp mcp``, without those of :class:`KeepingOptions`."""
-
     apps: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
     ] = None
@@ -186,7 +184,6 @@ def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
 
 
 async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
-    """Serve the bridge until its client ends or a signal comes."""
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options
@@ -333,8 +330,6 @@ async def _serve_gallery(store: ArtifactStore, apps: Host, users: Mapping[str, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyOptions:
-    """Options of ``abp proxy``."""
-
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="The server is behind this address instead.")
     ] = None
@@ -459,7 +454,6 @@ async def _sharing(server: Server, options: ProxyOptions, *, roots: Sequence[Pat
 
 
 def _print_all_stats(*, as_json: bool) -> int:
-    """Print the statistics of all runs of the proxy, and return the exit status."""
     from ..mcp.proxy._stats import log_file, read_log
 
     log = log_file()

@@ -1,6 +1,4 @@
-"""``abp shell``: interactive calls over one connection, with history and completion.
-
-The command and its loop come first, then the parser of a line (:func:`parse_line`)."""
+"""``abp shell``: interactive calls over one connection, with history and completion."""
 
 from __future__ import annotations
 
@@ -123,7 +121,6 @@ class _Shell:
             self._call.cancel()
 
     async def _run_line(self, line: str) -> None:
-        """Run a command of the shell, or call a capability."""
         name, _, rest = line.strip().partition(" ")
         if name == "help" and name not in self._app.capabilities:
             self._print_help(rest.strip())

@@ -189,7 +189,6 @@ def _complete_value(typed: str, schema: Mapping[str, Any]) -> Iterator[Completio
 
 
 def _schema_at(schema: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
-    """Return the schema of the parameter at a path; empty if it is not declared."""
     for step in path:
         schema = _properties(schema).get(step, {})
     return schema

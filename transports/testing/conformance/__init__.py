@@ -1,9 +1,6 @@
 """Conformance check of an app against ABP (docs/protocol.md): ``abp conformance TARGET``, or :func:`check_app`.
 
-* :mod:`._gather`, :mod:`._gather_views` — collect evidence from an app, or from an MCP server and its views.
-* :mod:`._evidence` — what was collected, the types of checks, and the report.
-* :mod:`._session_checks`, :mod:`._call_checks`, :mod:`._answer_checks`, :mod:`._view_checks` —
-  the rules, which judge the evidence.
+First evidence is collected from the app, then the rules judge it.
 """
 
 from __future__ import annotations

@@ -168,7 +168,6 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
 
 
 def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
-    """Yield all calls, each with the name of its capability."""
     yield "an unknown capability", app.unknown_call
     for trial in app.trials:
         if trial.call is not None:

@@ -81,7 +81,6 @@ class Client:
         self._listener = begin(self._listen(transport))
 
     async def disconnect(self) -> None:
-        """Close the connection, if there is one."""
         if self._listener is not None:
             await cancel_and_wait((self._listener,))
         if self._transport is not None:
@@ -230,7 +229,6 @@ class ContentMeter:
             item.head = b"".join(chunk[:_HEAD] for chunk in chunks[:1])
 
     async def _measure_saved(self, item: ContentItem, handle: Handle) -> None:
-        """Measure content that stays in the app, by saving it to a temporary file."""
         if self.transport is None:
             raise UnsupportedBinary("the connection to the app is gone, and the content with it")
         with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:
@@ -244,7 +242,6 @@ class ContentMeter:
                 item.head = file.read(_HEAD)
 
     async def _measure_download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
-        """Measure content behind a ``downloadUrl``, by downloading it."""
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()
 

@@ -1,10 +1,4 @@
-"""Data types of the conformance check.
-
-* :class:`Evidence` — the answers of the app, in the order of the requests.
-* :class:`Plan`, :func:`kind_of` — capabilities to call, and the way to the app.
-* :class:`Check`, :class:`Rules`, :class:`Outcome` — rules and their results.
-* :class:`Report` — the results as text, JSON, JUnit XML and a badge.
-"""
+"""Data types of the conformance check."""
 
 from __future__ import annotations
 
@@ -125,7 +119,6 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Name of the capability."""
         return self.capability.name
 
 
@@ -174,7 +167,6 @@ class ViewTrial:
     is_cut_off: bool = False
 
     def asked(self, method: str) -> list[Mapping[str, object]]:
-        """Return the parameters of the messages with this method."""
         return [params for sent, params in self.messages if sent == method]
 
 
@@ -564,7 +556,6 @@ class Report:
 
 
 def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
-    """Yield the lines about one check: its result, and for a broken rule the findings and what to do."""
     check = outcome.check
     yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
     if outcome.status not in ("failed", "warning"):
@@ -575,7 +566,6 @@ def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
 
 
 def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
-    """Add one check to the suite of a JUnit report."""
     check = outcome.check
     case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
     fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]

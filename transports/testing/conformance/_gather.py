@@ -1,9 +1,4 @@
-"""Collection of evidence from an app, step by step.
-
-* :func:`probe_page` — inspection of the page object.
-* :class:`StrictWebSocket` — a connection that records breaches of the wire format.
-* :func:`gather` — all steps in order: session, calls, cancellation, shutdown, reload.
-"""
+"""Collection of evidence from an app, step by step: session, calls, cancellation, shutdown, reload, page object."""
 
 from __future__ import annotations
 
@@ -167,7 +162,6 @@ class StrictWebSocket(WebSocketTransport):
         return Disconnected(f"the connection ended: {reason}")
 
     def _note_end(self, finding: str) -> None:
-        """Record why the connection ended, once."""
         if not self._end_noted:
             self._findings.append(finding)
             self._end_noted = True
@@ -200,7 +194,6 @@ class StrictWebSocket(WebSocketTransport):
         return None
 
     def _check_timestamp(self, envelope: Mapping[str, Any]) -> None:
-        """Record a timestamp that is missing or not a number."""
         kind = envelope["type"][:40]
         timestamp = envelope.get("timestamp")
         if timestamp is None:
@@ -424,7 +417,6 @@ async def _connect(client: Client) -> ABPError | None:
 
 
 async def _cancel_calls(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """Cancel a call that does not exist, then each long call."""
     plan.on_step("cancellation")
     evidence.unknown_cancel = await _cancel_call(client, UNKNOWN_NAME)
     for trial in _long_calls(evidence.called):
@@ -432,14 +424,12 @@ async def _cancel_calls(evidence: Evidence, plan: Plan, client: Client) -> None:
 
 
 async def _inspect_tools(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """Look at the tools that a page offers through WebMCP."""
     plan.on_step("tools")
     if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
         evidence.tool_facts = await client.transport.inspect_tools()
 
 
 async def _end_and_reload(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """Shut the app down, and begin a session on a new connection."""
     plan.on_step("shutdown")
     if await _reconnected(client):
         await _end_session(evidence, plan, client)
@@ -485,7 +475,6 @@ async def _cancel_call(client: Client, call_id: str) -> Exchange:
 
 
 async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
-    """Call each capability that the app declares and the plan does not exclude."""
     initial = evidence.session_info.get("capabilities")
     listed = evidence.listed.answer if evidence.listed is not None else None
     capabilities = Capabilities().merge(initial).merge(listed)
@@ -542,7 +531,6 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
 
 
 async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
-    """Call the trial's capability, and measure the binaries in its answer."""
     trial.params = params
     trial.call = await client.call(trial.name, params, plan.timeout)
     transport: Transport | None = None
@@ -575,7 +563,6 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
-    """Make a call again, and cancel it twice while it runs."""
     call_id = new_id()
     await _reconnected(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))

@@ -1,8 +1,4 @@
-"""Collection of evidence from an MCP server and the views of its tools.
-
-* :class:`StrictView` — a view whose messages are all recorded, also those that its host would drop.
-* :func:`gather_views` — all steps in order: lists, documents, then each tool with a view, and its view.
-"""
+"""Collection of evidence from an MCP server: lists, documents, then each tool with a view, and its view."""
 
 from __future__ import annotations
 
@@ -79,7 +75,6 @@ class StrictView(ViewTransport):
             await self._note_faults(page)
 
     async def _note_faults(self, page: Page) -> None:
-        """Record what has gone wrong in the view so far."""
         with contextlib.suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
@@ -246,7 +241,6 @@ async def _request_payload(
 async def _relay(
     server: MCPTransport, method: str, params: Mapping[str, object], *, timeout: float
 ) -> Mapping[str, object]:
-    """Send a request of a view to the server."""
     return await _request_payload(server, "view/request", {"method": method, "params": params}, timeout)
 
 

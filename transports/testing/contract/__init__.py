@@ -68,7 +68,6 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
 
 
 def _describe_failure(error: BaseException, subject: Subject) -> str:
-    """Return why a behaviour does not hold."""
     match error:
         case AssertionError() | pytest.fail.Exception():
             return str(error)
