@@ -24,7 +24,7 @@ from ._received import Held, parse_json
 from ._source import close_quietly
 
 if TYPE_CHECKING:
-    from playwright.async_api import Dialog, Frame, Page, Request
+    from playwright.async_api import Frame, Page, Request
 
 logger = logging.getLogger("transports.playwright")
 
@@ -519,7 +519,7 @@ class Windows:
         self._agent = agent
         self._tracker = tracker
         self._open_windows: list[Window] = []
-        self._on_dialog: Callable[[Dialog], None] = lambda _: None
+        self._on_window: Callable[[Page], None] = lambda _: None
         #: Frame of a window → its call.
         self.owners: dict[str, CallEffects] = {}
         self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
@@ -528,12 +528,14 @@ class Windows:
         """Close the windows that are still open, such as those opened since the latest call."""
         await asyncio.gather(*(close_quietly(window.page) for window in self._open_windows))
 
-    def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
-        """Follow the windows that ``page`` opens, and their own windows; their dialogs go to ``on_dialog``.
+    def watch(self, page: Page, on_window: Callable[[Page], None]) -> None:
+        """Follow the windows that ``page`` opens, and their own windows. ``on_window`` is called for each, and for
+        ``page``.
 
         Other pages of the context are not touched.
         """
-        self._on_dialog = on_dialog
+        self._on_window = on_window
+        on_window(page)
         listen(page, "popup", self._on_popup)
 
     def on_window_open(self, event: dict[str, Any]) -> None:
@@ -585,8 +587,7 @@ class Windows:
 
     def _on_popup(self, page: Page) -> None:
         """Follow a new window for the call that opened it, or close it if there are too many."""
-        self.watch(page, self._on_dialog)
-        page.on("dialog", self._on_dialog)
+        self.watch(page, self._on_window)
 
         expected = self._tracker.take_expected("window")
         if expected is None:

@@ -34,7 +34,7 @@ from ._scripts import load_script
 from ._source import Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Dialog
+    from playwright.async_api import CDPSession, Dialog, Page
 
 logger = logging.getLogger("transports.playwright")
 
@@ -88,14 +88,11 @@ class PageEffects:
         page = self._agent.page
         if isinstance(downloads, PlaywrightDownloads):
             self._is_own_download = downloads.is_saving
-            if not self._tab.borrowed:
-                listen(page, "download", lambda event: self._on_unreceived(event.url, event.suggested_filename))
         if self._agent.channel.cdp is not None and (self._tab.borrowed or downloads is None):
             self._watch_unreceived(self._agent.cdp)
         if self._tab.borrowed:
             return
-        page.on("dialog", self._on_dialog)
-        self._windows.watch(page, self._on_dialog)
+        self._windows.watch(page, partial(self._listen_to_window, downloads=downloads))
         if self._agent.channel.cdp is None:
             listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
@@ -109,6 +106,12 @@ class PageEffects:
             self._windows.take_pdf = self._wait_for_pdf
             steps.append(self._app_downloads.prepare())
         await asyncio.gather(*steps)
+
+    def _listen_to_window(self, page: Page, downloads: object) -> None:
+        """Listen to the page, or to a window of it."""
+        page.on("dialog", self._on_dialog)
+        if isinstance(downloads, PlaywrightDownloads):
+            listen(page, "download", lambda event: self._on_unreceived(event.url, event.suggested_filename))
 
     def _watch_unreceived(self, cdp: DevTools) -> None:
         listen(
