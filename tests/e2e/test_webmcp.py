@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,22 @@ async def test_page_that_changes_its_tools_endlessly_is_opened(
     await context.route("**/ticking", lambda route: route.fulfill(body=html, content_type="text/html"))
     url = fixture.url + "ticking"
     async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+        assert (await app.call("stable")).data == "stable"
+
+
+async def test_platform_that_never_lists_tools_is_waited_for_once(
+    fixture: Fixture, context: BrowserContext, tmp_path: Path
+) -> None:
+    """So does Chromium 151 in a page that was asked before it had a tool."""
+    html = """<!doctype html><title>Stuck</title><script>
+      document.modelContext.getTools = () => new Promise(() => {});
+      const tool = { name: "stable", description: "Answers.", execute: async () => "stable" };
+      setTimeout(() => document.modelContext.registerTool(tool), 100);
+    </script>"""
+    await context.route("**/stuck", lambda route: route.fulfill(body=html, content_type="text/html"))
+    started = time.monotonic()
+    async with connect(fixture.url + "stuck", context=context, transport="webmcp", store=tmp_path) as app:
+        assert time.monotonic() - started < 5
         assert (await app.call("stable")).data == "stable"
 
 

@@ -155,11 +155,18 @@
     contexts.forEach((context) => { offering ??= quietly(() => offersTools(context)) ? context : undefined; });
     return offering ?? testing();
   };
+  let stuck = false; // Chromium 151 may never list its tools again after it was asked early
   const platformTools = async () => {
     observeAll();
     const context = platform();
-    const listing = async () => { try { return await context.getTools(); } catch { return undefined; } };
-    const listed = context && await waitAtMost(PLATFORM_TIMEOUT, listing());
+    const listing = async () => {
+      try { return await context.getTools(); } catch { return []; } finally {
+        if (stuck) changed();
+        stuck = false;
+      }
+    };
+    const listed = context && await waitAtMost(stuck ? 0 : PLATFORM_TIMEOUT, listing());
+    stuck = context !== undefined && listed === undefined;
     // The platform also lists tools of other frames, which belong to the wrappers there.
     const ours = filterList(isArray(listed) ? listed : [], (tool) => !tool.window || tool.window === window);
     return mapList(ours, (tool) => ({ context, tool }));
