@@ -78,8 +78,6 @@ class Duplex:
             return
         except ProtocolError:
             # A batch, or no message at all: the server answers what is wrong with it.
-            if line[:1] == b"[":
-                await self._exchange.add_batch(line)
             await self._to_server(line)
             return
         await self.pass_on(message)

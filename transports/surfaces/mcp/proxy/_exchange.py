@@ -209,17 +209,6 @@ class Exchange:
         if message.method == "initialize":
             self.roots.available = "roots" in _client_capabilities(message)
 
-    async def add_batch(self, batch: bytes) -> None:
-        """Remember the requests of a batch (protocol 2025-03-26)."""
-        try:
-            messages = [await read_message(item) for item in await read_batch(batch)]
-        except ABPError:
-            # The batch is sent all the same, and the server answers what is wrong with it.
-            return
-        for message in messages:
-            if message.is_request:
-                self.add_request(message)
-
     def cancel(self, key: Key) -> None:
         """Note that a request may stay without an answer."""
         if key in self._open:

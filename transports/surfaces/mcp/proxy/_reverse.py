@@ -115,8 +115,6 @@ class ReverseProxy:
         except TooLarge as error:
             return refusal(413, error.message, code=error.code)
         except ProtocolError:
-            if body[:1] == b"[":
-                await exchange.add_batch(body)
             return await self._forward_while_connected(_Received(request, user, exchange, body, None))
 
         if message.is_answer and exchange.roots.take_answer(message):
