@@ -53,7 +53,6 @@ async def test_each_app_has_a_prompt(serve: Serve) -> None:
 
 async def test_prompt_arguments_are_completed(serve: Serve) -> None:
     async with serve(declaring()) as client:
-        session = (await called(client, "abp_status"))["sessions"][0]["session"]
         ids = [files_of(await called(client, "abp_text_shout", text=text))[0]["id"] for text in "ab"]
         name = "use_in_process_app"
         assert await completed(client, "capability", "", name) == list(APP)
@@ -64,7 +63,6 @@ async def test_prompt_arguments_are_completed(serve: Serve) -> None:
         assert await completed(client, "value", "", name, **before, parameter="loud") == ["true", "false"]
         assert await completed(client, "value", "", name, **before, parameter="text") == []
         assert await completed(client, "artifact", "", name) == ids[::-1]
-        assert await completed(client, "session", session[:2], name) == [session]
         assert await completed(client, "else", "", name) == await completed(client, "capability", "", "gone") == []
         template = ResourceTemplateReference(uri="artifact://{id}{?offset,length}")
         result = await client.complete(template, {"name": "id", "value": ids[0]})

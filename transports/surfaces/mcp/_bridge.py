@@ -445,8 +445,6 @@ def _argument_values(argument: str, other_arguments: Mapping[str, str], apps: Se
         case "value":
             parameter = other_arguments.get("parameter", "")
             return _listed_values(_parameters_of(apps, capability).get(parameter))
-        case "session":
-            return [app.key for app in apps]
         case _:
             return ()
 
