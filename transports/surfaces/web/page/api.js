@@ -1,12 +1,11 @@
 // Requests to the server. They carry the cookie of /login; scripts do not keep the token.
 import { emit } from './events.js';
 
-/** Error of the server, with its message and code. `status` is 0 without a response. */
+/** Error of the server, with its message. `status` is 0 without a response. */
 class Problem extends Error {
-  constructor(message, status = 0, code = '') {
+  constructor(message, status = 0) {
     super(message);
     this.status = status;
-    this.code = code;
   }
 }
 
@@ -21,7 +20,7 @@ async function request(method, path, options) {
   if (response.status === 401 && path !== '/login') emit('signed_out');
   const answer = await response.json().catch(() => null);
   const message = answer?.error?.message ?? `the server answered ${response.status}`;
-  throw new Problem(message, response.status, answer?.error?.code);
+  throw new Problem(message, response.status);
 }
 
 async function jsonOf(method, path, body) {
