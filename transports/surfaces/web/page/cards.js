@@ -1,11 +1,7 @@
-// Card previews of tables, videos and sounds, made by the browser when the card is first seen, with limits.
+// Card previews of videos and sounds, made by the browser when the card is first seen, with limits.
 import { slice } from './api.js';
-import { delimiterOf, rowsOf } from './content.js';
 import { h } from './dom.js';
 
-const HEAD = 2000; // bytes of a table
-const ROWS = 5;
-const COLUMNS = 4;
 const LARGEST_SOUND = 4_000_000; // bytes, and seconds below: a short file may hold hours of silence
 const LONGEST_SOUND = 600;
 const RATE = 8000; // samples per second of a decoded sound
@@ -13,16 +9,6 @@ const BARS = 48;
 
 const peaksOf = new Map(); // of sounds, by id: each is decoded once
 let decoding = Promise.resolve(); // one at a time
-
-/** The first rows of a table. */
-export async function tableHead(meta) {
-  const source = new TextDecoder().decode(await slice(meta.id, 0, HEAD));
-  const [head = [], ...rows] = rowsOf(source, delimiterOf(source), ROWS);
-  const cells = (row, tag) => row.slice(0, COLUMNS).map((cell) => h(tag, {}, cell.slice(0, 24)));
-  return h('table', { 'aria-hidden': true },
-    h('tr', {}, cells(head, 'th')),
-    rows.map((row) => h('tr', {}, cells(row, 'td'))));
-}
 
 /** A frame near the beginning of a video. The browser requests only the parts that it needs. */
 export function videoFrame(meta) {

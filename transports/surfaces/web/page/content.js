@@ -100,7 +100,7 @@ export function json(meta) {
 }
 
 /** Return the rows of CSV text (RFC 4180: quotes, doubled quotes, line breaks in quotes), at most `limit`. */
-export function rowsOf(source, delimiter, limit) {
+function rowsOf(source, delimiter, limit) {
   const rows = [[]];
   let quoted = false;
   let cell = '';
@@ -130,7 +130,7 @@ export function rowsOf(source, delimiter, limit) {
 }
 
 /** Return the delimiter of CSV text: the sign that splits its first line into most cells. */
-export function delimiterOf(source) {
+function delimiterOf(source) {
   const [first] = source.split('\n', 1);
   let best = ',';
   for (const sign of [';', '\t', '|']) {

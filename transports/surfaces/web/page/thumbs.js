@@ -1,4 +1,4 @@
-// Thumbnails of artifacts: the image itself, a page, a frame, a waveform, the first lines of a table or text, or a sheet with a label.
+// Thumbnails of artifacts: the image itself, a page, a frame, a waveform, the first lines of a text, or a sheet with a label.
 import { slice } from './api.js';
 import { h } from './dom.js';
 import { label } from './format.js';
@@ -62,13 +62,13 @@ function whenSeen(meta, maker) {
   return first;
 }
 
-const MAKERS = { csv: 'tableHead', video: 'videoFrame', audio: 'waveform' };
+const MAKERS = { video: 'videoFrame', audio: 'waveform' };
 
 function contentOf(meta) {
   if (MAKERS[meta.preview] && meta.size_bytes > 0) return whenSeen(meta, MAKERS[meta.preview]);
   if (meta.preview === 'pdf' || meta.mime_type === 'image/tiff') return picture(meta, `${meta.url}/thumbnail`);
   if (isImage(meta)) return picture(meta, meta.size_bytes > LARGEST_IMAGE ? `${meta.url}/thumbnail` : meta.url);
-  if (['text', 'json'].includes(meta.preview) && meta.size_bytes > 0) return lines(meta);
+  if (['text', 'json', 'csv'].includes(meta.preview) && meta.size_bytes > 0) return lines(meta);
   return sheet(meta);
 }
 
