@@ -6,12 +6,10 @@ import itertools
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
@@ -38,6 +36,7 @@ from ._schema import (
     SqliteDatabase,
     decoded_object,
     encoded,
+    host_of,
     make_tables,
     new_row,
     number_from,
@@ -67,7 +66,8 @@ class Ledger:
         self._run = run
         self._existing = existing
         self._transactions = Transactions(database)
-        self._turns = HostTurns()
+        #: Host of the latest leased job.
+        self._last_host = ""
         #: Unique name of this worker.
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
@@ -169,10 +169,15 @@ class Ledger:
             # The transaction runs again after a lost connection, and may have been committed before.
             again = next(attempts) > 0
             held = self._settle(cursor, settlements)
-            request = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._turns, again)
+            request = LeaseRequest(
+                self._run, self.worker, lease, count, seconds, per_host, closed, self._last_host, again
+            )
             return held, lease_jobs(self._database, cursor, request)
 
-        return await self._transactions.run(work)
+        held, jobs = await self._transactions.run(work)
+        if jobs:
+            self._last_host = host_of(jobs[-1].job)
+        return held, jobs
 
     async def heartbeat(self, seconds: float) -> int:
         """Renew all leases of this worker to end ``seconds`` from now. Return their number."""
@@ -435,32 +440,10 @@ WHERE j.run = ? AND i.line > ? AND i.line <= ? AND +j.position <= ?"""
 _CHUNK = 20_000
 
 
-class HostTurns:
-    """Round-robin position and cached hosts of one worker. Losing the cache costs one query."""
-
-    def __init__(self) -> None:
-        #: Host of the latest leased job.
-        self.after = ""
-        self._hosts: tuple[str, ...] = ()
-        self._until = 0.0
-
-    def cached(self) -> list[str]:
-        """Return the cached hosts with jobs to lease, in turn; none if the cache has expired."""
-        if time.monotonic() >= self._until:
-            return []
-        return sorted(self._hosts, key=lambda host: (host <= self.after, host))
-
-    def keep(self, hosts: Collection[str]) -> None:
-        """Cache all hosts with jobs to lease for a second, since finding them is half of a lease's cost. An empty
-        collection makes the next request query them."""
-        self._hosts = tuple(hosts)
-        self._until = time.monotonic() + 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
     """Request of a worker for jobs. ``lease`` is its id: a request that is repeated after a lost connection (``again``)
-    gets the same jobs."""
+    gets the same jobs. Hosts after ``last_host`` come first."""
 
     run: str
     worker: str
@@ -469,7 +452,7 @@ class LeaseRequest:
     seconds: float
     per_host: int | None
     closed: Collection[str]
-    turns: HostTurns
+    last_host: str
     again: bool
 
 
@@ -484,39 +467,18 @@ def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> lis
         jobs = [_leased_from(*cells) for cells in cursor.fetchall()]
         if jobs:
             return jobs
-    return _lease_queued_jobs(database, cursor, request)
+    return _lease_from_hosts(database, cursor, request)
 
 
 def _leased_from(key: Value, job: Value, attempts: Value) -> Leased:
     return Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, attempts))
 
 
-def _lease_queued_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease the requested jobs, first from the cached hosts, then from others."""
-    jobs = _lease_from_hosts(database, cursor, request, request.turns.cached(), request.count)
-    if len(jobs) >= request.count:
-        return jobs
-
-    remaining_hosts = _hosts_with_jobs(database, cursor, request.run, request.turns.after)
-    first_hosts = [*islice(remaining_hosts, _HOSTS)]
-    hosts = chain(first_hosts, remaining_hosts)
-    jobs += _lease_from_hosts(database, cursor, request, hosts, request.count - len(jobs))
-
-    # Cache the hosts if these are all of them, and some of them may have more jobs.
-    are_all_hosts = len(first_hosts) < _HOSTS
-    is_request_met = len(jobs) == request.count
-    if are_all_hosts and is_request_met:
-        request.turns.keep(first_hosts)
-    else:
-        request.turns.keep(())
-    return jobs
-
-
-def _lease_from_hosts(
-    database: Database, cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int
-) -> list[Leased]:
-    """Lease up to ``count`` jobs of the hosts, in turn, an equal share of each as long as it has jobs."""
+def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
+    """Lease the requested jobs of all hosts, in turn, an equal share of each as long as it has jobs."""
     jobs: list[Leased] = []
+    count = request.count
+    hosts = _hosts_with_jobs(database, cursor, request.run, request.last_host)
     room_by_host = _room_by_host(cursor, request, hosts, count)
     while room_by_host and len(jobs) < count:
         share = max(1, (count - len(jobs)) // len(room_by_host))
@@ -524,8 +486,6 @@ def _lease_from_hosts(
             limit = min(share, room, count - len(jobs))
             jobs_of_host = _lease_from_host(database, cursor, request, host, limit)
             jobs += jobs_of_host
-            if jobs_of_host:
-                request.turns.after = host
 
             room_by_host[host] -= len(jobs_of_host)
             has_no_more_jobs = len(jobs_of_host) < limit
