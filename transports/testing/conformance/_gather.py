@@ -110,20 +110,10 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
 
 
 async def _run_script(page: Page) -> dict[str, ProbeStep]:
-    """Run the probe. A page that spins would never answer, so it is polled meanwhile, with a timeout."""
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
     options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
-    running = asyncio.ensure_future(page.evaluate(script, options))
-    try:
-        await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
-        while not running.done():
-            async with asyncio.timeout(_STEP_TIMEOUT):
-                await page.evaluate("() => 0")
-            await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
-        steps: Any = decode_json(running.result())
-        return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
-    finally:
-        running.cancel()
+    steps: Any = decode_json(await page.evaluate(script, options))
+    return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
 
 
 class StrictWebSocket(WebSocketTransport):
