@@ -113,21 +113,3 @@ def test_short_enum_lists_choices_and_long_one_gives_count(
     few, many = (line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(("few", "many")))
     assert " | ".join(short) in few and "…" not in few
     assert "choice-0 | choice-1" in many and "… (500)" in many and len(many) < 400
-
-
-def test_unspecified_example_values_are_placeholders(capsys: pytest.CaptureFixture[str]) -> None:
-    free: dict[str, object] = {"type": "string"}
-    properties = {
-        "title": free,
-        "fixed": {"type": "string", "enum": ["a4", "letter"]},
-        "short": {"type": "string", "maxLength": 2},
-        "mail": {"type": "string", "format": "email"},
-        "given": {"type": "string", "examples": ["blue"]},
-        "count": {"type": "integer"},
-        "image": {"type": "object", "properties": {"content": {}, "mimeType": {}}},
-    }
-    schema = {"properties": properties, "required": [*properties]}
-    print_capability(Capability.model_validate({"name": "make", "inputSchema": schema}), ["abp", "call", "ws://a/"])
-    words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("example: "))
-    assert {"title=TITLE", "fixed=a4", "given=blue", "count=1", "image=IMAGE.png"} <= set(words)
-    assert not {"short=SHORT", "mail=MAIL"} & set(words)

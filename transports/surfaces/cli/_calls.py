@@ -23,7 +23,7 @@ from ...protocol._params import set_path
 from ...protocol._plain_text import plain_line, redact_url
 from ...protocol._strict_json import decode_json, json_lines
 from ...protocol.binary import BinaryData
-from ...protocol.schema import check_output, declared_parameters, is_file
+from ...protocol.schema import declared_parameters, is_file
 from ...session._settings import Settings, read_config, routing_of
 from ._options import (
     ConnectionOptions,
@@ -154,12 +154,8 @@ def _example_call(capability: Capability, target: Sequence[str]) -> str:
 
     files: dict[str, str] = {}
     values: dict[str, object] = {}
-    has_own_example = bool(schema.get("examples"))
     for name, value in params.items():
-        placeholder = "" if has_own_example else _placeholder(name, schema)
-        if placeholder:
-            values[name] = placeholder
-        elif isinstance(value, BinaryData):
+        if isinstance(value, BinaryData):
             files[name] = name.upper() + Path(value.filename or "").suffix
         else:
             values[name] = value
@@ -184,20 +180,6 @@ def _words_of_shell(files: Mapping[str, str], values: Mapping[str, object]) -> l
     """Return parameters as words of ``abp shell``."""
     words = [f"{name}@{file}" for name, file in files.items()]
     return [*words, *(f"{name}={json_line(value)}" for name, value in values.items())]
-
-
-def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
-    """Return the name of a text parameter in capitals, to stand for a value in an example; empty if the schema says
-    more than that it is a text."""
-    properties = schema.get("properties")
-    declared = properties.get(name) if isinstance(properties, Mapping) else None
-    if not isinstance(declared, Mapping) or declared.get("type") != "string":
-        return ""
-    # Without these keywords any text of some length fits, so that a generated one means nothing.
-    meaningful = ("examples", "enum", "const", "default", "format", "pattern", "$ref", "allOf", "anyOf", "oneOf")
-    if any(key in declared for key in meaningful) or check_output(declared, name.upper()):
-        return ""
-    return name.upper()
 
 
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
