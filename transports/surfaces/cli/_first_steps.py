@@ -20,12 +20,10 @@ from ...errors import BinaryError, UsageError
 from ..shared._listening import cannot_listen
 from . import expect_signal
 from ._options import OUT, Json, Port, local_folder, shell_word
-from ._output import print_json, print_note, print_text
+from ._output import print_json, print_note, print_rows, print_text
 from ._running import asynchronous
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ...artifacts._ref import ArtifactRef
     from ...routing._result import Result
     from ...session._session import Session
@@ -141,31 +139,16 @@ async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: 
 
 
 def _print_results(results: list[Result]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Results", box=None, pad_edge=False, header_style="bold")
-    for name in ("capability", "transport", "type"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("ms", justify="right", no_wrap=True)
-    table.add_column("file", overflow="fold")
+    rows = [("capability", "transport", "type", "bytes", "ms", "file")]
     for result in results:
         for ref in result.artifacts.values():
-            _add_row(table, result, ref)
-    console = Console()
-    if not console.is_terminal:
-        # Wide enough that paths are not wrapped.
-        console = Console(width=200)
-    console.print(table)
-
-
-def _add_row(table: Table, result: Result, ref: ArtifactRef) -> None:
-    kind = ref.mime_type.removeprefix("application/")
-    file = os.path.relpath(ref.path) if ref.path else ref.uri
-    if file.startswith(".."):
-        file = str(ref.path)
-    table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", file)
+            kind = ref.mime_type.removeprefix("application/")
+            file = os.path.relpath(ref.path) if ref.path else ref.uri
+            if file.startswith(".."):
+                file = str(ref.path)
+            size = f"{ref.size_bytes:,}"
+            rows.append((result.capability, result.transport, kind, size, f"{result.duration_ms:,.0f}", file))
+    print_rows(rows, numbers=(3, 4))
 
 
 def _is_intact(ref: ArtifactRef) -> bool:
