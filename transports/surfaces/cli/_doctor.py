@@ -10,8 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from operator import attrgetter
@@ -27,7 +26,7 @@ from ...artifacts.local._tree import Folder
 from ...errors import ABPError, BinaryError, StoreError
 from ...playwright._browser import Browser
 from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
-from ...protocol._plain_text import plain_line, plain_text, redact_url
+from ...protocol._plain_text import plain_text, redact_url
 from ...protocol._strict_json import encode_json
 from ...session._settings import Settings
 from ._options import (
@@ -45,7 +44,7 @@ from ._options import (
     seconds_between,
     spread_groups,
 )
-from ._output import installed_version, print_json, print_note, print_text, shows_progress
+from ._output import ProgressBar, installed_version, print_json, print_note, print_text
 from ._running import asynchronous
 
 if TYPE_CHECKING:
@@ -426,13 +425,13 @@ async def conformance(target: Target, *, options: ConformanceOptions) -> int:
 
     for file in (options.junit, options.badge):
         require_folder(file)
-    with _status_line() as show:
+    with ProgressBar("looking at the app") as bar:
         plan = Plan(
             timeout=options.timeout,
             only=options.only or (),
             skip=options.skip or (),
             calls=not options.no_calls,
-            on_step=show,
+            on_step=lambda step: bar.set_label(f"looking at {step}"),
         )
         report = await check_app(
             target,
@@ -471,16 +470,3 @@ def _print_report(report: Report) -> None:
     styles = {None: "", "passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
     for text, status in report.lines():
         console.print(Text(plain_text(text), style=styles[status]))
-
-
-@contextmanager
-def _status_line() -> Iterator[Callable[[str], None]]:
-    """Show the running check on the last line of a terminal. Yields the function that sets it."""
-    if not shows_progress():
-        yield lambda check: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-
-    with Console(stderr=True).status("looking at the app …") as status:
-        yield lambda check: status.update(f"looking at {escape(plain_line(check))} …")
