@@ -10,12 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
@@ -203,8 +202,6 @@ _SYSTEMS = {
     "Darwin": "macOS: written for, not run; please report what fails",
     "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
 }
-#: Most characters of a line of the list of extras, beside its label.
-_WIDTH = 80
 #: Size of the self-test's files in bytes.
 _SELF_TEST_BYTES = 1 << 20
 #: Timeout in seconds of each check that waits.
@@ -231,7 +228,7 @@ async def _check_optional(facts: Facts) -> None:
         state = f"{distribution} {installed}" if installed else "not installed"
         words.append(f"{name} ({state})")
         extras[name] = {"distribution": distribution, "version": installed}
-    facts["extras"] = Fact(_break_lines(words), extras)
+    facts["extras"] = Fact("\n".join(words), extras)
 
     plugins = _find_plugins()
     if plugins:
@@ -244,14 +241,6 @@ def _plugin_text(plugin: Mapping[str, str | None]) -> str:
     if plugin["group"] != "abp.transports":
         text += f" in {plugin['group']}"
     return text
-
-
-def _break_lines(words: Iterable[str]) -> str:
-    """Join words with commas into lines of at most :data:`_WIDTH` characters, and never break a line inside a word."""
-    # A word may have spaces. Lines are not broken at no-break spaces.
-    text = ", ".join(word.replace(" ", "\xa0") for word in words)
-    lines = wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace("\xa0", " ")
 
 
 def _find_plugins() -> list[dict[str, str | None]]:
