@@ -362,7 +362,8 @@ async def test_hanging_tab_is_named_as_reason_not_to_attach(tmp_path: Path) -> N
             if "--type=renderer" in member.cmdline():
                 member.suspend()
         with pytest.raises(
-            ConnectFailed, match="within 4 s; if one runs there, wake or close its tabs that sleep or hang"
+            ConnectFailed,
+            match=r"within 4 s; if one runs there, allow .*, and wake or close its tabs that sleep or hang",
         ):
             async with connect(url, cdp_url=cdp_url, store=tmp_path / "out", timeout=4):
                 pass
@@ -389,6 +390,16 @@ async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path
     assert "secret" not in caught.value.message and "token" not in caught.value.message
     with pytest.raises(UsageError, match="cdp_url="):
         Browser(cdp_url="http://127.0.0.1:9222", name="chrome")
+
+
+@pytest.mark.parametrize("headers", [None, {"X-Team": "blue"}])
+async def test_attaching_to_port_without_http_names_websocket_address(headers: dict[str, str] | None) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=404)
+
+    async with serve_answers(answer) as url:
+        with pytest.raises(ConnectFailed, match=r"chrome://inspect, give ws://.* DevToolsActivePort"):
+            await connect("http://127.0.0.1:1/", cdp_url=url, headers=headers, store="none:")
 
 
 async def test_files_reach_remote_browser_without_shared_paths(

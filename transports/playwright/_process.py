@@ -331,8 +331,17 @@ class Remote:
         if self.is_server:
             how = "start one of the same version of Playwright with `playwright run-server`"
         elif reason.startswith("within"):
-            # Playwright waits for every tab to respond.
-            how = f"if one runs there, wake or close its tabs that sleep or hang; otherwise {how}"
+            # Its user may have to agree, and Playwright waits for every tab to respond.
+            how = (
+                "if one runs there, allow the connection if it asks, and wake or close its tabs that sleep or hang; "
+                f"otherwise {how}"
+            )
+        elif any(status in reason for status in ("status 404", "HTTP 404")):
+            # Debugging that is allowed at chrome://inspect has no HTTP.
+            how = (
+                "if one allows debugging at chrome://inspect, give ws:// with the port and the path in "
+                f"DevToolsActivePort, a file in its profile's folder; otherwise {how}"
+            )
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
 
 
