@@ -15,20 +15,6 @@ from ._plain_text import redact_url
 from ._strict_json import JSONValue
 from .binary import BinaryData
 
-__all__ = [
-    "PROTOCOL_VERSION",
-    "Effect",
-    "Fetch",
-    "Message",
-    "Sender",
-    "ServerCall",
-    "WebResource",
-    "initialize_params",
-    "misdirected",
-    "new_id",
-    "package_version",
-]
-
 #: Version of ABP that this library speaks (docs/protocol.md 1.4).
 PROTOCOL_VERSION = "0.1"
 

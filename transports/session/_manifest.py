@@ -27,9 +27,10 @@ from ..errors import DiscoveryFailed, ProtocolError, UsageError
 from ..protocol._capabilities import Discovery
 from ..protocol._find_content import MAX_DEPTH
 from ..protocol._media import normalise_mime
+from ..protocol._plain_text import plain_line
 from ..protocol._strict_json import decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
-from ..routing.http._headers import http_date, is_json, one_line
+from ..routing.http._headers import http_date, is_json
 from ..routing.http._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
-            f"it is JSON but not an object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
+            f"it is JSON but not an object: it begins with {plain_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
         )
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
@@ -98,7 +99,7 @@ def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) 
     try:
         return protocol.parse(model, value, what)
     except ProtocolError as error:
-        warnings.append(f"the manifest: {one_line(error.message, 300)}")
+        warnings.append(f"the manifest: {plain_line(error.message, 300)}")
         return None
 
 
@@ -106,7 +107,7 @@ def _version_warnings(version: str) -> list[str]:
     """Return a warning if the major version is higher than ours, missing or unreadable."""
     theirs = _MAJOR.fullmatch(version)
     ours = _MAJOR.fullmatch(PROTOCOL_VERSION)
-    display_version = one_line(version, 40)
+    display_version = plain_line(version, 40)
     if theirs is None and display_version:
         return [f"the manifest's ABP version {display_version!r} cannot be read"]
     if theirs is None:
@@ -128,9 +129,9 @@ def _read_capabilities(listed: Iterable[object], warnings: list[str]) -> list[pr
             if not capability.name.strip():
                 raise ProtocolError("it has no name")
             if capability.name in capabilities:
-                raise ProtocolError(f"there is a {one_line(capability.name, 60)!r} already")
+                raise ProtocolError(f"there is a {plain_line(capability.name, 60)!r} already")
         except ProtocolError as error:
-            left_out.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
+            left_out.append(f"capability {number} of the manifest is left out: {plain_line(error.message, 300)}")
         else:
             capabilities[capability.name] = capability
 
@@ -142,7 +143,7 @@ def _read_capabilities(listed: Iterable[object], warnings: list[str]) -> list[pr
 
 def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
     """Return at most one warning: the names of capabilities in the manifest that the running app lacks."""
-    names = [one_line(capability.name, 60) for capability in declared if capability.name not in run_time]
+    names = [plain_line(capability.name, 60) for capability in declared if capability.name not in run_time]
     if not names:
         return []
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
@@ -470,7 +471,7 @@ async def discover(
     try:
         async with page.deadline():
             head, extent = await _read_head(page)
-        title = one_line(head.title, 200)
+        title = plain_line(head.title, 200)
         target = _manifest_target(page, head, extent)
 
         manifest = request("the manifest", target, accept="application/json")
@@ -484,7 +485,7 @@ async def discover(
         manifest_url = None if manifest is None else str(manifest.target.url)
         return Discovery(str(page.target.url), manifest_url, title, reason=failure)
 
-    mime_type = one_line(normalise_mime(headers.get("Content-Type")) or "", 80)
+    mime_type = plain_line(normalise_mime(headers.get("Content-Type")) or "", 80)
     if not is_json(mime_type):
         display_type = mime_type or "a file without a type"
         warnings.append(f"the manifest is served as {display_type}, not as application/json")

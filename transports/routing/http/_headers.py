@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -248,16 +247,6 @@ def _decode_words(value: str) -> str:
     except (HeaderParseError, LookupError, ValueError):
         # LookupError: an unknown charset.
         return value
-
-
-def one_line(text: str, length: int) -> str:
-    """Return ``text`` as one line of at most ``length`` characters for a message.
-
-    Control and formatting characters are left out.
-    """
-    # Categories that begin with C are control and format characters, surrogates and unassigned ones.
-    visible = "".join(char for char in text if char.isspace() or unicodedata.category(char)[0] != "C")
-    return " ".join(visible.split())[:length]
 
 
 def is_json(kind: str) -> bool:

@@ -20,7 +20,7 @@ from ...errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, conn
 from ...protocol.binary import Download
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard
-from ._headers import content_coding, one_line, retry_after
+from ._headers import content_coding, retry_after
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
@@ -267,7 +267,8 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
         pass
 
     # Before the search for secrets, because a control character could split one.
-    text = one_line(data.decode("utf-8", "replace"), len(data))
+    text = " ".join(data.decode("utf-8", "replace").split())
+    text = "".join(filter(str.isprintable, text))
     longest_first = sorted(secrets, key=len, reverse=True)
     for secret in longest_first:
         text = text.replace(secret, "…")

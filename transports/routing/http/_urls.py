@@ -13,8 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlj
 
 from yarl import URL
 
-from ...protocol._plain_text import redact_url
-from ._headers import one_line
+from ...protocol._plain_text import plain_line, redact_url
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECASE)
@@ -223,6 +222,8 @@ def display_unparsed_url(text: str) -> str:
     """
     text = text.strip()
     if "@" not in text:
-        return one_line(redact_url(text), 200)
+        return plain_line(redact_url(text), 200)
     scheme = _SCHEME.match(text)
-    return one_line(scheme[0] if scheme else "", 20) + "…"
+    if scheme is None:
+        return "…"
+    return f"{scheme[0][:20]}…"
