@@ -14,7 +14,6 @@ import re
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote_plus
 
@@ -112,13 +111,7 @@ class Redactor:
         """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
         ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
         like."""
-        return self._kind_of_name(name) in ("secret", "secret word")
-
-    def _kind_of_name(self, name: str) -> _NameKind:
-        # An app may choose a very long name, which is not cached.
-        if len(name) > 64:
-            return _kind_of_name.__wrapped__(name, self._names)
-        return _kind_of_name(name, self._names)
+        return _kind_of_name(name, self._names) in ("secret", "secret word")
 
     def text(self, text: str) -> str:
         """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
@@ -210,7 +203,7 @@ class Redactor:
         """Return the value of a field redacted by the rules alone."""
         if not isinstance(name, str):
             return self.tree_by_rules(value)
-        kind = self._kind_of_name(name)
+        kind = _kind_of_name(name, self._names)
         if kind == "harmless":
             return self.tree_by_rules(value)
         if kind == "never secret":
@@ -346,9 +339,7 @@ def _content_member(node: Mapping[object, object]) -> str | None:
     return None
 
 
-@lru_cache(maxsize=1024)
 def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
-    """Return what the values of a name are. Names occur again and again, so the answer is cached."""
     if name in _NEVER_SECRET:
         return "never secret"
     plain_name = _plain_name(name)
