@@ -52,7 +52,6 @@ _KINDS = {
     "WebAssembly": ("application/wasm", {".wasm"}),
     "ELF": ("application/x-elf", {".so"}),
     "gettext": ("application/x-gettext-translation", {".mo"}),
-    "Python bytecode": ("application/x-python-code", {".pyc"}),
 }
 
 

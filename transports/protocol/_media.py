@@ -98,8 +98,6 @@ def sniff(head: bytes) -> str | None:
     # Two letters alone prove nothing; the header of a bitmap also has four reserved bytes.
     if head[:2] == b"BM" and len(head) >= 14 and head[6:10] == b"\0\0\0\0":
         return "image/bmp"
-    if head[2:4] == b"\r\n" and _is_python_bytecode(head):
-        return "application/x-python-code"
     if _is_mpeg_audio(head):
         return "audio/mpeg"
     return _sniff_markup(head)
@@ -115,21 +113,6 @@ def _sniff_zip(head: bytes) -> str:
     if office_part and _OFFICE_MARK.search(head):
         return OFFICE_TYPES[office_part[1]]
     return "application/zip"
-
-
-def _is_python_bytecode(head: bytes) -> bool:
-    """Return whether content begins with the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) and a
-    marshalled code object. Their magic numbers begin at 3,390."""
-    if len(head) <= 16:
-        return False
-    magic_number = head[0] | head[1] << 8
-    if not 3390 <= magic_number < 5000:
-        return False
-
-    # Validated by time, by an unchecked hash, or by a checked hash.
-    has_flags = head[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
-    is_code_object = head[16] == 0xE3
-    return has_flags and is_code_object
 
 
 def _is_mpeg_audio(head: bytes) -> bool:
@@ -230,7 +213,6 @@ _EXTENSIONS = {
     "model/gltf-binary": ".glb",
     "application/x-elf": ".elf",
     "application/x-gettext-translation": ".mo",
-    "application/x-python-code": ".pyc",
 }
 
 _ALIASES = {

@@ -6,9 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
-import py_compile
 import sqlite3
-import struct
 import tarfile
 import time
 import unicodedata
@@ -223,7 +221,6 @@ REAL = {
     "big-endian elf of 32 bits": (b"\x7fELF\1\2\1\0", "application/x-elf"),
     "mo": (b"\xde\x12\x04\x95\0\0\0\0", "application/x-gettext-translation"),
     "big-endian mo": (b"\x95\x04\x12\xde\0\0\0\0", "application/x-gettext-translation"),
-    "bytecode of python 2": (b"\x03\xf3\r\n" + bytes(4) + b"c\0\0\0\0" + bytes(9), None),
     "line break after two bytes": (b"\xa7\r\r\n" + bytes(20), None),
     "html": (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "text/html"),
     "html without doctype": (b"<html lang=en>", "text/html"),
@@ -266,25 +263,11 @@ def test_sqlite_files_are_sniffed(tmp_path: Path) -> None:
     assert sniff(path.read_bytes()[:4096]) == "application/vnd.sqlite3"
 
 
-@pytest.mark.parametrize("mode", py_compile.PycInvalidationMode)
-def test_bytecode_of_running_python_is_recognized(tmp_path: Path, mode: py_compile.PycInvalidationMode) -> None:
-    (tmp_path / "x.py").write_text("a = 1\n")
-    compiled = py_compile.compile(str(tmp_path / "x.py"), invalidation_mode=mode)
-    assert compiled and sniff(Path(compiled).read_bytes()) == "application/x-python-code"
-
-
 @pytest.mark.parametrize(("kind", "mime_type"), [("WEBP", "image/webp"), ("AVIF", "image/avif")])
 def test_newer_image_types_are_sniffed(kind: str, mime_type: str) -> None:
     if not features.check(kind.lower()):
         pytest.skip(f"this Pillow writes no {kind}")
     assert sniff(image(kind)) == mime_type
-
-
-@pytest.mark.parametrize(("magic", "known"), [(3389, False), (3390, True), (4999, True), (5000, False)])
-def test_bytecode_has_a_magic_number_from_3390_to_4999(magic: int, known: bool) -> None:
-    head = struct.pack("<H", magic) + b"\r\n" + bytes(12) + b"\xe3"
-    assert (sniff(head) == "application/x-python-code") is known
-    assert sniff(head[:-1]) is None and sniff(head[:-1] + b"\xe4") is None
 
 
 @given(st.binary(max_size=64))
