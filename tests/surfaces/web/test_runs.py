@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import threading
@@ -19,7 +18,7 @@ from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger._schema import Settlement
 from transports.surfaces.web._access import Limits
-from transports.surfaces.web._runs import ServedRun, ServedRuns
+from transports.surfaces.web._runs import ServedRuns
 
 CANARY = "<script>alert(1)</script>\u202e"
 SECRET = "hunter2-hunter2"
@@ -163,25 +162,6 @@ async def test_only_requested_runs_are_opened(tmp_path: Path) -> None:
             assert (await web.get(f"/runs/{runs[0]}")).json["states"]["failed"] == 1
             assert len(database_threads() - open_before) == 1
             await eventually(lambda: database_threads() <= open_before)  # nobody asks any more
-
-
-async def test_change_seen_first_by_request_still_emits_event(tmp_path: Path) -> None:
-    changes: list[bool] = []
-    runs = ServedRuns([str(tmp_path)], lambda _, now: changes.append(now.cancelled), Limits(run_interval=0.4))
-    async with await make_run(tmp_path, jobs=3) as ledger:  # none is queued: no state changes
-        (place,) = await runs.places()
-        run = await runs.get(place.id)
-        assert run is not None
-        await asyncio.sleep(0.15)  # the next read is then due between two looks of the watcher
-        await run.overview()
-        await ledger.cancel()
-        await eventually(lambda: _is_cancelled(run), pause=0.005)
-        await eventually(lambda: changes[-1:] == [True], within=5)
-        await runs.aclose()
-
-
-async def _is_cancelled(run: ServedRun) -> bool:
-    return (await run.overview()).cancelled
 
 
 async def test_stores_of_removed_runs_are_closed(tmp_path: Path) -> None:

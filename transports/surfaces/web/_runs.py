@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -54,31 +54,14 @@ class Place:
         return digest.hexdigest()[:16]
 
 
+@dataclass(slots=True)
 class ServedRun:
-    """Open run with cached statistics."""
+    """Open run. ``reported`` are the states that were last reported as a change."""
 
-    def __init__(self, place: Place, interval: float) -> None:
-        self.place = place
-        self.view: LedgerView = open_view(place.where)
-        #: States that were last reported as a change. A request may have read them before the watch does.
-        self.reported: dict[str, object] | None = None
-        self.last_used = time.monotonic()
-        self._interval = interval
-        self._overview: Overview | None = None
-        self._next_read = 0.0
-        self._reading = asyncio.Lock()
-
-    async def overview(self) -> Overview:
-        """Return the statistics of the run, cached for a second or more. Raises
-        :class:`~transports.errors.LedgerError`."""
-        async with self._reading:
-            if self._overview is None or time.monotonic() >= self._next_read:
-                started = time.monotonic()
-                self._overview = await self.view.overview()
-                ended = time.monotonic()
-                # A large run is read for at most about a tenth of the time.
-                self._next_read = ended + max(self._interval, 10 * (ended - started))
-            return self._overview
+    place: Place
+    view: LedgerView
+    reported: dict[str, object] | None = None
+    last_used: float = field(default_factory=time.monotonic)
 
 
 class ServedRuns:
@@ -119,7 +102,8 @@ class ServedRuns:
                 return None
             # Another request may have opened the run meanwhile.
             if run_id not in self._open:
-                self._open[run_id] = ServedRun(places[run_id], self._limits.run_interval)
+                place = places[run_id]
+                self._open[run_id] = ServedRun(place, open_view(place.where))
         run = self._open[run_id]
         run.last_used = time.monotonic()
         if self._watching is None:
@@ -180,7 +164,7 @@ class ServedRuns:
             await self._close_run(run_id)
             return
 
-        overview = await run.overview()
+        overview = await run.view.overview()
         states = _states(overview)
         if states != run.reported:
             run.reported = states
@@ -257,7 +241,7 @@ class RunRoutes:
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show a run. For a minute from then on, changes of its states are ``run_changed`` events."""
         run = await self._find_run(request, visitor)
-        overview = await run.overview()
+        overview = await run.view.overview()
         report = None
         if run.place.folder is not None:
             report = await in_thread(_read_report, run.place.folder)
