@@ -13,9 +13,6 @@ need that object.
 
 ``connect(page.url, page=page)`` drives a page of ``playwright.sync_api`` (pytest-playwright's ``page``). Its session
 works in the page's thread, and only while a call of this API or of Playwright's waits: events arrive only then.
-
-* :mod:`._bridge` — the event loop in its thread; blocking twins of asynchronous functions and context managers.
-* :mod:`._session`, :mod:`._views` — the names of this package; :mod:`.batch` — those of :mod:`transports.batch`.
 """
 
 from __future__ import annotations

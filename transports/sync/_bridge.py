@@ -1,11 +1,4 @@
-"""Bridge from blocking code to asyncio, so that no function of the API is written twice.
-
-* :class:`Background` — the event loop in a thread, shared by all blocking objects (:data:`SHARED`).
-* :func:`blocking`, :func:`making`, :func:`iterating`, :func:`managing` and others — blocking twins of asynchronous
-  functions, methods and constructors. A type checker sees their parameters and results; ``inspect.signature`` returns
-  those of the asynchronous namesake.
-* :class:`Resource` — a blocking context manager around an asynchronous one.
-"""
+"""Bridge from blocking code to asyncio, so that no function of the API is written twice."""
 
 from __future__ import annotations
 
