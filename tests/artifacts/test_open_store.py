@@ -92,16 +92,10 @@ def test_usable_endpoint_of_bucket_is_taken(endpoints: dict[str, str], monkeypat
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "advice"),
-    [
-        (403, "RequestTimeTooSkewed", "the clocks of this machine and of the server differ"),
-        (400, "AuthorizationHeaderMalformed", "set AWS_REGION"),
-        (301, "PermanentRedirect", "set AWS_REGION"),
-    ],
+    ("status", "code"),
+    [(403, "RequestTimeTooSkewed"), (400, "AuthorizationHeaderMalformed"), (301, "PermanentRedirect")],
 )
-async def test_refusal_of_bucket_says_what_to_correct(
-    status: int, code: str, advice: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refusal_of_bucket_says_what_to_correct(status: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("obstore")
 
     async def refuse(_: web.Request) -> web.Response:
@@ -114,7 +108,7 @@ async def test_refusal_of_bucket_says_what_to_correct(
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         async with open_store("s3://bucket/prefix") as store:
-            with pytest.raises(StoreUnavailable, match=advice) as refused:
+            with pytest.raises(StoreUnavailable, match="AWS_REGION and the clock") as refused:
                 await store.put_bytes(b"x")
     assert refused.value.details["reason"] == code
 

@@ -55,13 +55,10 @@ LIMITS = Limits()
 
 # --- the bucket -------------------------------------------------------------------------------------------------------
 
-#: Advice by the server's error code.
-_SETTINGS = {
-    "RequestTimeTooSkewed": "the clocks of this machine and of the server differ: correct them",
-    "AuthorizationHeaderMalformed": "set AWS_REGION to the region of the bucket",
-    "PermanentRedirect": "set AWS_REGION to the region of the bucket",
-}
 _REFUSALS = {
+    "AuthorizationHeaderMalformed",
+    "PermanentRedirect",
+    "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
     "AccessDenied",
@@ -205,15 +202,12 @@ class Bucket:
         if reason == "NoSuchBucket":
             return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
 
-        if reason in _SETTINGS:
-            advice = _SETTINGS[reason]
-            return StoreUnavailable(f"cannot {action} in {self.url}: {reason}; {advice}", details=details)
-
         refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
         if isinstance(error, refused) or reason in _REFUSALS:
             return StoreUnavailable(
                 f"cannot {action} in {self.url}: the server refused access ({reason}); check the credentials "
-                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and their permissions",
+                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud), their permissions, AWS_REGION "
+                "and the clock of this machine",
                 details=details,
             )
         return StoreUnavailable(
