@@ -98,7 +98,6 @@ const ANSWERS = {
   nonAscii: (size) => ({ text: 'é 世界 𝄞 🎼', lone: 'a\ud834b', 'ключ 🎵': 'value', file: file(size) }),
 };
 
-export const SHAPES = [...Object.keys(CONTENTS), ...Object.keys(ANSWERS)];
 const BARE = new Set(['top', 'topBuffer', 'flat']); // data itself is the thing
 
 export const shapes = {
