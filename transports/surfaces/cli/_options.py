@@ -481,7 +481,7 @@ class ParamOptions:
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> Params:
     """Return the parameters of a call.
 
-    ``text`` is the value of ``--params JSON|@FILE|-``. ``pairs`` are ``KEY=VALUE`` (see :func:`read_value`) and
+    ``text`` is the value of ``--params JSON|@FILE|-``. ``pairs`` are ``KEY=VALUE`` (see :func:`set_value`) and
     ``files`` are ``KEY=PATH``; a dot in KEY leads into an object. A key may be given once and overrides ``text``.
     May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
     params = Params(None if text is None else _read_object(text))
