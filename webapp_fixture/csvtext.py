@@ -26,19 +26,10 @@ def number_text(value: float) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "0"
-    sign, digits_, exponent = Decimal(repr(number)).normalize().as_tuple()
-    digits, length = "".join(map(str, digits_)), len(digits_)
-    point = length + int(exponent)
-    if length <= point <= 21:
-        text = digits + "0" * (point - length)
-    elif 0 < point <= 21:
-        text = f"{digits[:point]}.{digits[point:]}"
-    elif -6 < point <= 0:
-        text = f"0.{'0' * -point}{digits}"
-    else:
-        mantissa = digits[0] + (f".{digits[1:]}" if length > 1 else "")
-        text = f"{mantissa}e{point - 1:+d}"
-    return ("-" if sign else "") + text
+    if 1e-6 <= abs(number) < 1e21:
+        return f"{Decimal(repr(number)):f}".removesuffix(".0")
+    # Python writes at least two digits of an exponent.
+    return re.sub(r"(?<=e[+-])0", "", repr(number))
 
 
 def js_text(value: Any) -> str:
