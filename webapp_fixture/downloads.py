@@ -75,18 +75,12 @@ def wanted_range(request: web.Request, size: int, etag: str) -> tuple[int, int] 
 
     Raises 416 if the file has no such byte.
     """
-    if request.headers.get("If-Range", etag) not in (etag, MODIFIED):
+    if "Range" not in request.headers or request.headers.get("If-Range", etag) not in (etag, MODIFIED):
         return None
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", "").strip())
-    if match is None or match[0] == "bytes=-":
-        return None  # absent, several ranges or not a range at all: the whole file is a right answer
-    first, last = match[1], match[2]
-    if not first:
-        start, stop = max(0, size - int(last)), size
-    else:
-        start, stop = int(first), min(int(last) + 1, size) if last else size
-        if last and int(last) < start:
-            return None
+    try:
+        start, stop, _ = request.http_range.indices(size)
+    except ValueError:
+        return None  # several ranges or not a range at all: the whole file is a right answer
     if start >= stop:
         raise web.HTTPRequestRangeNotSatisfiable(headers={"Content-Range": f"bytes */{size}"})
     return start, stop
