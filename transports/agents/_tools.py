@@ -433,19 +433,14 @@ async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Ans
     data = await store.get(ref, offset=offset, length=_MAX_CHARS)
     end = offset + len(data)
     is_last_part = end >= ref.size_bytes
-    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=is_last_part)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=is_last_part)
     if not is_last_part:
         # The next part begins with the character that is cut here.
-        end -= _unfinished_bytes(data)
+        unfinished, _ = decoder.getstate()
+        end -= len(unfinished)
         text += f"\n… ({ref.size_bytes:,} bytes in all; continue with offset {end})"
     return Answer(plain_text(f"{ref.filename}, from byte {offset}:\n{text}"))
-
-
-def _unfinished_bytes(data: bytes) -> int:
-    """Return the number of bytes at the end that begin a character of UTF-8 and do not finish it."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    decoder.decode(data)
-    return len(decoder.getstate()[0])
 
 
 def _attachment(picture: Picture) -> Attachment:
