@@ -384,6 +384,23 @@ async def test_many_sessions_share_one_attached_browser(running: tuple[str, psut
         assert await tabs_of(cdp_url) == ["mine"]
 
 
+async def test_app_in_attached_browser_works_behind_another_tab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole Chromium draws no frame of a hidden tab, and slows its timers down."""
+    monkeypatch.delenv("ABP_BROWSER", raising=False)
+    async with (
+        started_by_hand(tmp_path / "profile") as (cdp_url, _),
+        notebook() as url,
+        Browser(cdp_url=cdp_url) as attached,
+        connect(url, browser=attached, store="none:") as app,
+        connect(url, browser=attached, store="none:"),
+        asyncio.timeout(10),
+    ):
+        assert isinstance(app.transport, PlaywrightTransport) and app.transport.page is not None
+        await app.transport.page.evaluate("() => new Promise(requestAnimationFrame)")
+
+
 async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match=r"--remote-debugging-port=9222") as caught:
         await connect("http://127.0.0.1:1/", cdp_url="http://me:secret@127.0.0.1:9/?token=x", store=tmp_path)

@@ -315,7 +315,9 @@ class PageTransport(Transport):
         # The browser takes commands in order. So these are only sent before the app is loaded, and their answers come
         # meanwhile. Those of the agent go to another process, and were waited for.
         preparing = asyncio.gather(
-            self._effects.prepare(self._downloads), tab.set_permissions(agent, self._permissions)
+            self._effects.prepare(self._downloads),
+            tab.set_permissions(agent, self._permissions),
+            tab.keep_active(agent),
         )
         preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._page_stack.push_async_callback(cancel_and_wait, (preparing,))

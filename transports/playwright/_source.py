@@ -105,6 +105,17 @@ class Tab:
             context_id = agent.channel.target["browserContextId"]
             await set_permissions(self.browser.cdp, context_id, granted)
 
+    async def keep_active(self, agent: PageAgent) -> None:
+        """Let the page draw and run its timers as usual while another tab of its window is shown.
+
+        Playwright does so in a browser that it starts. A borrowed page is left as it is."""
+        is_started_here = self.browser is not None and not self.browser.attached
+        if self.borrowed or is_started_here or agent.channel.cdp is None:
+            return
+        # A browser of another maker may not know the command.
+        with contextlib.suppress(Error):
+            await agent.cdp.send("Emulation.setFocusEmulationEnabled", {"enabled": True})
+
     def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
         """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not.
 
