@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transports import UsageError, connect
-from transports._internal.plugins import Plugin, installed_plugins
+from transports._internal.plugins import installed_plugins
 from transports.surfaces.cli import _doctor as checks, main
 from transports.surfaces.cli._doctor import _check_optional
 
@@ -96,7 +96,7 @@ def test_doctor_lists_plugins(
     pigeons: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "CHECKS", [_check_optional])  # no browser is started
-    assert Plugin("pigeon", "pigeon_post:PigeonTransport", "pigeon-post 1.2") in installed_plugins("abp.transports")
+    assert "pigeon" in installed_plugins("abp.transports")
     main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)
     plugin = {"group": "abp.transports", "name": "pigeon", "distribution": "pigeon-post", "version": "1.2"}

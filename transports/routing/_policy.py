@@ -408,8 +408,7 @@ def preset(server: str) -> RoutingPolicy:
     :class:`~transports.errors.UsageError` for a faulty plug-in.
     """
     words = words_of(server)
-    installed = [plugin.name for plugin in installed_plugins(GROUP)]
-    for name in (*installed, *_BUILT_IN):
+    for name in (*installed_plugins(GROUP), *_BUILT_IN):
         if name.lower() in words:
             return named_preset(name)
     return ABP
@@ -424,7 +423,7 @@ def named_preset(name: str) -> RoutingPolicy:
     if plugin is None:
         if name in _BUILT_IN:
             return _BUILT_IN[name]
-        names = sorted({*_BUILT_IN, *(plugin.name for plugin in installed_plugins(GROUP))})
+        names = sorted({*_BUILT_IN, *installed_plugins(GROUP)})
         raise UsageError(f"no preset is called {name!r}; there are {', '.join(names)}")
     if not isinstance(plugin.value, RoutingPolicy):
         raise UsageError(

@@ -227,7 +227,7 @@ def _target_advice(target: str) -> str:
     if _HOST_AND_PORT.match(target):
         return f"did you mean {redact_url(f'http://{target}')}?"
 
-    plugins = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
+    plugins = "".join(f", or a target of {name}" for name in installed_plugins(GROUP))
     no_app = ""
     if re.fullmatch(r"[\w-]{1,64}", target):
         no_app = f"; no app is called {target!r} in the settings file ([apps.NAME])"
