@@ -111,7 +111,6 @@ _NUMBERS = frozenset((int, float, bool, NoneType))
 _PLAIN = _NUMBERS | {str, list, dict, tuple}
 #: Keys of descriptors, of the flat form and of content blocks.
 _DECLARING = frozenset(("mimeType", "content", "type", "blob"))
-_BLOCKS = frozenset(("image", "audio", "resource"))
 
 
 def find(
@@ -187,7 +186,7 @@ class _Search:
         block_keys: Place = ()
         flat_key: str | None = None
         if not _DECLARING.isdisjoint(node):
-            block = read_block(node, path) if _may_be_block(node) else None
+            block = read_block(node, path)
             if block is not None:
                 block_keys, binary = block
                 self.content.append(Found((*path, *block_keys), binary, "typed"))
@@ -534,11 +533,6 @@ def _looks_encoded(text: str) -> bool:
 
 
 # Content blocks of MCP.
-
-
-def _may_be_block(node: dict[str, object]) -> bool:
-    kind = node.get("type")
-    return (type(kind) is str and kind in _BLOCKS) or "blob" in node
 
 
 def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
