@@ -159,7 +159,10 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
 
     make = partial(_make_transport, target, transport_options, settings, on_elicitation is not None)
     transport = _guarded_transport(target, transport_options, make, app, secrets_for(file, user))
-    clean = _cleaner(transport) if app is not None else None
+    clean: Callable[[ABPError], object] | None = None
+    if app is not None and isinstance(transport, Guarded):
+        # Errors of downloads need it, too: they do not pass the guarded transport.
+        clean = transport.clean
     discovery = discovery_for(target, transport, settings)
 
     if record is not None:
@@ -199,13 +202,6 @@ async def _discover_cleaned(
     if discovery.reason is not None:
         clean(discovery.reason)
     return discovery
-
-
-def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
-    """Return the function that hides in errors how an app of the settings file is reached.
-
-    Errors of downloads need it, too: they do not pass the guarded transport."""
-    return transport.clean if isinstance(transport, Guarded) else None
 
 
 def _make_transport(
