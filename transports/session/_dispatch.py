@@ -10,10 +10,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar, cast
 
 from .. import protocol
 from .._internal.tasks import Owner, begin, cancel_and_wait, spawn
@@ -223,35 +224,22 @@ async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 
     A function may wait for a person, or for ever; it must not occupy a worker that the artifact store needs, nor keep
     the program from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Callable[[], T]] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def set_outcome(outcome: Callable[[], T]) -> None:
-        # The task that waits may have been cancelled meanwhile.
-        if not future.done():
-            future.set_result(outcome)
+    call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+    future: Future[tuple[T | None, BaseException | None]] = Future()
+    # Cancelling the task that waits must not cancel this future.
+    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
-            result = context.run(function, *args, **kwargs)
-        except BaseException as raised:  # noqa: BLE001 - raised again in the task that waits
-            error = raised
-
-            def outcome() -> T:
-                raise error
-        else:
-
-            def outcome() -> T:
-                return result
-
-        # RuntimeError: the loop is closed, and no task waits any more.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(set_outcome, outcome)
+            future.set_result((call(), None))
+        except BaseException as error:  # noqa: BLE001 - raised again in the task that waits
+            future.set_result((None, error))
 
     threading.Thread(target=run, name="abp-callback", daemon=True).start()
-    outcome = await future
-    return outcome()
+    result, error = await asyncio.wrap_future(future)
+    if error is not None:
+        raise error
+    return cast(T, result)
 
 
 OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
