@@ -123,7 +123,7 @@ async def test_folder_without_extension_is_rejected_before_browser_starts(tmp_pa
         await connect(str(SHELF), browser="firefox", store=tmp_path / "out")
     with pytest.raises(UsageError, match="cdp_url="):
         connect(str(SHELF), cdp_url="http://127.0.0.1:9222")
-    with pytest.raises(UsageError, match="for this target use 'playwright'"):
+    with pytest.raises(UsageError, match="for this target; use 'playwright'"):
         connect(str(SHELF), transport="postmessage")
     with pytest.raises(UsageError, match="started without extensions"):
         await connect(str(SHELF), browser=browser, store=tmp_path / "out")
