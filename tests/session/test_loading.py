@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from contextlib import AsyncExitStack
 
 import pytest
 
-from transports.session._session import Loading
+from transports.session._session import load_modules
 
 
-async def test_modules_are_preloaded_once_transport_begins_to_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_modules_are_imported_once_transport_has_begun_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
     imported: list[str] = []
     monkeypatch.setattr(importlib, "import_module", imported.append)
-    async with AsyncExitStack() as stack:
-        loading = Loading(["transports.is_not_there"], stack, lead=60)
-        for _ in range(5):
-            await asyncio.sleep(0)
+    for is_open in (True, False):
+        opened = asyncio.Event()
+        loading = asyncio.ensure_future(load_modules(["transports.is_not_there"], opened))
+        await asyncio.sleep(0)
         assert not imported
-        await loading.wait()
+        if is_open:
+            opened.set()
+        await loading
         assert imported == ["transports.is_not_there"]
-        async with asyncio.timeout(15):
-            await Loading(["transports.is_not_there"], stack, lead=0).task
-    assert len(imported) == 2
+        imported.clear()

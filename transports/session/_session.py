@@ -62,53 +62,43 @@ if TYPE_CHECKING:
 _WITHOUT_PLACE = (CallTimeout, Disconnected, ProtocolError, TooLarge)
 
 
-class Loading:
-    """Import of modules in a thread, cancelled with ``stack``.
-
-    ``lead`` in seconds is what a transport has to begin to open before imports take the interpreter's lock."""
-
-    def __init__(self, names: Sequence[str], stack: AsyncExitStack, *, lead: float = 0.03) -> None:
-        self._lead = lead
-        self._wanted = asyncio.Event()
-        #: Task that is done when the modules are imported.
-        self.task = asyncio.ensure_future(self._load([name for name in names if name not in sys.modules]))
-        stack.push_async_callback(cancel_and_wait, (self.task,))
-
-    async def wait(self) -> None:
-        """Wait until the modules are imported."""
-        self._wanted.set()
-        await self.task
-
-    async def _load(self, names: list[str]) -> None:
-        if names:
-            with suppress(TimeoutError):  # a transport starts its processes first: imports would delay them
-                async with asyncio.timeout(self._lead):
-                    await self._wanted.wait()
-
-            def load() -> None:
-                for name in names:
-                    importlib.import_module(name)
-
-            try:
-                await asyncio.to_thread(load)
-            except RuntimeError:
-                # No thread can be started: there are too many, or the interpreter is shutting down.
-                load()
-
-
 def begin_loading(
-    discover: Callable[[], Awaitable[Discovery]] | None, stack: AsyncExitStack
-) -> tuple[Loading, asyncio.Future[Discovery] | None]:
+    discover: Callable[[], Awaitable[Discovery]] | None, opened: asyncio.Event, stack: AsyncExitStack
+) -> tuple[asyncio.Future[None], asyncio.Future[Discovery] | None]:
     """Begin to import modules that a session needs, then to ``discover`` the manifest, if that is given.
 
-    Returns the import and the task of the discovery. Both are cancelled with ``stack``."""
+    Returns the tasks of both, which are cancelled with ``stack``."""
     modules = ["transports.protocol._payloads", "jsonschema_rs", "pathvalidate"]
+    if discover is not None:
+        modules.append("transports.routing.http._redirects")
+    loading = asyncio.ensure_future(load_modules(modules, opened))
+    stack.push_async_callback(cancel_and_wait, (loading,))
     if discover is None:
-        return Loading(modules, stack), None
-    loading = Loading([*modules, "transports.routing.http._redirects"], stack)
-    discovery = asyncio.ensure_future(_discover(loading.task, discover))
+        return loading, None
+    discovery = asyncio.ensure_future(_discover(loading, discover))
     stack.push_async_callback(cancel_and_wait, (discovery,))
     return loading, discovery
+
+
+async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
+    """Import modules in a thread, once a transport is ``opened`` or has had time to start its processes: imports, which
+    take the interpreter's lock, would delay them."""
+    names = [name for name in modules if name not in sys.modules]
+    if not names:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.03):
+            await opened.wait()
+
+    def load() -> None:
+        for name in names:
+            importlib.import_module(name)
+
+    try:
+        await asyncio.to_thread(load)
+    except RuntimeError:
+        # No thread can be started: there are too many, or the interpreter is shutting down.
+        load()
 
 
 async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
@@ -269,9 +259,11 @@ class Session(OpenedHere):
             stack.push(self._clean_error)
             if self._close_store:
                 stack.push_async_callback(self.store.aclose)
-            loading, discovery = begin_loading(self._discover, stack)
+            opened = asyncio.Event()
+            loading, discovery = begin_loading(self._discover, opened, stack)
             await stack.enter_async_context(self.transport)
-            await loading.wait()
+            opened.set()
+            await loading
             await stack.enter_async_context(self._events)
             # a transport that used up the time still leaves the app a second to answer
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
