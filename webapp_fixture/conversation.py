@@ -187,13 +187,9 @@ class Conversation:
             self.spawn(self.finish(message_id, ticket, {} if params is None else params))
 
     async def finish(self, message_id: Any, ticket: Ticket, params: Any) -> None:
-        await self.deliver(await self.answer(message_id, ticket, params))
-
-    async def answer(self, message_id: Any, ticket: Ticket, params: Any) -> Json:
-        """Run a call and return its answer as an envelope."""
         answer = await self.calls.finish(ticket, params)
         rest = {} if answer is MISSING else {"payload": answer}
-        return envelope("capabilities/call-result", message_id, **rest)
+        await self.deliver(envelope("capabilities/call-result", message_id, **rest))
 
     async def aclose(self) -> None:
         """End the conversation: its tasks are cancelled and have ended on return."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from webapp_fixture.calls import Json, Ticket
+from webapp_fixture.calls import Json
 from webapp_fixture.conversation import Conversation
 from webapp_fixture.definitions import bound
 from webapp_fixture.downloads import offered_credential
@@ -22,7 +22,7 @@ from webapp_fixture.errors import AbpError, failure
 from webapp_fixture.frames import PONG, Pipe, envelope
 from webapp_fixture.state import SESSION_COOKIE, STATE, RequestRecord, State
 from webapp_fixture.validate import validate_params
-from webapp_fixture.wire import FAULTS, Shuffle, definitions, make_reply
+from webapp_fixture.wire import FAULTS, definitions, make_reply
 
 MAX_MESSAGE = 1 << 30
 GOODBYE = 0.1  # seconds that a client gets to answer the closing handshake
@@ -39,53 +39,26 @@ class Connection(Conversation):
         for name in self.wire.keys() & set(self.named or ()):
             self.wire[name] = bound(self.wire[name], self.given)
         self.listed += [entry for name, entry in self.wire.items() if self.named is None or name in self.named]
-        self.shuffle: Shuffle | None = None
         self.done = asyncio.Event()
 
     def take_call(self, message_id: Any, payload: Json) -> None:
-        """Refuse a call, or begin it and run it in a task.
-
-        It is begun before this returns, so that a cancellation in the next message finds it.
-        """
+        """Refuse a call, or run it in a task."""
         name, params, options = payload.get("capability"), payload.get("params"), payload.get("options")
+        if not isinstance(name, str) or name not in self.wire:
+            return super().take_call(message_id, payload)
         options = options if isinstance(options, dict) else {}
         params = {} if params is None else params
-        if self.named and isinstance(name, str) and name in self.named and isinstance(params, dict):
+        if self.named and name in self.named and isinstance(params, dict):
             params = {**params, **self.given}
-        shuffle, place = self.join_shuffle(name, params)
         try:
             if not self.session_id:
                 raise AbpError("NOT_INITIALIZED", "send initialize first", retryable=True)
-            if not isinstance(name, str) or name not in self.wire:
-                ticket = self.calls.begin(name, options)
-                return self.spawn(self.shuffled(message_id, ticket, params, shuffle, place))
             validate_params(params, self.wire[name]["inputSchema"])
         except AbpError as error:
             refusal = envelope("capabilities/call-result", message_id, payload=failure(error))
-            return self.spawn(self.reply(refusal, shuffle, place))
+            return self.spawn(self.pipe.message(refusal))
         self.record.push(self.record.calls, callId=options.get("callId"), capability=name, state="wire")
-        reply = make_reply(name, message_id, params, options)
-        return self.spawn(self.reply(reply.message(), shuffle, place) if shuffle else FAULTS[name](self.pipe, reply))
-
-    async def shuffled(self, message_id: Any, ticket: Ticket, params: Any, shuffle: Shuffle | None, place: int) -> None:
-        """Run a call and send its answer when its shuffle is complete."""
-        await self.reply(await self.answer(message_id, ticket, params), shuffle, place)
-
-    async def reply(self, message: Json, shuffle: Shuffle | None, place: int) -> None:
-        """Send an answer, or keep it until its shuffle is complete."""
-        for each in shuffle.add(place, message) if shuffle else [message]:
-            await self.pipe.message(each)
-
-    def join_shuffle(self, name: Any, params: Any) -> tuple[Shuffle | None, int]:
-        """Return the shuffle that a call belongs to, if any, and the number of the call in it."""
-        if self.shuffle is None and name == "wire.shuffle" and self.session_id:
-            size = params.get("n", 2) if isinstance(params, dict) else 1
-            self.shuffle = Shuffle(size if type(size) is int and size > 0 else 1)
-        shuffle = self.shuffle
-        place = shuffle.join() if shuffle else 0
-        if shuffle and place == shuffle.size:
-            self.shuffle = None
-        return shuffle, place
+        return self.spawn(FAULTS[name](self.pipe, make_reply(name, message_id, params, options)))
 
     async def run(self) -> None:
         """Serve the connection until either side ends it. Its tasks have ended on return."""

@@ -4,10 +4,9 @@ All take ``value`` (answered as it is) and ``bytes`` (the size of ``data.file``,
 """
 
 import asyncio
-import random
 import zlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from webapp_fixture.binarydata import wrap
@@ -99,11 +98,6 @@ async def late(pipe: Pipe, reply: Reply) -> None:
     await pipe.message(reply.message())
 
 
-async def plain(pipe: Pipe, reply: Reply) -> None:
-    """The reply (``shuffle``: what is held back is held by the connection)."""
-    await pipe.message(reply.message())
-
-
 async def unknown_type(pipe: Pipe, reply: Reply) -> None:
     """A message of a type that does not exist, then the reply with fields that do not exist."""
     await pipe.message(envelope("workbench/weather", reply.message_id, payload={"sky": "clear"}, mood="sunny"))
@@ -176,13 +170,11 @@ FAULTS: dict[str, Fault] = {
         *(bad_json, huge, deflate_bomb, binary_frame, close, no_close, untimed),
     )
 }
-FAULTS["wire.shuffle"] = plain
 
 _NUMBER = {"type": "number", "minimum": 0}
 _PARAMS: dict[str, Json] = {
     "wire.silent": {"seconds": {**_NUMBER, "description": "Until the connection drops (default 30)"}},
     "wire.slow": {"ms": {**_NUMBER, "description": "Milliseconds before each KB (default 20)"}},
-    "wire.shuffle": {"n": {"type": "integer", "minimum": 1, "description": "Calls, this one included (default 2)"}},
     "wire.bad_json": {
         "kind": {
             "type": "string",
@@ -208,11 +200,10 @@ _ANSWER = {"type": "object", "properties": {"file": _FILE}}
 
 def definitions() -> list[Json]:
     """Return the definitions of the ``wire.*`` capabilities."""
-    shuffle = "This call and the next n-1, whatever they are, are answered together, in another order."
     return [
         {
             "name": name,
-            "description": shuffle if name == "wire.shuffle" else (fault.__doc__ or "").strip(),
+            "description": (fault.__doc__ or "").strip(),
             "inputSchema": {"type": "object", "properties": {**_PARAMS.get(name, {}), **_COMMON}},
             "outputSchema": _ANSWER,
             "features": {},
@@ -221,28 +212,3 @@ def definitions() -> list[Json]:
         }
         for name, fault in FAULTS.items()
     ]
-
-
-@dataclass(slots=True)
-class Shuffle:
-    """A group of calls whose replies wait until all are there."""
-
-    size: int
-    joined: int = 0
-    waiting: list[tuple[int, Json]] = field(default_factory=list)
-
-    def join(self) -> int:
-        """Add a call to the group and return its number in the order of arrival."""
-        self.joined += 1
-        return self.joined
-
-    def add(self, place: int, message: Json) -> list[Json]:
-        """Add a reply. The last one returns all of them, never in the order of the calls if there are two or more."""
-        self.waiting.append((place, message))
-        if len(self.waiting) < self.size:
-            return []
-        random.shuffle(self.waiting)
-        places = [place for place, _message in self.waiting]
-        if places == sorted(places):
-            self.waiting.reverse()
-        return [message for _place, message in self.waiting]

@@ -202,7 +202,6 @@ ALLOWED: tuple[Planted, ...] = (
     fault("native_ui", "", BROWSER, do=[]),
     fault("wire.slow", "", (WEBSOCKET,), ms=5, bytes=16384),
     fault("wire.huge", "", (WEBSOCKET,)),
-    fault("wire.shuffle", "", (WEBSOCKET,), n=1),
     page("ownevents=assign", "", BROWSER, ("job.run",)),
     page("ownevents=call", "", BROWSER, ("job.run",)),
     page("isolated", "", BROWSER),

@@ -144,7 +144,7 @@ async def test_initialize_rejects_missing_agent_and_unknown_version(fixture: Fix
 async def test_fixture_url_options_are_applied(fixture: Fixture) -> None:
     async with dial(fixture, "?faults&capabilities=3") as client:
         names = [entry["name"] for entry in (await client.initialize())["capabilities"]]
-        assert {"wire.cut", "wire.shuffle", "fault.never", "bulk.000002"} <= set(names)
+        assert {"wire.cut", "fault.never", "bulk.000002"} <= set(names)
         assert await client.data("bulk.000001", value="x") == {"name": "bulk.000001", "value": "x"}
         assert await client.data("bulk.000000") == {"name": "bulk.000000", "value": ""}
     async with dial(fixture, "?noinit") as client:

@@ -149,9 +149,9 @@ async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) 
 @pytest.mark.fault(19)
 async def test_1000_replies_out_of_order_are_matched(fixture: Fixture) -> None:
     async with session(fixture) as app:
-        calls = [app.call("wire.shuffle", {"n": 1000, "value": n}) for n in range(1000)]
-        results = await asyncio.gather(*calls)
-        assert [result.data["value"] for result in results] == list(range(1000))  # type: ignore[call-overload, index]
+        waits = range(2000, 0, -2)  # milliseconds: the last call is answered first
+        results = await asyncio.gather(*(app.call("fault.slow", {"ms": wait}) for wait in waits))
+        assert [result.data["ms"] for result in results] == list(waits)  # type: ignore[call-overload, index]
 
 
 @pytest.mark.requirement("R6-8b")
