@@ -97,6 +97,19 @@ def test_invalid_job_is_rejected_with_its_line(tmp_path: Path, name: str, text: 
     assert name in refused.value.message
 
 
+def test_parquet_cell_without_a_value_in_python_is_rejected(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as pq
+
+    after_9999 = pyarrow.array([2**62], pyarrow.timestamp("us"))
+    no_utf8 = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"\xff"]).buffers())
+    for column in (after_9999, no_utf8):
+        path = tmp_path / "a.parquet"
+        pq.write_table(pyarrow.table({"capability": ["do"], "x": column}), path)
+        with pytest.raises(UsageError, match="cannot be read after row 0"):
+            read(path)
+
+
 def test_csv_cell_may_hold_a_document(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     html = "x" * (1 << 20)

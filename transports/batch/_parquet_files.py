@@ -46,7 +46,8 @@ def read_rows(
                 for row in batch.to_pylist():
                     number += 1
                     yield number, batch.nbytes // batch.num_rows, row
-    except pyarrow.ArrowException as error:
+    # A cell may have no value in Python: nanoseconds without pandas, a date after 9999, invalid UTF-8.
+    except (pyarrow.ArrowException, OverflowError, ValueError) as error:
         raise UsageError(f"{path} cannot be read after row {number} ({error})") from error
 
 
