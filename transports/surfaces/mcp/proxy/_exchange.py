@@ -52,7 +52,7 @@ logger = logging.getLogger("transports")
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Most unanswered requests, tasks and progress tokens that are remembered. Messages about older ones pass unchanged.
+#: Most unanswered requests and progress tokens that are remembered. Messages about older ones pass unchanged.
 _MAX_OPEN = 10_000
 
 
@@ -93,15 +93,6 @@ class _Client(msgspec.Struct):
     capabilities: dict[str, object] = {}
 
 
-class _Task(msgspec.Struct):
-    task_id: str = msgspec.field(name="taskId", default="")
-
-
-class _Created(msgspec.Struct):
-    task_id: str = msgspec.field(name="taskId", default="")
-    task: _Task = msgspec.field(default_factory=_Task)
-
-
 _TOOL_DECODER = msgspec.json.Decoder(_ListedTool)
 
 
@@ -113,12 +104,11 @@ class _ToolFacts:
 
 @dataclass(slots=True)
 class Facts:
-    """Facts about a server: its protocol version, its tools, and the tools of its tasks."""
+    """Facts about a server: its protocol version and its tools."""
 
     version: str = ""
     has_resources: bool = True
     tools: dict[str, _ToolFacts] = field(default_factory=dict)
-    tasks: Recent[str, str] = field(default_factory=lambda: Recent(_MAX_OPEN))
 
 
 @dataclass(slots=True)
@@ -197,10 +187,9 @@ class Exchange:
     def add_request(self, message: Message) -> None:
         assert message.key is not None
         params = message.params
+        tool = ""
         if message.method == "tools/call":
             tool = params.name
-        else:
-            tool = self.facts.tasks.get(params.task_id, "")
         token = key_or_none(params.meta.get("progressToken", msgspec.Raw()))
 
         self._open[message.key] = _Request(message.method, tool, token)
@@ -390,7 +379,7 @@ class Exchange:
             raw = result_message(bytes(message.envelope.id), rewritten.result)
             files = rewritten.files
 
-        may_be_large = request.method in ("tools/call", "tasks/result", "resources/read", "prompts/get")
+        may_be_large = request.method in ("tools/call", "resources/read", "prompts/get")
         if may_be_large:
             received = sent = await measure_answer(message.raw, message.envelope.result)
             if rewritten is not None:
@@ -400,29 +389,15 @@ class Exchange:
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
         """Return the result for the client; ``None`` if the server's result stays as it is. Learn the server's tools
-        and tasks from it."""
+        from it."""
         match request.method:
             case "initialize" | "server/discover":
                 return self._rewrite_description(result)
             case "tools/list":
                 await self._learn_tools(result)
-            case "tools/call" | "tasks/result" | "resources/read" | "prompts/get":
-                self._learn_task(result, request)
+            case "tools/call" | "resources/read" | "prompts/get":
                 return await self._rewrite_content(result, request)
-            case "tasks/get":
-                return await self._rewrite_task(result, request)
         return None
-
-    async def _rewrite_task(self, task: msgspec.Raw, request: _Request) -> Rewritten | None:
-        """Rewrite the result in a task, which it holds since protocol 2026-07-28 once it is completed."""
-        fields = FIELDS_DECODER.decode(task)
-        if "result" not in fields:
-            return None
-        rewritten = await self._rewrite_content(fields["result"], request)
-        if rewritten is None:
-            return None
-        fields["result"] = msgspec.Raw(rewritten.result)
-        return Rewritten(encode_json(fields), rewritten.files)
 
     async def _rewrite_content(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
         tool = self.facts.tools.get(request.tool)
@@ -458,17 +433,6 @@ class Exchange:
         for name, tool in (await in_thread(_facts_about_tools, result)).items():
             if len(self.facts.tools) < MAX_CAPABILITIES or name in self.facts.tools:
                 self.facts.tools[name] = tool
-
-    def _learn_task(self, result: msgspec.Raw, request: _Request) -> None:
-        """Remember the tool of a task that a call has created."""
-        # A task is small. Looking at the beginning avoids decoding a large result twice.
-        if request.method != "tools/call" or b'"task' not in bytes(memoryview(result)[:4096]):
-            return
-        try:
-            created = msgspec.json.decode(result, type=_Created)
-        except ValueError:  # another field with this name
-            return
-        self.facts.tasks[created.task_id or created.task.task_id] = request.tool
 
 
 def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
