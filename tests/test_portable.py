@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import platform
 from pathlib import Path
 
 import psutil
@@ -20,7 +18,6 @@ from transports.mcp._servers import StdioServer
 from transports.playwright._browser import lock_profile
 from transports.playwright._process import child_environment, is_running
 from transports.session._sign_in import _write_state
-from transports.surfaces.cli import _doctor as checks, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
 _IMPORT = """
@@ -181,19 +178,3 @@ def test_profile_with_exclusively_locked_file_is_in_use(
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(ProfileInUse), lock_profile(tmp_path):
         pass
-
-
-def test_doctor_reports_whether_system_is_tested(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "CHECKS", [checks._check_system])
-    for name, says in (
-        ("Linux", "test suite passes on it"),
-        ("Darwin", "macOS: written for, not run"),
-        ("Plan 9", "not run"),
-    ):
-        monkeypatch.setattr(platform, "system", lambda name=name: name)
-        assert main(["doctor"]) == 0 and says in capsys.readouterr().out
-        assert main(["doctor", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)["system"]
-        assert found == {"name": name, "tested": name == "Linux", "hard_links": True}

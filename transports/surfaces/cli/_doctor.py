@@ -21,7 +21,6 @@ import typer
 
 from ...artifacts._opening import open_store
 from ...artifacts._ref import Scope
-from ...artifacts.local._tree import Folder
 from ...errors import ABPError, BinaryError, StoreError
 from ...playwright._browser import Browser
 from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
@@ -196,12 +195,6 @@ _PRINTED_VARIABLES = (
     *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
     *("ABP_MAX_SESSION_BYTES", "ABP_MIN_FREE_DISK"),
 )
-#: State of the tests on each system (docs/compatibility.md).
-_SYSTEMS = {
-    "Linux": "supported; the full test suite passes on it",
-    "Darwin": "macOS: written for, not run; please report what fails",
-    "Windows": "written for, not run; please report what fails. Files are copied where others have hard links",
-}
 #: Size of the self-test's files in bytes.
 _SELF_TEST_BYTES = 1 << 20
 #: Timeout in seconds of each check that waits.
@@ -261,13 +254,6 @@ def _find_plugins() -> list[dict[str, str | None]]:
                 plugin |= {"distribution": point.dist.name, "version": point.dist.version}
             plugins.append(plugin)
     return plugins
-
-
-async def _check_system(facts: Facts) -> None:
-    name = platform.system()
-    state = _SYSTEMS.get(name, "not run; please report what fails")
-    links = Folder.is_possible()
-    facts["system"] = Fact(f"{name}: {state}", {"name": name, "tested": name == "Linux", "hard_links": links})
 
 
 async def _check_settings(facts: Facts) -> None:
@@ -359,7 +345,6 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
 #: Checks in the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _check_versions,
-    _check_system,
     _check_settings,
     _check_store,
     _check_browser,
