@@ -21,15 +21,10 @@ from ..base import Transport, WrappedTransport
 from ..errors import (
     ABPError,
     BinaryError,
-    BrowserNotFound,
     CallTimeout,
-    ConnectFailed,
     Disconnected,
-    DownloadFailed,
-    NotAbpApp,
     OutcomeUnknown,
     ProfileInUse,
-    ProtocolError,
     TransportError,
     UsageError,
 )
@@ -250,17 +245,11 @@ class Guard:
 _OPERATOR = "the operator's log says why"
 #: Messages for the user of a server in the place of transport errors; the first class that fits an error counts.
 _USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
-    (BrowserNotFound, "its browser cannot be started"),
     (ProfileInUse, "its profile is open in another browser; try again later"),
-    (ConnectFailed, "it cannot be reached"),
-    (NotAbpApp, "it is not an ABP app"),
     (CallTimeout, "it did not answer in time"),
     (OutcomeUnknown, "its page navigated during the call, which may have run: look at the app before you call again"),
-    (ProtocolError, "its answer is not valid ABP"),
-    (Disconnected, "the connection to it is lost"),
-    (TransportError, "the connection failed"),
-    (DownloadFailed, "a file of its answer cannot be fetched"),
-    (BinaryError, "a file of its answer differs from its declaration"),
+    (TransportError, "the connection to it failed"),
+    (BinaryError, "a file of its answer cannot be used"),
 )
 
 
