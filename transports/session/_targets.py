@@ -34,22 +34,6 @@ _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
-def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
-    """Return a transport of the plug-in ``name`` for ``target``, or ``None`` if there is no such plug-in.
-
-    ``timeout`` in seconds is for connecting. Raises :class:`~transports.errors.UsageError` for a faulty plug-in, and
-    for a name that several distributions use for different objects.
-    """
-    plugin = load_plugin(GROUP, name, "transport")
-    if plugin is None:
-        return None
-    with blame_plugin(plugin.label):
-        made = cast(Callable[..., object], plugin.value)(target, timeout=timeout)
-    if not isinstance(made, Transport):
-        raise UsageError(f"{plugin.label} made a {type(made).__name__}, not a transports.Transport; please report it")
-    return made
-
-
 def is_mcp_server(target: str) -> bool:
     return target.partition(":")[0].lower() in _MCP
 
@@ -196,15 +180,26 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
 
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
-    """Return a plug-in's transport by ``name``, or by the scheme for ``auto``; ``None`` for names of this kit."""
+    """Return a plug-in's transport by ``name``, or by the scheme for ``auto``; ``None`` for names of this kit.
+
+    Raises :class:`~transports.errors.UsageError` for a faulty plug-in, and for a name that several distributions use
+    for different objects.
+    """
     if name == "auto":
-        scheme, separator, _ = target.lower().partition("://")
-        if not scheme or not separator or scheme in _TRANSPORTS:
+        name, separator, _ = target.lower().partition("://")
+        if not name or not separator or name in _TRANSPORTS:
             return None
-        return make_transport(scheme, target, timeout=seconds)
-    if any(name in names for names in _TRANSPORTS.values()):
+    elif any(name in names for names in _TRANSPORTS.values()):
         return None
-    return make_transport(name, target, timeout=seconds)
+
+    plugin = load_plugin(GROUP, name, "transport")
+    if plugin is None:
+        return None
+    with blame_plugin(plugin.label):
+        made = cast(Callable[..., object], plugin.value)(target, timeout=seconds)
+    if not isinstance(made, Transport):
+        raise UsageError(f"{plugin.label} made a {type(made).__name__}, not a transports.Transport; please report it")
+    return made
 
 
 def _transport_names(target: str) -> tuple[str, ...]:
