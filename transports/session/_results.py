@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from .._internal.tasks import in_thread
 from ..artifacts._base import ArtifactStore
@@ -87,17 +88,20 @@ class Results:
             return result
         return await in_thread(result.by_reference)
 
-    async def from_data(self, data: object, call: Call) -> Result:
-        routing = self._router_of(call).route(
+    async def from_data(self, data: object, call: Call, **options: Any) -> Result:
+        """Store ``data`` as the result of a call. ``options`` are further ones of :meth:`.Router.route`."""
+        result = await self._router_of(call).route(
             data,
             capability=call.capability,
             source=self.source(call.id),
             transport=self._transport.name,
             started=call.started,
+            **options,
         )
-        if not self.store.retention:
-            return await routing
-        return await self._note_evictions(routing)
+        # Only a later file of the same result can have evicted one.
+        if not self.store.retention or len(result.artifacts) <= 1:
+            return result
+        return await self.with_evictions(result)
 
     async def from_answer(self, reply: Message, data: object, call: Call, on_download: OnDownload) -> Result:
         """Store the answer to a call, with the files and side effects that the transport captured beside it.
@@ -106,30 +110,16 @@ class Results:
         :class:`~transports.errors.BinaryError` and other errors of :meth:`.Router.route`; ``error.result`` has the
         parts that were stored.
         """
-        routing = self._router_of(call).route(
+        return await self.from_data(
             data,
-            capability=call.capability,
+            call,
             outputs=reply.outputs,
             effects=reply.effects,
-            source=self.source(call.id),
             warnings=[*call.warnings, *reply.warnings],
             schema=None if reply.is_checked else call.output_schema,
-            transport=self._transport.name,
-            started=call.started,
             on_download=on_download,
             sender=reply.sender,
         )
-        if not self.store.retention:
-            return await routing
-        return await self._note_evictions(routing)
-
-    async def _note_evictions(self, routing: Awaitable[Result]) -> Result:
-        """Await the routing of a result, and add a warning about files that the retention has already evicted."""
-        result = await routing
-        if len(result.artifacts) <= 1:
-            # Only a later file of the same result can have evicted one.
-            return result
-        return await self.with_evictions(result)
 
     def _router_of(self, call: Call) -> Router:
         """Return the router of one call.
