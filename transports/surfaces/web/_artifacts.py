@@ -225,13 +225,12 @@ def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
 
 
 class ThumbnailRoutes:
-    """Handler for thumbnails. Each is made once, in a process of its own, and cached, also if there is none."""
+    """Handler for thumbnails. Each is made in a process of its own, and cached, also if there is none."""
 
     def __init__(self, artifacts: ArtifactRoutes) -> None:
         self._artifacts = artifacts
         #: Pictures by type and hash of the artifact, least recently used first; empty if there is none.
         self._pictures: OrderedDict[str, bytes] = OrderedDict()
-        self._making: dict[str, asyncio.Task[None]] = {}
         self._two_at_a_time = asyncio.Semaphore(2)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -240,13 +239,7 @@ class ThumbnailRoutes:
         ref = await view.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
         if key not in self._pictures:
-            if key not in self._making:
-                making = asyncio.ensure_future(self._make_thumbnail(key, ref, visitor))
-                making.add_done_callback(lambda _: self._making.pop(key, None))
-                self._making[key] = making
-            # Other clients may wait for it, so that a client that disconnects must not cancel it.
-            await asyncio.shield(self._making[key])
-
+            self._keep(key, await self._read_picture(ref, view))
         picture = self._pictures.get(key)
         if not picture:
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
@@ -257,10 +250,9 @@ class ThumbnailRoutes:
         headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}
         return web.Response(body=picture, content_type=mime_type, headers=headers)
 
-    async def _make_thumbnail(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
+    def _keep(self, key: str, picture: bytes) -> None:
         """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
-        self._pictures[key] = await self._read_picture(ref, visitor)
-
+        self._pictures[key] = picture
         # Empty pictures have no bytes, so that their number has a limit, too.
         max_bytes = 16 << 20
         max_pictures = 2000
@@ -269,13 +261,13 @@ class ThumbnailRoutes:
             _, oldest = self._pictures.popitem(last=False)
             cached_bytes -= len(oldest)
 
-    async def _read_picture(self, ref: ArtifactRef, visitor: Visitor) -> bytes:
+    async def _read_picture(self, ref: ArtifactRef, view: ArtifactStore) -> bytes:
         """Return a small picture of an artifact; empty bytes if there is none."""
         if ref.mime_type not in PICTURES or ref.size_bytes > MAX_SOURCE:
             return b""
         reader, size = PICTURES[ref.mime_type]
         async with self._two_at_a_time:
-            data = await self._artifacts.view(visitor).get(ref)
+            data = await view.get(ref)
             reading = await run_reader(reader, data, size)
         if reading is None:
             return b""
