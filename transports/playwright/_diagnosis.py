@@ -287,14 +287,14 @@ def _shown_line(text: str) -> str:
     return line
 
 
-def app_fault(app: AppState, protocol: str, grace: float) -> str:
-    """Return the fault of the page ``grace`` seconds after it loaded, in words; empty if its ``window.abp`` is
+def app_fault(app: AppState, protocol: str, waited: float) -> str:
+    """Return the fault of the page ``waited`` seconds after it loaded, in words; empty if its ``window.abp`` is
     complete. ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
     if app.threw:
         return f"has a window.abp that throws: {app.threw[:200]}"
     if not app.present:
         missing = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
-        return f"has {missing[protocol]} {format_seconds(grace)} after it loaded"
+        return f"has {missing[protocol]} {format_seconds(waited)} after it loaded"
 
     has_neither_function = len(app.missing) == 2
     if has_neither_function:
@@ -303,7 +303,7 @@ def app_fault(app: AppState, protocol: str, grace: float) -> str:
             "one)"
         )
         if protocol != "abp":
-            fault += f", and no WebMCP tools {format_seconds(grace)} after it loaded"
+            fault += f", and no WebMCP tools {format_seconds(waited)} after it loaded"
         return fault
     if app.missing:
         return f"has a window.abp without {' and '.join(app.missing[:2])}: it is incomplete"

@@ -163,6 +163,8 @@ class PageTransport(Transport):
 
     _scripts: tuple[str, ...] = ("codec.js", "effects.js")
     _script_options: Mapping[str, str] = {}
+    #: The time limit for opening the page.
+    _time_limit: asyncio.Timeout
 
     def __init__(
         self,
@@ -253,7 +255,7 @@ class PageTransport(Transport):
         :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
         """
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as self._time_limit:
                 return await self._open_app()
         except TimeoutError:
             within = f"did not load within {format_seconds(self._timeout)}"

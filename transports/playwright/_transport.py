@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -194,11 +195,11 @@ class TopPageTransport(PageTransport):
         status = None
         is_loaded = page is self._source.page and same_document(page.url, self._target)
         if is_loaded:
-            app = await self._find_app(agent)
+            app, waited = await self._find_app(agent)
         else:
             response = await self._navigate(page)
             status = None if response is None else response.status
-            app, _ = await asyncio.gather(self._find_app(agent), self._read_server_address(response))
+            (app, waited), _ = await asyncio.gather(self._find_app(agent), self._read_server_address(response))
 
         if app.protocol == "webmcp":
             self.name = "webmcp"
@@ -208,8 +209,10 @@ class TopPageTransport(PageTransport):
 
         if self._frames is not None:
             self._frames.leave_alone()
-        fault = app_fault(app, self._script_options.get("protocol", "abp"), self._grace)
+        fault = app_fault(app, self._script_options.get("protocol", "abp"), waited)
         if fault:
+            # What explains the fault has limits of its own.
+            self._time_limit.reschedule(None)
             sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
             explanation, advice = self._explain_fault(app, fault, page.url, status)
             raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
@@ -239,16 +242,20 @@ class TopPageTransport(PageTransport):
         described = f"{title}, HTTP {status}" if status else title
         return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
-    async def _find_app(self, agent: PageAgent) -> AppState:
+    async def _find_app(self, agent: PageAgent) -> tuple[AppState, float]:
         """Look for the app, again from the start in each document that the page navigates to."""
+        deadline = self._time_limit.when()
+        assert deadline is not None
+        until = deadline - 0.1
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
-                return await self._look_for_app(agent)
+                return await self._look_for_app(agent, until)
             await asyncio.sleep(_NEW_DOCUMENT)
-        return await self._look_for_app(agent)
+        return await self._look_for_app(agent, until)
 
-    async def _look_for_app(self, agent: PageAgent) -> AppState:
-        """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded.
+    async def _look_for_app(self, agent: PageAgent, until: float = math.inf) -> tuple[AppState, float]:
+        """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded, or at
+        ``until`` (time of the event loop); and the seconds since it loaded.
 
         The time is not the page's, which may have stopped its clock."""
         now = asyncio.get_running_loop().time
@@ -260,8 +267,9 @@ class TopPageTransport(PageTransport):
             takes_tools = since_load >= 0.3
             state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
             app = parse_json(state, AppState, "the app found in the page")
-            if app.is_app or (loaded_at is not None and since_load >= self._grace):
-                return app
+            is_over = loaded_at is not None and (since_load >= self._grace or now() >= until)
+            if app.is_app or is_over:
+                return app, min(since_load, self._grace)
             if app.state == "complete" and loaded_at is None:
                 loaded_at = now()
             await asyncio.sleep(0.01)
