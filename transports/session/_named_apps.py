@@ -109,8 +109,9 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
     """
     if not is_app_name(target):
         return None
-    if not file.trusted:
-        _reject_untrusted_app(file, target)
+    if not file.trusted and target in file.table("apps"):
+        advice = untrusted_file_advice(file.path)
+        raise UsageError(f"this folder's {file.path} has an app {target}, but {advice}", code="PERMISSION_DENIED")
 
     entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}
     if target in entries:
@@ -121,19 +122,6 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
     similar = difflib.get_close_matches(target, entries, n=1)
     hint = f"did you mean {similar[0]}?" if similar else f"use one of {', '.join(sorted(entries)[:20])}"
     raise UsageError(f"unknown app {target!r}; {hint}", code="NOT_FOUND")
-
-
-def _reject_untrusted_app(file: ConfigFile, target: str) -> None:
-    """Raise :class:`~transports.errors.UsageError` if an untrusted file has an app of this name, or a similar one."""
-    names = [name for name in file.table("apps") if is_app_name(name)]
-    similar = difflib.get_close_matches(target, names, n=1)
-    if not similar:
-        return
-
-    message = f"this folder's {file.path} has an app {similar[0]}, but {untrusted_file_advice(file.path)}"
-    if target not in names:
-        message = f"unknown app {target!r}; {message}"
-    raise UsageError(message, code="PERMISSION_DENIED")
 
 
 def secrets_for(file: ConfigFile, user: str | None) -> Secrets:
