@@ -470,9 +470,9 @@ async def discover(
     title = ""
     try:
         async with page.deadline():
-            head, extent = await _read_head(page)
+            head, size = await _read_head(page)
         title = plain_line(head.title, 200)
-        target = _manifest_target(page, head, extent)
+        target = _manifest_target(page, head, size)
 
         manifest = request("the manifest", target, accept="application/json")
         async with manifest.deadline():
@@ -492,10 +492,8 @@ async def discover(
     return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, mime_type, tuple(warnings))
 
 
-async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
-    """Follow the redirects of a page and read its head.
-
-    Return the head, and where it was searched, in words for a message ("in its head (300 bytes)")."""
+async def _read_head(page: RedirectedGet) -> tuple[PageHead, int]:
+    """Follow the redirects of a page and read its head. Return the head, and the bytes that were searched."""
     async with page.final_response() as response:
         head = PageHead(response.charset)
         size = 0
@@ -504,21 +502,14 @@ async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
             size = min(size + len(data), HEAD_BYTES)
         if not head.ended:
             head.feed(b"", last=True)
-
-        mime_type = normalise_mime(response.headers.get("Content-Type"))
-        extent = f"{size} bytes"
-        if mime_type not in (None, "text/html", "application/xhtml+xml"):
-            extent += f" of what it calls {mime_type}"
-        if head.ended:
-            return head, f"in its head ({extent})"
-        return head, f"in the first {extent}"
+        return head, size
 
 
-def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:
+def _manifest_target(page: RedirectedGet, head: PageHead, size: int) -> Target:
     """Return the target of the page's manifest link, resolved against the page's base."""
     if head.href is None:
         raise page.error(
-            f'{page.label} has no <link rel="abp-manifest" href="…"> {extent}; '
+            f'{page.label} has no <link rel="abp-manifest" href="…"> in its head ({size} bytes); '
             "if the app speaks ABP without a manifest, connect to it in a browser to list its capabilities"
         )
 

@@ -57,7 +57,7 @@ def page_head(data: bytes) -> None:
         assert "\n" not in head.title
         page = SimpleNamespace(target=_PAGE, label="the page", error=lambda text: DiscoveryFailed(text))
         with suppress(DiscoveryFailed):
-            target = _manifest_target(cast(Any, page), head, "in its head")
+            target = _manifest_target(cast(Any, page), head, len(data))
             assert target.url.scheme == "https" and target.authorization is None
 
 
