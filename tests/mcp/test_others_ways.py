@@ -434,6 +434,100 @@ async def test_server_may_close_the_connection_of_an_unknown_request() -> None:
         assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
 
 
+@pytest.mark.parametrize("breaks", ["at once", "in the stream", "in the body"])
+async def test_broken_connection_ends_one_call_only(breaks: str) -> None:
+    """A balancer that closes idle connections breaks one of those to a server. The session and other calls go on."""
+    handshakes: list[object] = []
+    arrived, broken = asyncio.Event(), asyncio.Event()
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        asked = json.loads(await request.read())
+        names = ("break", "go")
+        results = {
+            "initialize": INITIALIZE,
+            "tools/list": {"tools": [{"name": name, "inputSchema": {}} for name in names]},
+            "tools/call": {"content": [WORDS]},
+        }
+        if asked.get("method") not in results:
+            return web.Response(status=202 if "id" not in asked else 404)
+        if asked["method"] == "initialize":
+            handshakes.append(asked)
+        if asked["method"] == "tools/call" and asked["params"]["name"] == "break":
+            await arrived.wait()
+            response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
+            if breaks == "in the stream":
+                response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            if breaks != "at once":
+                await response.prepare(request)
+                await response.write(b": ping")
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        if asked["method"] == "tools/call":
+            arrived.set()
+            await broken.wait()
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", serve)])
+    async with (
+        TestServer(app) as server,
+        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        other_call = tasks.create_task(session.call("go", timeout=20))
+        with pytest.raises(Disconnected, match="it may have run"):
+            await session.call("break", timeout=20)
+        broken.set()
+        assert (await other_call).data == {"content": [WORDS]} and len(handshakes) == 1
+
+
+@asynccontextmanager
+async def crowded(number: int) -> AsyncIterator[list[asyncio.Task[Result]]]:
+    """``number`` calls of a session, which the server answers once all have arrived."""
+    running: list[object] = []
+    all_run = asyncio.Event()
+
+    async def serve(request: web.Request) -> web.Response:
+        asked = json.loads(await request.read())
+        results = {
+            "initialize": INITIALIZE,
+            "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
+            "tools/call": {"content": [WORDS]},
+        }
+        if "id" not in asked:
+            return web.Response(status=202)
+        if asked["method"] == "tools/call":
+            running.append(asked)
+            if len(running) == number:
+                all_run.set()
+            await all_run.wait()
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})})
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", serve)])
+    async with (
+        TestServer(app) as server,
+        asyncio.timeout(60),
+        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10) as session,
+    ):
+        yield [asyncio.create_task(session.call("go", timeout=40)) for _ in range(number)]
+
+
+async def test_two_hundred_calls_run_and_are_answered_at_once() -> None:
+    async with crowded(200) as calls:
+        assert [(await call).data for call in calls] == [{"content": [WORDS]}] * 200
+
+
+async def test_session_closes_while_answers_arrive() -> None:
+    async with crowded(50) as calls:
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+
+
 async def test_server_that_sends_its_state_alone_is_asked_again(tmp_path: Path) -> None:
     """Servers of protocol 2026-07-28 answer so while they are still working."""
     complete = {"resultType": "complete", "content": [WORDS]}

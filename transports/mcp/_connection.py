@@ -41,9 +41,10 @@ from ._servers import HttpServer, Server, StdioServer, http_client
 from ._stdio import CHUNK_BYTES
 from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
 from ._wire import (
+    BREAKS,
     BUSY,
+    CLOSED,
     LIMITS,
-    LOSSES,
     OVER_LIMIT,
     SESSION_EXPIRED,
     TOO_MANY,
@@ -152,10 +153,10 @@ class Connection:
         self.client = self._new_client("auto")
         try:
             await stack.enter_async_context(self.client)
-        except _OPENING_ERRORS as error:
-            if not (self.lost.done() or isinstance(root_cause(error), httpx2.ReadError | httpx2.RemoteProtocolError)):
+        except _OPENING_ERRORS:
+            if not self.lost.done():
                 raise
-            # Some older servers end, or close the connection, if the first message is not `initialize`.
+            # Some older servers end if the first message is not `initialize`.
             self.lost = asyncio.get_running_loop().create_future()
             self.client = self._new_client("legacy")
             await stack.enter_async_context(self.client)
@@ -377,6 +378,8 @@ class Reconnector:
         attempt = 1
         reason = ""
         clock = asyncio.get_running_loop().time
+        task = asyncio.current_task()
+        assert task is not None
         while True:
             started = clock()
             connection = self._make()
@@ -388,6 +391,9 @@ class Reconnector:
             except Exception as error:  # any failure of the SDK's tasks ends the connection
                 if not opened.done():
                     raise
+                if task.cancelling():
+                    # Answers that arrived while the connection was closed have failed, in place of the cancellation.
+                    return
                 connection.mark_lost(_loss_reason(connection, error))
 
             had_opened = self._connection is connection
@@ -435,7 +441,11 @@ async def send_request(
     2026-07-28). ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
     :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
     """
-    result = await map_errors(connection, _exchange(connection, request, progress))
+    connection.aside.waiting += 1
+    try:
+        result = await map_errors(connection, _exchange(connection, request, progress))
+    finally:
+        connection.aside.waiting -= 1
     return await in_thread_if_large(with_content, result)
 
 
@@ -575,7 +585,10 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
     if code == TOO_MANY:
         return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
     # Servers use this code, too, for errors of their own.
-    is_closed = code == types.CONNECTION_CLOSED and text.startswith(LOSSES)
+    is_closed = code == types.CONNECTION_CLOSED and text.startswith(CLOSED)
+    if code == types.CONNECTION_CLOSED and text.startswith(BREAKS):
+        # The session and its other requests go on.
+        return Disconnected(f"{connection.server}: {text}")
     if is_closed or text == SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
         if text == SESSION_EXPIRED:

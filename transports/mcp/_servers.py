@@ -81,7 +81,9 @@ class HttpServer:
 Server: TypeAlias = StdioServer | HttpServer
 
 
-def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
+def http_client(
+    server: HttpServer, client_type: type[httpx2.AsyncClient] | None = None, **options: Any
+) -> httpx2.AsyncClient:
     """Return a client that sends the headers of a server. Answers must come uncompressed, since a small body could
     inflate to any size.
 
@@ -99,7 +101,7 @@ def http_client(server: HttpServer, **options: Any) -> httpx2.AsyncClient:
         if name.lower() in ("content-length", "transfer-encoding"):
             raise UsageError(f"the header {name!r} of {server} is set for each request; leave it out")
     try:
-        return httpx2.AsyncClient(headers={"Accept-Encoding": "identity", **server.headers}, **options)
+        return (client_type or httpx2.AsyncClient)(headers={"Accept-Encoding": "identity", **server.headers}, **options)
     except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
         # Other texts may quote the address of a proxy, with its secrets.
         reason = "the address of a proxy is not valid"

@@ -29,11 +29,12 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from .._internal.tasks import begin
-from ..errors import ProtocolError, spelled
+from ..errors import ProtocolError, first_line, spelled
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
+    BROKEN,
     BUSY,
     LIMITS,
     SESSION_EXPIRED,
@@ -66,12 +67,16 @@ _SHORT_RETRY = re.compile(rb"((?:\A|[\r\n])retry:)(?! ?[1-9]\d\d)[^\r\n]*")
 #: Encodings of content that compress it. Some servers name an encoding of characters in their place.
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
 _SESSION_HEADER = "mcp-session-id"
+#: Errors of a connection that breaks while a message is sent or answered.
+_BREAKS = (httpx2.ReadError, httpx2.WriteError, httpx2.WriteTimeout, httpx2.RemoteProtocolError)
 
 
 class Aside:
-    """The last 64 results of one connection that the SDK does not see, kept until they are taken."""
+    """Results of one connection that the SDK does not see, kept until they are taken: one for each of the ``waiting``
+    requests, and the last 64 others."""
 
     def __init__(self) -> None:
+        self.waiting = 0
         self._results: dict[str, dict[str, Any]] = {}
 
     def put(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -79,8 +84,8 @@ class Aside:
         # Cannot be guessed, so no server can write one itself.
         mark = secrets.token_urlsafe(16)
         self._results[mark] = result
-        # Each is taken at once, except late answers, which are never taken.
-        if len(self._results) > 64:
+        # Late answers are never taken.
+        if len(self._results) > self.waiting + 64:
             del self._results[next(iter(self._results))]
         return {"_meta": {"abp-transports/aside": mark}}
 
@@ -310,9 +315,11 @@ async def http_streams(
     async with (
         http_client(
             server,
+            _Client,
             auth=auth,
-            # Each call has its own limit for the answer.
+            # Each call has its own limit for the answer, and its own connection.
             timeout=httpx2.Timeout(30.0, read=None),
+            limits=httpx2.Limits(max_connections=None),
             event_hooks={"response": [partial(_limit_response, aside, max_bytes)]},
         ) as client,
         streamable_http_client(
@@ -320,6 +327,32 @@ async def http_streams(
         ) as streams,
     ):
         yield streams
+
+
+class _Client(httpx2.AsyncClient):
+    """Client that answers a message whose connection breaks. The SDK would end all others with it."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            return await super().send(request, **options)
+        except _BREAKS as error:
+            if request.method != "POST":
+                raise
+            request_id = await _request_id(request)
+            if request_id is None:
+                return httpx2.Response(202, request=request)
+            return httpx2.Response(
+                200,
+                headers={"content-type": "application/json"},
+                content=_broken_answer(request_id, error),
+                request=request,
+            )
+
+
+def _broken_answer(request_id: int, error: Exception) -> bytes:
+    """Return the error of a request whose connection broke before its answer was whole."""
+    text = f"{BROKEN} ({first_line(error) or type(error).__name__})"
+    return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, text))
 
 
 async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Response) -> None:
@@ -344,7 +377,7 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
             convert = _conversion(response, kind, request_id, aside)
     if convert is not None:
         response.headers["content-type"] = "application/json"
-    response.stream = _Body(response.stream, limit, max_bytes, convert)
+    response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)
 
 
 def _conversion(response: httpx2.Response, kind: str, request_id: int, aside: Aside) -> Callable[[bytes], bytes] | None:
@@ -371,21 +404,29 @@ class _Body(httpx2.AsyncByteStream):
         stream: httpx2.AsyncByteStream,
         limit: int,
         display_bytes: int,
+        request_id: int | None,
         convert: Callable[[bytes], bytes] | None,
     ) -> None:
         self._stream = stream
         self._limit = limit
         self._display_bytes = display_bytes
+        self._request_id = request_id
         self._convert = convert
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         parts: list[bytes] = []
         size = 0
-        async for chunk in self._stream:
-            parts.append(chunk)
-            size += len(chunk)
-            if size > self._limit:
-                raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
+        try:
+            async for chunk in self._stream:
+                parts.append(chunk)
+                size += len(chunk)
+                if size > self._limit:
+                    raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
+        except _BREAKS as error:
+            if self._request_id is None or self._convert is None:
+                raise
+            yield _broken_answer(self._request_id, error)
+            return
         body = b"".join(parts)
         if self._convert is None:
             yield body

@@ -41,8 +41,11 @@ HALF_PAIR = "half of a surrogate pair became U+FFFD"
 OVER_LIMIT, UNREADABLE, TOO_MANY, BUSY = -48001, -48002, -48003, -48004
 #: The SDK's message when an HTTP server has forgotten the session.
 SESSION_EXPIRED = "Session terminated"
-#: Beginnings of the SDK's messages when a connection or the stream of an answer has ended.
-LOSSES = ("Connection closed", "SSE stream ")
+#: Beginning of the SDK's message when a connection has ended.
+CLOSED = "Connection closed"
+#: Beginnings of the messages when the connection or the stream of one answer over HTTP has broken: ours and the SDK's.
+BROKEN = "the connection broke before the answer was whole"
+BREAKS = (BROKEN, "SSE stream ")
 _CONTENT_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 _ANSWER_START = re.compile(rb'\{\s*"(?:jsonrpc|id|result|error)"\s*:')
 #: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
