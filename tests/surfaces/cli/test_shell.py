@@ -151,6 +151,7 @@ def test_shell_runs_lines_from_stdin(abp: CommandLine, workbench: Fixture) -> No
     assert ran.status == 1 and ran.out.count("Output saved to file: ") == 2 and "KEY@FILE" in ran.out
     assert "exit, quit" in ran.out
     assert ran.err.count("\n") == 1 and "has no 'nothing.json'" in ran.err
-    assert abp("shell", workbench.ws_url, stdin="job.run steps=1 delay=1").status == 0
+    ran = abp("shell", workbench.ws_url, stdin="\ufeffjob.run steps=1 delay=1 label=a\u2028b")
+    assert (ran.status, ran.err) == (0, ""), "a byte order mark, a text with a line separator, and no final line break"
     ran = abp("shell", workbench.ws_url, stdin="quit\nexport.nothing\n")
     assert (ran.status, ran.out, ran.err) == (0, "", "")

@@ -54,7 +54,8 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
     def work() -> Coroutine[object, object, int]:
         if at_terminal() or sys.stdin is None:
             return answer(None)
-        return answer(sys.stdin.read().splitlines())
+        # splitlines() would also end a line within a text, as at U+2028. The mark is what PowerShell sends first.
+        return answer(sys.stdin.read().removeprefix("\ufeff").split("\n"))
 
     async def answer(piped: list[str] | None) -> int:
         bar = ProgressBar("")
