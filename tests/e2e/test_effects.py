@@ -430,12 +430,15 @@ async def test_download_from_a_frame_of_a_window_becomes_output(connected: Conne
 
 
 async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Connect) -> None:
-    async with connected() as one, connected() as other:
-        results = await asyncio.gather(
-            *(ui(app, {"kind": "download", "seed": seed}) for seed, app in enumerate((one, other)))
-        )
+    async with connected() as first, connected() as second:
+        apps = (first, second)
+        results = await asyncio.gather(*(ui(app, {"kind": "download", "seed": seed}) for seed, app in enumerate(apps)))
         hashes = [[ref.sha256 for ref in result.artifacts.values()] for result in results]
         assert hashes == [[digest(1000, 0)], [digest(1000, 1)]]
+        # Both are written by the browser into one folder, that of the store.
+        generated = (app.call("file.generate", {"bytes": 16 << 20, "seed": seed}) for seed, app in enumerate(apps))
+        results = await asyncio.gather(*generated)
+        assert [result.artifacts["file"].sha256 for result in results] == [digest(16 << 20, 0), digest(16 << 20, 1)]
 
 
 async def test_downloads_leave_no_files_or_tasks(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:

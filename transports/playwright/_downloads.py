@@ -564,8 +564,8 @@ class AppDownloads:
         # the page.
         self._frame_ids = deque([agent.channel.target["targetId"]], maxlen=1000)
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
-        # Downloads from frames that are not known: id → event, folder
-        self._unattributed: dict[str, tuple[dict[str, Any], Path]] = {}
+        # Downloads from frames that are not known: id → event
+        self._unattributed: dict[str, dict[str, Any]] = {}
         downloads.on_app_download = self._on_started
         self._browser.on("Browser.downloadProgress", self._on_progress)
         self._browser.on("Target.targetCreated", self._on_target)
@@ -592,19 +592,19 @@ class AppDownloads:
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
         if event["frameId"] in self._frame_ids:
             self._begin(event, folder)
-        elif not self._downloads.shared:
-            self._unattributed[event["guid"]] = event, folder
+        elif folder == self.folder:
+            self._unattributed[event["guid"]] = event
 
     def _attribute(self, progress: Mapping[str, Any]) -> None:
-        """Begin a download from an unknown frame once its file is in our folder. The browser announces no frames of
-        windows, and reports the downloads of all sessions."""
+        """Begin a download from an unknown frame once its file is in our folder, which is no other session's. The
+        browser announces no frames of windows, and reports the downloads of all sessions."""
         guid = progress["guid"]
-        started, folder = self._unattributed[guid]
-        is_ours = any((folder / name).exists() for name in (f"{guid}.crdownload", guid))
+        started = self._unattributed[guid]
+        is_ours = any((self.folder / name).exists() for name in (f"{guid}.crdownload", guid))
         if is_ours or progress["state"] != "inProgress":
             del self._unattributed[guid]
         if is_ours:
-            self._begin(started, folder)
+            self._begin(started, self.folder)
 
     def _begin(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]
