@@ -295,6 +295,13 @@ def tabs(cdp_url: str) -> list[str]:
         return sorted(tab["title"] for tab in json.load(answer) if tab["type"] == "page")
 
 
+def tab_in_front(cdp_url: str) -> str:
+    """The id of the tab that was shown last."""
+    with urllib.request.urlopen(f"{cdp_url}/json/list", timeout=5) as answer:
+        tabs = [tab for tab in json.load(answer) if tab["type"] == "page"]
+    return str(tabs[0]["id"])
+
+
 async def tabs_of(cdp_url: str) -> list[str]:
     return await asyncio.to_thread(tabs, cdp_url)
 
@@ -387,18 +394,24 @@ async def test_many_sessions_share_one_attached_browser(running: tuple[str, psut
 async def test_app_in_attached_browser_works_behind_another_tab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A whole Chromium draws no frame of a hidden tab, and slows its timers down."""
+    """A whole Chromium draws no frame of a hidden tab, and slows its timers down. It may never draw one for a picture,
+    so the tab comes to the front."""
     monkeypatch.delenv("ABP_BROWSER", raising=False)
     async with (
         started_by_hand(tmp_path / "profile") as (cdp_url, _),
         notebook() as url,
         Browser(cdp_url=cdp_url) as attached,
-        connect(url, browser=attached, store="none:") as app,
-        connect(url, browser=attached, store="none:"),
-        asyncio.timeout(10),
+        connect(url, browser=attached, store="memory:") as first,
+        connect(url, browser=attached, store="memory:") as second,
+        asyncio.timeout(20),
     ):
-        assert isinstance(app.transport, PlaywrightTransport) and app.transport.page is not None
-        await app.transport.page.evaluate("() => new Promise(requestAnimationFrame)")
+        assert isinstance(first.transport, PlaywrightTransport) and first.transport.page is not None
+        await first.transport.page.evaluate("() => new Promise(requestAnimationFrame)")
+
+        behind = await asyncio.to_thread(tab_in_front, cdp_url)
+        await asyncio.gather(first.screenshot(), second.screenshot())
+        await first.screenshot()
+        assert await asyncio.to_thread(tab_in_front, cdp_url) != behind
 
 
 async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path) -> None:

@@ -244,6 +244,8 @@ class Browser(OpenedHere):
         self.folder = Path()
         #: More than two large downloads at once only slow each other down (measured).
         self.download_slots = asyncio.Semaphore(2)
+        #: Held while a page of an attached browser is in front for its picture.
+        self.picture_lock = asyncio.Lock()
 
     @property
     def attached(self) -> bool:

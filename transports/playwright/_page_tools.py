@@ -340,7 +340,7 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
     """Return a picture of the page of ``tab``, or of the page at the option ``url``, as PNG or JPEG (``type="jpeg"``);
     ``timeout`` in seconds. A page at ``url`` is opened in a context of its own, or in the app's context if that is
     shared with other sessions."""
-    picture = _Picture(options, timeout)
+    picture = _Picture(options, timeout, tab.browser)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
             if picture.url is None:
@@ -382,7 +382,8 @@ async def screenshot_of_url(
 
 
 class _Picture:
-    def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
+    def __init__(self, options: ScreenshotOptions, timeout: float, browser: Browser | None = None) -> None:
+        self._browser = browser
         self._options = _checked_options(options, ScreenshotOptions, "screenshot")
         self.url: str | None = self._options.pop("url", None)
         if self.url is not None and not is_page(str(self.url)):
@@ -447,8 +448,20 @@ class _Picture:
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
 
     async def _take_picture(self, page: Page) -> BinaryData:
-        data = await page.screenshot(**self._options, timeout=playwright_timeout(self._timeout))
+        async with self._in_front(page):
+            data = await page.screenshot(**self._options, timeout=playwright_timeout(self._timeout))
         return BinaryData(data, f"image/{self._options.get('type', 'png')}")
+
+    @contextlib.asynccontextmanager
+    async def _in_front(self, page: Page) -> AsyncIterator[None]:
+        """Show the page of an attached browser: a hidden one may never be drawn (crbug.com/377715191). Playwright
+        starts browsers with a feature against that."""
+        if self._browser is None or not self._browser.attached:
+            yield
+            return
+        async with self._browser.picture_lock:
+            await page.bring_to_front()
+            yield
 
 
 def _open_error(url: str, reason: str) -> UsageError:
