@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -481,6 +481,35 @@ async def test_broken_connection_ends_one_call_only(breaks: str) -> None:
             await session.call("break", timeout=20)
         broken.set()
         assert (await other_call).data == {"content": [WORDS]} and len(handshakes) == 1
+
+
+async def test_call_waits_for_a_server_that_is_restarted() -> None:
+    """The request was not sent, so it is sent again."""
+    results = {
+        "server/discover": MODERN,
+        "tools/list": {"tools": [{"name": "go", "inputSchema": {}}], **MODERN},
+        "tools/call": {"content": [WORDS], "resultType": "complete"},
+    }
+
+    async def serve(request: web.Request) -> web.Response:
+        asked = json.loads(await request.read())
+        if asked["method"] not in results:
+            return web.Response(status=404)
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
+
+    def server(port: int | None = None) -> TestServer:
+        app = web.Application()
+        app.add_routes([web.post("/mcp", serve)])
+        return TestServer(app, port=port)
+
+    async with AsyncExitStack() as stack:
+        async with server() as first:
+            target, port = f"mcp+{first.make_url('/mcp')}", first.port
+            session = await stack.enter_async_context(connect(target, store="memory:", timeout=10))
+        call = asyncio.create_task(session.call("go", timeout=20))
+        await asyncio.sleep(0.2)
+        await stack.enter_async_context(server(port))
+        assert (await call).data == {"content": [WORDS]}
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ from ._wire import (
     OVER_LIMIT,
     SESSION_EXPIRED,
     TOO_MANY,
+    UNREACHED,
     UNREADABLE,
     Questions,
     first_fault,
@@ -589,12 +590,11 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
     if code == types.CONNECTION_CLOSED and text.startswith(BREAKS):
         # The session and its other requests go on.
         return Disconnected(f"{connection.server}: {text}")
-    if is_closed or text == SESSION_EXPIRED:
+    is_unsent = text == SESSION_EXPIRED or (code == types.CONNECTION_CLOSED and text.startswith(UNREACHED))
+    if is_closed or is_unsent:
         connection.mark_lost(f"{connection.server} is gone ({text})")
-        if text == SESSION_EXPIRED:
-            # The server refused the request, so it did not run.
-            return Disconnected(connection.lost.result(), sent=False)
-        return Disconnected(connection.lost.result())
+        # A server that refused the request did not run it.
+        return Disconnected(connection.lost.result(), sent=False if is_unsent else None)
 
     details: dict[str, object] = {"code": code}
     if data is not None:

@@ -38,6 +38,7 @@ from ._wire import (
     BUSY,
     LIMITS,
     SESSION_EXPIRED,
+    UNREACHED,
     UNREADABLE,
     MessageReader,
     encode_message,
@@ -332,11 +333,15 @@ async def http_streams(
 class _Client(httpx2.AsyncClient):
     """Client that answers a message whose connection breaks. The SDK would end all others with it."""
 
+    _has_reached_server = False
+
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         try:
-            return await super().send(request, **options)
-        except _BREAKS as error:
-            if request.method != "POST":
+            response = await super().send(request, **options)
+            self._has_reached_server = True
+            return response
+        except (*_BREAKS, httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if request.method != "POST" or not (self._has_reached_server or isinstance(error, _BREAKS)):
                 raise
             request_id = await _request_id(request)
             if request_id is None:
@@ -350,8 +355,9 @@ class _Client(httpx2.AsyncClient):
 
 
 def _broken_answer(request_id: int, error: Exception) -> bytes:
-    """Return the error of a request whose connection broke before its answer was whole."""
-    text = f"{BROKEN} ({first_line(error) or type(error).__name__})"
+    """Return the error of a request that could not be sent, or whose connection broke before its answer was whole."""
+    problem = BROKEN if isinstance(error, _BREAKS) else UNREACHED
+    text = f"{problem}: {first_line(error) or type(error).__name__}"
     return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, text))
 
 

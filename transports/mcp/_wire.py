@@ -43,6 +43,8 @@ OVER_LIMIT, UNREADABLE, TOO_MANY, BUSY = -48001, -48002, -48003, -48004
 SESSION_EXPIRED = "Session terminated"
 #: Beginning of the SDK's message when a connection has ended.
 CLOSED = "Connection closed"
+#: Beginning of our message when a request could not be sent.
+UNREACHED = "it cannot be reached"
 #: Beginnings of the messages when the connection or the stream of one answer over HTTP has broken: ours and the SDK's.
 BROKEN = "the connection broke before the answer was whole"
 BREAKS = (BROKEN, "SSE stream ")
