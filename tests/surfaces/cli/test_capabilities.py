@@ -97,11 +97,12 @@ def test_example_values_resembling_json_are_quoted(capsys: pytest.CaptureFixture
     assert given["n"] == '"12"' and json.loads(given["list"]) == [1, "b c"] and given["text"] == "it's"
 
 
-@pytest.mark.parametrize("name", ["=ls", "='; id; '", "it's", "a b"])
+@pytest.mark.parametrize("name", ["=ls", "='; id; '", "it's", "a b", "\\'$(id)\"\\'", "=\\'", "a \\"])
 def test_name_of_capability_is_one_word_of_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_capability(Capability.model_validate({"name": name}), ["abp", "call", "ws://a/"])
     words = capsys.readouterr().out.splitlines()[-1].removeprefix("example: abp call ws://a/ ")
     assert shlex.split(words) == [name] and words.startswith(("'", '"'))
+    assert "\\'" not in words, "fish takes it for a quote within quotes"
 
 
 def test_short_enum_lists_choices_and_long_one_gives_count(

@@ -68,7 +68,7 @@ def test_capability_example_quotes_text_beginning_with_at(
 
 
 #: Without the files of this user's configuration.
-SHELLS = {"bash": ["--norc"], "zsh": ["-f"]}
+SHELLS = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

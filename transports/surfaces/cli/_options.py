@@ -627,6 +627,8 @@ def set_value(params: Params, key: Sequence[str], text: str, source: str, paths:
 
 #: Most characters of a value in an example; a longer one is read from a file.
 _MAX_EXAMPLE = 2000
+#: Fish takes these backslashes for escapes in single quotes too: text of an app could end them, and run a command.
+_ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 
 def example_words(params: Mapping[str, object]) -> list[str]:
@@ -669,11 +671,14 @@ def json_line(value: object) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return ``text`` as one word of bash and zsh. ``text`` is without control characters."""
+    """Return ``text`` as one word of bash, zsh and fish. ``text`` is without control characters."""
     word = shlex.quote(text)
+    if _ESCAPES_IN_FISH.search(text):
+        # The backslashes are in double quotes, which all three shells read alike.
+        word = '"\\\\"'.join(shlex.quote(part) for part in text.split("\\"))
     # zsh expands a word that begins with =.
     if word.startswith("="):
-        word = f"'{word}'"
+        word = f"'='{word[1:]}"
     return word
 
 
