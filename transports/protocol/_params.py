@@ -23,14 +23,11 @@ class FileToRead(Exception):
 def prepare_params(params: object, *, read_files: bool = True) -> tuple[object, list[Found]]:
     """Return a copy of ``params`` with a :class:`BinaryData` for each binary, and the binaries with their places.
 
-    A binary is a ``bytes``, a ``Path``, a file that is open in binary mode, or a :class:`BinaryData`. Open files are
-    read from their position to their end; without ``read_files`` they raise :class:`FileToRead`.
+    A binary is a ``bytes``, a ``Path``, an open binary file, a :class:`BinaryData`, or a descriptor with one of these
+    as its ``content``. Open files are read from their position to their end.
 
-    ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. The
-    descriptor takes precedence over properties of the content.
-
-    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, a value that is neither JSON nor
-    content, and nesting deeper than :data:`MAX_DEPTH`, the limit for answers, too.
+    Raises :class:`FileToRead` for an open file without ``read_files``, and :class:`~transports.errors.UsageError` for a
+    file that cannot be read, a value that cannot be sent, and nesting deeper than :data:`MAX_DEPTH`.
     """
     preparation = _Preparation(read_files)
     return preparation.copy_value(params, ()), preparation.content
@@ -99,7 +96,10 @@ class _Preparation:
         return binary
 
     def _described_content(self, node: dict[object, object], path: Place) -> BinaryData | None:
-        """Return the content of a descriptor; ``None`` if ``node`` is not a descriptor."""
+        """Return the content of a descriptor such as ``{"content": b"…", "mimeType": "image/png"}``.
+
+        The descriptor takes precedence over properties of its content. ``None`` if ``node`` is not a descriptor.
+        """
         mime_type = node.get("mimeType")
         if not isinstance(mime_type, str):
             return None

@@ -139,13 +139,16 @@ async def _resolve(file: object, store: ArtifactStore) -> _Source:
 
 
 def _binary_of_json(file: Mapping[str, object]) -> BinaryData:
+    """Return a :class:`GivenFile` with its content still encoded.
+
+    Raises :class:`~transports.errors.BadDescriptor` for a key of the wrong type, and for another encoding."""
     content = file.get("content")
     encoding = file.get("encoding", "base64")
     if not isinstance(content, str) or encoding not in ("base64", "utf-8"):
         raise BadDescriptor("a file's content must be text, and its encoding base64 or utf-8")
-    encoded = Encoded(content, "utf-8" if encoding == "utf-8" else "base64")
+    encoded = Encoded(content, encoding)
     filename = _optional_text(file, "filename") or _optional_text(file, "name")
-    return BinaryData(encoded, _optional_text(file, "mimeType"), None, filename)
+    return BinaryData(encoded, mime_type=_optional_text(file, "mimeType"), filename=filename)
 
 
 def _optional_text(file: Mapping[str, object], key: str) -> str | None:

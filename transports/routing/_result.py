@@ -430,13 +430,21 @@ class Result:
         most half of ``max_chars`` and 4,000 characters; ``with_answer=False`` leaves that line out, for a caller that
         shows the answer in another way.
         """
-        lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         answer = self.small_answer(max_chars=min(max_chars // 2, MAX_ANSWER_CHARS))
+        text = "\n".join(self._summary_lines(answer, with_answer=with_answer))
+        if len(text) <= max_chars:
+            return text
+        shown = text[: max_chars - 1] + "…"
+        self.report_clamped(len(text.encode(errors="replace")), len(shown.encode(errors="replace")))
+        return shown
+
+    def _summary_lines(self, answer: str | None, *, with_answer: bool) -> list[str]:
+        """Return the lines of the summary, however long. ``answer`` is the data as JSON if it is small."""
+        lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         if answer is not None and with_answer:
             lines.append(answer)
         for place, ref in self.artifacts.items():
-            is_whole_answer = place == "" and (place not in self.inline_fields or self.answer_chars is not None)
-            if is_whole_answer:
+            if self._is_answer_file(place):
                 lines += self._answer_file_lines(ref, is_shown=answer is not None)
             else:
                 lines += _file_lines(ref)
@@ -444,27 +452,30 @@ class Result:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
         lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
         lines += [f"Warning: {warning}" for warning in self.warnings]
+        return lines
 
-        text = "\n".join(lines)
-        if len(text) <= max_chars:
-            return text
-        shown = text[: max_chars - 1] + "…"
-        self.report_clamped(len(text.encode(errors="replace")), len(shown.encode(errors="replace")))
-        return shown
+    def _is_answer_file(self, place: str) -> bool:
+        """Return whether the file at ``place`` is the whole answer as JSON, not a file that the app answered."""
+        if place != "":
+            return False
+        is_referenced_in_data = place in self.inline_fields
+        # After by_reference(), the data is the reference of the answer's own JSON.
+        return not is_referenced_in_data or self.answer_chars is not None
 
     def _answer_file_lines(self, ref: ArtifactRef, *, is_shown: bool) -> list[str]:
         """Return the lines about the file of the whole answer: only its path if the answer itself is shown."""
-        line = f"Output saved to file: {ref.path or ref.uri}"
+        lines = [f"Output saved to file: {ref.path or ref.uri}"]
         if not ref.stored:
-            line = "Output not stored: no artifact store is configured"
-        lines = [line]
-        if not is_shown and self.answer_chars is not None:
-            lines.append(f"Size: {self.answer_chars} characters")
-        elif not is_shown:
-            text = encode_json(self.data).decode()
-            lines.append(f"Size: {len(text)} characters")
-            if not ref.stored:
-                lines.append(f"Preview: {shorten(text, stored=False)}")
+            lines = ["Output not stored: no artifact store is configured"]
+        if is_shown:
+            return lines
+
+        if self.answer_chars is not None:
+            return [*lines, f"Size: {self.answer_chars} characters"]
+        text = encode_json(self.data).decode()
+        lines.append(f"Size: {len(text)} characters")
+        if not ref.stored:
+            lines.append(f"Preview: {shorten(text, stored=False)}")
         return lines
 
 

@@ -25,6 +25,7 @@ from ..protocol._times import MAX_TIMEOUT, is_timeout
 
 if TYPE_CHECKING:
     from ..artifacts._retention import Retention
+    from ._app_tables import RetentionFields
 
 
 logger = logging.getLogger("transports")
@@ -139,7 +140,7 @@ def settings_variables() -> set[str]:
     """Return the names of the variables that every part of the kit reads, with those of the retention."""
     from ._app_tables import RetentionFields
 
-    return {*_VARIABLES, *(_RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields)}
+    return {*_VARIABLES, *map(_retention_variable, RetentionFields.model_fields)}
 
 
 #: Variables that Kubernetes sets for a Service called ``abp-mcp`` or ``abp-serve``.
@@ -194,11 +195,8 @@ def is_trusted(file: Path, content: bytes) -> bool:
 def untrusted_file_advice(file: Path | None) -> str:
     """Return why a file of the working folder is not used, and what to do."""
     file = file or Path(_FILE)
-    path = f"{file.resolve()}\n"
-    with suppress(OSError):
-        for record in _trust_record(file, b"").parent.iterdir():
-            if record.read_text(encoding="utf-8") == path:
-                return "it has changed since you trusted it; look at it, then run `abp mcp --trust` in its folder again"
+    if _was_trusted_before(file):
+        return "it has changed since you trusted it; look at it, then run `abp mcp --trust` in its folder again"
     return (
         "you have not trusted the file yet; if it is yours, run `abp mcp --trust` in its folder, or set "
         f"ABP_CONFIG={file} for one command"
@@ -212,16 +210,33 @@ def trust(file: Path, content: bytes) -> None:
     record = _trust_record(file, content)
     try:
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        record.write_text(f"{file.resolve()}\n", encoding="utf-8")
+        record.write_text(_trust_record_text(file), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--trust: {record} cannot be written: {error.strerror}; use --config FILE instead") from error
 
 
-def _trust_record(file: Path, content: bytes) -> Path:
+def _trust_folder() -> Path:
     import platformdirs  # late: only a file that was found needs it
 
+    return Path(platformdirs.user_config_dir("abp-transports", appauthor=False), "trusted")
+
+
+def _trust_record(file: Path, content: bytes) -> Path:
+    """Return the record that exists if the user trusts a file with this content."""
     name = hashlib.sha256(bytes(file.resolve()) + b"\0" + content).hexdigest()
-    return Path(platformdirs.user_config_dir("abp-transports", appauthor=False), "trusted", name)
+    return _trust_folder() / name
+
+
+def _trust_record_text(file: Path) -> str:
+    return f"{file.resolve()}\n"
+
+
+def _was_trusted_before(file: Path) -> bool:
+    """Return whether the user has trusted a file with any content."""
+    text = _trust_record_text(file)
+    with suppress(OSError):
+        return any(record.read_text(encoding="utf-8") == text for record in _trust_folder().iterdir())
+    return False
 
 
 #: The file in the working folder that is read if no other is named.
@@ -265,6 +280,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
     file = named or Path(_FILE)
     if named is None and not file.is_file():
         return ConfigFile()
+
     import tomllib  # late: most programs have no such file
 
     try:
@@ -274,16 +290,22 @@ def read_config(named: Path | None = None) -> ConfigFile:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read ({reason})") from error
+
     for key, table in document.items():
         if key not in TABLES:
-            advice = "settings belong in the tables " + ", ".join(f"[{name}]" for name in TABLES)
-            similar = difflib.get_close_matches(key, TABLES, n=1, cutoff=0.7)
-            if similar:
-                advice = f"did you mean [{similar[0]}]?"
-            raise UsageError(f"{file}: {key}: unknown; {advice}")
+            raise UsageError(f"{file}: {key}: unknown; {_unknown_table_advice(key)}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {key}: must be a table, [{key}]")
-    return ConfigFile(file, named is not None or is_trusted(file, content), document, content)
+
+    trusted = named is not None or is_trusted(file, content)
+    return ConfigFile(file, trusted, document, content)
+
+
+def _unknown_table_advice(key: str) -> str:
+    similar = difflib.get_close_matches(key, TABLES, n=1, cutoff=0.7)
+    if similar:
+        return f"did you mean [{similar[0]}]?"
+    return "settings belong in the tables " + ", ".join(f"[{name}]" for name in TABLES)
 
 
 def trust_found_file() -> ConfigFile:
@@ -305,6 +327,10 @@ def routing_of(file: ConfigFile) -> routing.RoutingConfig:
 _RETENTION_PREFIX = "ABP_RETENTION_"
 
 
+def _retention_variable(key: str) -> str:
+    return _RETENTION_PREFIX + key.upper()
+
+
 def retention_settings(
     *, options: Mapping[str, object] | None = None, file: ConfigFile | None = None
 ) -> Retention | None:
@@ -321,33 +347,48 @@ def retention_settings(
     if not file.trusted:
         file.warn_ignored([f"retention.{key}" for key in table])
         table = {}
-    variables = {name.upper(): text for name, text in os.environ.items() if text}
-    if not options and not table and not any(name.startswith(_RETENTION_PREFIX) for name in variables):
+    set_variables = {name.upper(): text for name, text in os.environ.items() if text}
+    has_variables = any(name.startswith(_RETENTION_PREFIX) for name in set_variables)
+    if not options and not table and not has_variables:
         return None
-    from pydantic import ValidationError  # late: most programs set nothing
 
-    from ..artifacts._retention import Retention
-    from ._app_tables import RetentionFields, settings_error
+    from ._app_tables import RetentionFields  # late: most programs set nothing
 
-    table = {key: value for key, value in table.items() if _RETENTION_PREFIX + key.upper() not in variables}
     environment = {
-        key: variables[_RETENTION_PREFIX + key.upper()]
+        key: set_variables[_retention_variable(key)]
         for key in RetentionFields.model_fields
-        if _RETENTION_PREFIX + key.upper() in variables
+        if _retention_variable(key) in set_variables
     }
+    # A key that a variable overrides is not even checked.
+    table = {key: value for key, value in table.items() if _retention_variable(key) not in set_variables}
     sources = {key: f"{file.path}: retention.{key}" for key in table}
     sources |= {key: f"--retention {key}" for key in options}
+    return _retention_of(_read_retention_fields({**table, **environment, **options}, sources))
+
+
+def _read_retention_fields(values: Mapping[str, object], sources: Mapping[str, str]) -> RetentionFields:
+    """Check the values of retention settings. ``sources`` names the option or key of those not from a variable."""
+    from pydantic import ValidationError
+
+    from ._app_tables import RetentionFields, settings_error
+
     for key in sources.keys() - RetentionFields.model_fields.keys():
         similar = difflib.get_close_matches(key, RetentionFields.model_fields, n=1)
         advice = f"; did you mean {similar[0]}?" if similar else ""
         raise UsageError(f"{sources[key]}: unknown{advice}")
     try:
-        settings = RetentionFields(**{**table, **environment, **options})  # type: ignore[arg-type]
+        return RetentionFields(**values)  # type: ignore[arg-type]
     except ValidationError as error:
-        raise settings_error(error, lambda key: sources.get(key, _RETENTION_PREFIX + key.upper())) from error
-    limits = {key: getattr(settings, key) for key in settings.model_fields_set - {"enabled"}}
-    if settings.enabled:
+        raise settings_error(error, lambda key: sources.get(key, _retention_variable(key))) from error
+
+
+def _retention_of(fields: RetentionFields) -> Retention | None:
+    """Return the retention that settings ask for: without ``enabled``, one of only the limits that are set."""
+    from ..artifacts._retention import Retention
+
+    limits = {name: getattr(fields, name) for name in fields.model_fields_set - {"enabled"}}
+    if fields.enabled:
         return Retention(**limits)
-    if settings.enabled is False or not limits:
-        return None
-    return Retention.only(**limits)
+    if fields.enabled is None and limits:
+        return Retention.only(**limits)
+    return None
