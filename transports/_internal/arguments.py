@@ -260,12 +260,11 @@ def _checkable_types(hint: object) -> list[_AcceptedType]:
     if not isinstance(kind, type) or kind is Any or not _is_checkable(kind):
         return [_AcceptedType(object)]
 
-    item_kinds = tuple(item for item in arguments if isinstance(item, type))
-    are_checkable = len(item_kinds) == len(arguments) and object not in item_kinds
     # Items of an Iterable are not checked: a generator would be used up.
-    if kind not in (Mapping, Sequence, Collection) or not are_checkable:
-        item_kinds = ()
-    return [_AcceptedType(kind, item_kinds)]
+    has_lasting_items = kind in (Mapping, Sequence, Collection)
+    if has_lasting_items and all(isinstance(item, type) and item is not object for item in arguments):
+        return [_AcceptedType(kind, arguments)]
+    return [_AcceptedType(kind)]
 
 
 def _is_checkable(kind: type) -> bool:

@@ -355,6 +355,20 @@ def input_notes(added: Added, path: Path) -> list[str]:
 
     They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
     report columns or fields that may be meant as parameters."""
+    notes = _line_notes(added)
+    jobs: list[Job] = []
+    # The input may have become unreadable. That does not matter: its jobs are in the run.
+    with suppress(ABPError):
+        jobs = first_jobs(path)
+    are_mostly_copies = added.copies * 2 > added.lines
+    have_parameters = any(job.params or job.files for job in jobs)
+    if are_mostly_copies or not have_parameters:
+        notes += _parameter_hints(name for job in jobs for name in job.carried)
+    return notes
+
+
+def _line_notes(added: Added) -> list[str]:
+    """Return notes about the lines that are copies of others, jobs of the run already, or corrections."""
     notes = []
     if added.copies:
         are_copies = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
@@ -366,15 +380,6 @@ def input_notes(added: Added, path: Path) -> list[str]:
     if added.replaced:
         lines_are = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
         notes.append(f"{lines_are} replaced by one of the same id")
-
-    jobs: list[Job] = []
-    # The input may have become unreadable. That does not matter: its jobs are in the run.
-    with suppress(ABPError):
-        jobs = first_jobs(path)
-    are_mostly_copies = added.copies * 2 > added.lines
-    have_parameters = any(job.params or job.files for job in jobs)
-    if are_mostly_copies or not have_parameters:
-        notes += _parameter_hints(name for job in jobs for name in job.carried)
     return notes
 
 

@@ -121,35 +121,44 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
     Raises :class:`NotChecked` for a reference that is not a pointer into the schema itself, and for more than 100
     patterns.
     """
-    waiting: list[object] = [schema]
     has_references = False
     changes_base = False
     patterns = 0
     id_keyword = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list):
-            waiting += node
-        elif isinstance(node, dict):
-            waiting += node.values()
-            patterns += isinstance(node.get("pattern"), str)
-            patterns += len(members_of(node.get("patternProperties")))
-            if node is not schema and isinstance(node.get(id_keyword), str):
-                changes_base = True
-            for key in ("$ref", "$dynamicRef", "$recursiveRef"):
-                target = node.get(key)
-                if not isinstance(target, str):
-                    continue
+    for node in _objects_in(schema):
+        patterns += isinstance(node.get("pattern"), str)
+        patterns += len(members_of(node.get("patternProperties")))
+        if node is not schema and isinstance(node.get(id_keyword), str):
+            changes_base = True
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            target = node.get(keyword)
+            if isinstance(target, str):
                 has_references = True
-                is_pointer = target == "#" or target.startswith("#/")
-                if key != "$ref" or not is_pointer:
-                    raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
+                _require_local_pointer(keyword, target)
 
     if patterns > _LIMITS.patterns:
         raise NotChecked(f"the schema has more than {_LIMITS.patterns} patterns")
     if has_references and changes_base:
         raise NotChecked("the schema has references and changes what they are relative to ($id)")
     return has_references, patterns
+
+
+def _objects_in(schema: dict[str, object]) -> Iterator[dict[str, object]]:
+    """Yield a schema and every object in it."""
+    waiting: list[object] = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            waiting += node.values()
+            yield node
+
+
+def _require_local_pointer(keyword: str, target: str) -> None:
+    is_pointer = target == "#" or target.startswith("#/")
+    if keyword != "$ref" or not is_pointer:
+        raise NotChecked(f"{keyword} to {shorten(redact_url(target) or target)} is not followed")
 
 
 def count_steps(schema: dict[str, object], data: object) -> int:
@@ -172,11 +181,15 @@ def count_steps(schema: dict[str, object], data: object) -> int:
 
 
 def _applied(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
-    """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to."""
+    """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to.
+
+    Work that applies no subschema is yielded as well, as steps with the subschema ``None``, so that it counts.
+    """
     members = value if isinstance(value, dict) else {}
     items = value if isinstance(value, _LISTS) else ()
     for keyword, rule in node.items():
         match keyword, rule:
+            # For the value itself.
             case "$ref", str():
                 yield target_of(root, rule), value
             case "not" | "if" | "then" | "else", _:
@@ -189,6 +202,7 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 # Comparisons with 16 members take as long as a step.
                 yield from ((None, value) for _ in range(len(rule) // 16))
 
+            # For the members of an object.
             case "properties", dict():
                 yield from ((rule[name], member) for name, member in members.items() if name in rule)
             case "patternProperties", dict():
@@ -204,6 +218,7 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
             case "propertyNames", _:
                 yield from ((rule, name) for name in members)
 
+            # For the items of a list.
             case "items" | "additionalItems" | "unevaluatedItems" | "contains", dict():
                 yield from ((rule, item) for item in items)
             case "items" | "prefixItems", list():

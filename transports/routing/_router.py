@@ -364,12 +364,13 @@ class Router:
         call = str(origin.get("call", ""))
         context = TransformContext(capability, call, self._store, self._on_event)
         recognised = await self._layers.recognise(data, context)
-        places = captured_places(recognised.data, recognised.files)
+        places = captured_places(recognised.data, recognised.files)  # endless
+        captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
         answer = _Answer(
             capability,
             origin,
             recognised,
-            [Found(place, output) for output, place in zip(outputs, places, strict=False)],
+            captured,
             sender,
             on_download,
             warnings=list(warnings),
@@ -384,16 +385,24 @@ class Router:
         file_places = [*recognised.refs, *(file.path for file in recognised.files)]
         if schema:
             answer.warnings += check_output(schema, routed, file_places)
+
         metadata: Mapping[str, object] = {}
-        if file_places or answer.captured or answer.stored.keys() - {""}:
+        has_file_beside_json = bool(file_places or answer.captured or answer.stored.keys() - {""})
+        if has_file_beside_json:
             metadata = await answer.process(metadata_of, recognised.data, recognised.files, recognised.refs)
+        artifacts: Mapping[str, ArtifactRef] = answer.stored
+        if answer.unkept is not None:
+            artifacts = answer.unkept
+        duration_ms = 0.0
+        if started is not None:
+            duration_ms = (time.perf_counter() - started) * 1000
 
         result = Result(
             capability,
             routed,
-            answer.stored if answer.unkept is None else answer.unkept,
+            artifacts,
             transport=transport,
-            duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
+            duration_ms=duration_ms,
             warnings=tuple(answer.warnings),
             effects=tuple(effects),
             metadata=metadata,
@@ -500,16 +509,18 @@ class Router:
         """
         policy = self._policy
         has_files = bool(answer.stored or answer.references)
-        has_long_text = policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars
+        # JSON has at least as many bytes as its texts have characters.
+        may_have_long_text = policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars
         is_large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if routed is not None and not has_files and not has_long_text and not is_large:
+        is_only_small_data = routed is not None and not has_files and not may_have_long_text and not is_large
+        if is_only_small_data:
             answer.unkept = unkept(self._store, encoded, answer.origin)
             if answer.unkept is not None:
                 return {}
 
         durability: Durability = "disk" if has_files else self._durability
         previews: dict[Place, JSONValue] = {}
-        if has_long_text:
+        if may_have_long_text:
             previews = await self._store_long_texts(routed, answer, durability)
 
         needs_file = not has_files or (is_large and "" not in answer.stored)
@@ -525,6 +536,7 @@ class Router:
             if is_large:
                 answer.steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
 
+        # An answer that is one long text has no other file than its JSON.
         if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in answer.stored:
             previews[()] = preview(routed, answer.stored[""])
         return previews

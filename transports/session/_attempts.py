@@ -64,6 +64,7 @@ class Attempts:
 
         deadline = time.monotonic() + call.timeout
         for attempt in count(1):
+            # Another call may repeat the handshake while this one is under way.
             handshakes = self._handshakes
             attempt_id = call.id if attempt == 1 else new_id()
             try:
@@ -89,16 +90,18 @@ class Attempts:
                 delay = self._retry_delay(error, attempt, call.repeats)
                 if delay is None or time.monotonic() + delay >= deadline:
                     raise
-
-                logger.info("%s is sent again in %.1f s: %s", call.capability, delay, error.message)
-                self._events.emit(Retrying(call.capability, attempt, delay, error))
-                if isinstance(error, Disconnected):
-                    # Until the transport reports that it has reconnected.
-                    self._connection.ready.clear()
-                await asyncio.sleep(delay)
+                await self._pause_before_retry(call, attempt, delay, error)
                 if error.code in SESSION_LOST:
                     await self._initialize_once(handshakes, deadline)
         raise AssertionError("unreachable")
+
+    async def _pause_before_retry(self, call: Call, attempt: int, delay: float, error: ABPError) -> None:
+        logger.info("%s is sent again in %.1f s: %s", call.capability, delay, error.message)
+        self._events.emit(Retrying(call.capability, attempt, delay, error))
+        if isinstance(error, Disconnected):
+            # Until the transport reports that it has reconnected.
+            self._connection.ready.clear()
+        await asyncio.sleep(delay)
 
     async def _send_once(self, call: Call, attempt_id: str, deadline: float) -> Message:
         """Make one attempt. After a timeout or a cancellation, ``capabilities/cancel`` is sent in the background."""

@@ -250,7 +250,7 @@ class _Tags(HTMLParser):
         self.title: list[str] = []
         self._room = 1000  # characters of the title
         self._templates = 0
-        self._title: bool | None = None  # None before it, True inside it, False after it
+        self._in_title: bool | None = None  # None before the title, False after it
 
     def parse_html_declaration(self, i: int) -> int:
         """Skip ``<![…>``, a comment in HTML; the base class expects SGML there and fails on anything else."""
@@ -261,7 +261,7 @@ class _Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _RAW:
             self.set_cdata_mode(tag)
-        if self.ended or self._title:
+        if self.ended or self._in_title:
             return
 
         # Nothing inside a <template> belongs to the page.
@@ -273,30 +273,32 @@ class _Tags(HTMLParser):
         # Reversed, since the first of several attributes with one name counts.
         attributes = {name: value or "" for name, value in reversed(attrs)}
         href = attributes.get("href", "").strip()
-        is_manifest_link = tag == "link" and "abp-manifest" in attributes.get("rel", "").lower().split()
-        if tag in ("body", "frameset"):
-            self.ended = True
-        elif tag == "title" and self._title is None:
-            self._title = True
-        elif tag == "base" and self.base is None and "href" in attributes:
-            self.base = href
-        elif is_manifest_link and self.href is None and href:
-            self.href = href
+        relations = attributes.get("rel", "").lower().split()
+        # The first title, <base> and manifest link of a page count.
+        match tag:
+            case "body" | "frameset":
+                self.ended = True
+            case "title" if self._in_title is None:
+                self._in_title = True
+            case "base" if self.base is None and "href" in attributes:
+                self.base = href
+            case "link" if self.href is None and href and "abp-manifest" in relations:
+                self.href = href
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Handle ``<tag/>`` as ``<tag>``: HTML ignores the slash."""
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._title:
-            self._title = tag != "title"
+        if self._in_title:
+            self._in_title = tag != "title"
         elif tag == "template":
             self._templates = max(0, self._templates - 1)
         elif tag == "head" and not self._templates:
             self.ended = True
 
     def handle_data(self, data: str) -> None:
-        if self._title and not self.ended and self._room:
+        if self._in_title and not self.ended and self._room:
             self.title.append(data[: self._room])
             self._room -= len(self.title[-1])
 

@@ -557,28 +557,32 @@ def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
     """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
-    ended = [settlement for settlement in settlements if settlement.begun and settlement.again_after is None]
-    retried = [settlement for settlement in settlements if settlement.begun and settlement.again_after is not None]
+    begun = [settlement for settlement in settlements if settlement.begun]
     not_begun = [settlement for settlement in settlements if not settlement.begun]
-    held = 0
-    if ended:
-        end_jobs = _SETTLE_JOBS.format(now=database.now, worker="worker", finished=database.now)
-        cursor.executemany(end_jobs, [_settled_row(run, worker, settlement) for settlement in ended])
-        held += cursor.rowcount
-    if retried:
-        queue_jobs = _SETTLE_JOBS.format(now=database.now, worker="NULL", finished="NULL")
-        cursor.executemany(queue_jobs, [_settled_row(run, worker, settlement) for settlement in retried])
-        held += cursor.rowcount
+
+    end_jobs = _SETTLE_JOBS.format(now=database.now, worker="worker", finished=database.now)
+    ended_rows = [_settled_row(run, worker, settlement) for settlement in begun if settlement.again_after is None]
+    held = _update_jobs(cursor, end_jobs, ended_rows)
+
+    retry_jobs = _SETTLE_JOBS.format(now=database.now, worker="NULL", finished="NULL")
+    retried_rows = [_settled_row(run, worker, settlement) for settlement in begun if settlement.again_after is not None]
+    held += _update_jobs(cursor, retry_jobs, retried_rows)
 
     # Jobs that were not begun return to the queue, as if they had not been leased.
-    if not_begun:
-        cursor.executemany(
-            "UPDATE abp_jobs SET state = ?, attempts = attempts - 1, worker = NULL, lease = NULL, lease_until = NULL "
-            f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}",
-            [(State.QUEUED.value, run, settlement.key, worker) for settlement in not_begun],
-        )
-        held += cursor.rowcount
-    return held
+    return_jobs = (
+        "UPDATE abp_jobs SET state = ?, attempts = attempts - 1, worker = NULL, lease = NULL, lease_until = NULL "
+        f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}"
+    )
+    returned_rows = [(State.QUEUED.value, run, settlement.key, worker) for settlement in not_begun]
+    return held + _update_jobs(cursor, return_jobs, returned_rows)
+
+
+def _update_jobs(cursor: Cursor, statement: str, rows: Sequence[tuple[Value, ...]]) -> int:
+    """Run an UPDATE for each row, and return the number of jobs that were updated."""
+    if not rows:
+        return 0
+    cursor.executemany(statement, rows)
+    return cursor.rowcount
 
 
 def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
