@@ -158,6 +158,13 @@ async def test_fixture_url_options_are_applied(fixture: Fixture) -> None:
             pass
 
 
+async def test_lone_surrogate_in_invalid_params_ends_no_connection(fixture: Fixture) -> None:
+    async with dial(fixture, "?faults") as client:
+        await client.initialize()
+        assert await client.error("wire.close", code="\ud800") == "INVALID_PARAMS"
+        assert await client.error("shape", shape="\ud800") == "INVALID_PARAMS"
+
+
 async def test_credentials(fixture: Fixture) -> None:
     bearer = {"Authorization": f"Bearer {fixture.token}"}
     for query, headers in (("?auth=bearer", bearer), (f"?token={fixture.token}", {})):
