@@ -249,6 +249,23 @@ async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Brows
             assert context.pages == []
 
 
+async def test_file_not_taken_is_removed_when_its_page_is_opened_again(fixture: Fixture) -> None:
+    script = """() => {
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob(["between two calls"]));
+        link.download = "file.txt";
+        link.click();
+    }"""
+    async with Browser() as browser, connect(fixture.url, browser=browser, store="none:") as app:
+        page = app.transport.page  # type: ignore[attr-defined]
+        await page.evaluate(script)
+        await eventually(lambda: [path.name for path in browser.folder.glob("downloads-*/*") if not path.suffix])
+        with suppress(Error):
+            await page.reload()
+        await app.call("file.list", timeout=20)  # in the new page
+        assert list(browser.folder.glob("downloads-*/*")) == []
+
+
 async def test_window_opened_between_calls_is_closed_with_session(fixture: Fixture, browser: Browser) -> None:
     async with opened(browser.playwright.new_context()) as context:
         async with connect(fixture.url, store="none:", context=context):

@@ -685,7 +685,7 @@ class AppDownloads:
         self._downloads.cancel_in_background(guid, folder)
 
     async def aclose(self) -> None:
-        """Cancel downloads under way. This takes a few seconds at most."""
+        """Cancel downloads under way, and remove files that were not taken. This takes a few seconds at most."""
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 
@@ -697,3 +697,12 @@ class AppDownloads:
             elif not ended.cancelled():
                 # Read, so that asyncio does not log it as an exception that was never retrieved.
                 ended.exception()
+
+        # The folder stays until the end of the session, in which the page may be opened again many times.
+        await asyncio.to_thread(_remove_files, self.folder)
+
+
+def _remove_files(folder: Path) -> None:
+    with suppress(OSError):
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
