@@ -405,8 +405,10 @@ def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[t
         if not properties or allows_others or is_file(node):
             continue
 
+        names = set(properties)
         required = node.get("required")
-        names = [*properties, *(required if isinstance(required, list) else ())]
+        if isinstance(required, list):
+            names.update(name for name in required if isinstance(name, str))
         for name, member in members_of(value).items():
             if name in properties:
                 waiting.append(((*place, name), properties[name], member))
