@@ -14,6 +14,7 @@ import re
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote_plus
 
@@ -111,7 +112,13 @@ class Redactor:
         """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
         ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
         like."""
-        return _kind_of_name(name, self._names) in ("secret", "secret word")
+        return self._kind_of_name(name) in ("secret", "secret word")
+
+    def _kind_of_name(self, name: str) -> _NameKind:
+        # An app may choose a very long name, which is not cached.
+        if len(name) > 64:
+            return _kind_of_name.__wrapped__(name, self._names)
+        return _kind_of_name(name, self._names)
 
     def text(self, text: str) -> str:
         """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
@@ -203,7 +210,7 @@ class Redactor:
         """Return the value of a field redacted by the rules alone."""
         if not isinstance(name, str):
             return self.tree_by_rules(value)
-        kind = _kind_of_name(name, self._names)
+        kind = self._kind_of_name(name)
         if kind == "harmless":
             return self.tree_by_rules(value)
         if kind == "never secret":
@@ -339,6 +346,7 @@ def _content_member(node: Mapping[object, object]) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
     if name in _NEVER_SECRET:
         return "never secret"
