@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tests.support.planted import ALLOWED, PLANTED, Planted
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
+from transports.testing.conformance._gather import probe_page
 from transports.testing.plugin import serve_pages
 from webapp_fixture import Fixture
 
@@ -131,6 +133,17 @@ async def test_extension_conforms(tmp_path: Path) -> None:
 async def test_nonconforming_extension_has_findings() -> None:
     report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))
     assert {"page.members", "page.call"} <= set(found(report))
+
+
+@in_session
+async def test_probe_of_a_page_that_spins_ends_soon(tmp_path: Path, browser: Browser) -> None:
+    script = "window.abp = { initialize: () => ({}), call() { while (true); } }"
+    page = tmp_path / "page.html"
+    page.write_text(f"<script>{script}</script>")
+    with serve_pages() as address_of:
+        async with asyncio.timeout(15):
+            steps = await probe_page(browser, address_of(page), storage_state=None, timeout=10)
+    assert "broke" in steps
 
 
 def test_conformance_command_checks_a_page(capsys: pytest.CaptureFixture[str]) -> None:

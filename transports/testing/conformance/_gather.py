@@ -112,7 +112,17 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
 async def _run_script(page: Page) -> dict[str, ProbeStep]:
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
     options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
-    steps: Any = decode_json(await page.evaluate(script, options))
+    running = asyncio.ensure_future(page.evaluate(script, options))
+    try:
+        await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
+        while not running.done():
+            # A page that spins in a step answers nothing, and its own timers do not end the step.
+            async with asyncio.timeout(_STEP_TIMEOUT):
+                await page.evaluate("() => 0")
+            await asyncio.wait((running,), timeout=_STEP_TIMEOUT)
+        steps: Any = decode_json(running.result())
+    finally:
+        running.cancel()
     return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
 
 
