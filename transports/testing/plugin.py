@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -216,30 +215,34 @@ def pytest_runtest_makereport(
     error: BaseException | None = None
     if call.excinfo is not None:
         error = call.excinfo.value
+    if isinstance(error, ContextLost):
+        _advise_on_lost_page(item, error)
 
-    uses_page_and_app = isinstance(item, pytest.Function) and {"page", "abp_app"} <= {*item.fixturenames}
-    if isinstance(error, ContextLost) and uses_page_and_app:
-        error.add_note(
-            "abp_app has opened the app in page before the test: leave out page.goto, "
-            "or call connect(page.url, page=page) after it instead of using abp_app"
-        )
-
-    own_error: ABPError | None = None
-    callers: TracebackType | None = None
+    error_without_callers: ABPError | None = None
     if isinstance(error, ABPError) and not item.config.getoption("fulltrace"):
-        own_error = error
         callers = callers_traceback(error.__traceback__)
-        if callers is not None:
+        if callers is None:
+            error_without_callers = error
+        else:
+            # Before the yield, since pytest makes its report from the exception.
             call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
 
     report = yield
-    if own_error is not None and callers is None and report.failed:
-        report.longrepr = pytest.ExceptionInfo.from_exception(own_error).exconly()
+    if error_without_callers is not None and report.failed:
+        report.longrepr = pytest.ExceptionInfo.from_exception(error_without_callers).exconly()
 
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
         report.sections.append(("abp", failure_report.write()))
     return report
+
+
+def _advise_on_lost_page(item: pytest.Item, error: ContextLost) -> None:
+    if isinstance(item, pytest.Function) and {"page", "abp_app"} <= {*item.fixturenames}:
+        error.add_note(
+            "abp_app has opened the app in page before the test: leave out page.goto, "
+            "or call connect(page.url, page=page) after it instead of using abp_app"
+        )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -103,17 +103,21 @@ async def check_app(
     if evidence.is_adapted:
         judged = [check for check in checks if not {check.id, check.theme} & _ANSWERED_BY_KIT]
 
-    app = evidence.session_info.get("app")
-    names: list[str] = []
-    if isinstance(app, dict):
-        names = [str(app[key]) for key in ("name", "version") if app.get(key)]
     return Report(
         target=redact_url(target) or target,
         kind=evidence.kind,
-        app=" ".join(names),
+        app=_name_and_version(evidence),
         outcomes=tuple(check.outcome(evidence) for check in judged),
         left_out=tuple(check.id for check in checks if check not in judged),
         called=tuple(dict.fromkeys(trial.name for trial, _ in evidence.called)),
         skipped={trial.name: trial.skipped for trial in evidence.trials if trial.skipped},
         seconds=time.perf_counter() - started,
     )
+
+
+def _name_and_version(evidence: Evidence) -> str:
+    """Return the app's name and version as far as it states them."""
+    app = evidence.session_info.get("app")
+    if not isinstance(app, dict):
+        return ""
+    return " ".join(str(app[key]) for key in ("name", "version") if app.get(key))

@@ -357,23 +357,30 @@ def _judge_running(app: Evidence) -> Iterator[str]:
 
 def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
     """Yield what is wrong with the answers to the first cancel of a running call, and to the call itself."""
-    first, call = cancellation.first, cancellation.call
-    accepted = first.fields.get("cancelled") is True
-    # An embedding page settles the call by itself, regardless of the app.
-    settled = call.fields.get("cancelled") is True
-
-    # A call that ended within 0.3 seconds after the cancel may have ended by itself.
-    was_running = settled or cancellation.ran_on > 0.3
-    if not accepted and was_running:
-        answer = str(first.answer)[:80]
-        if first.error is not None:
-            answer = first.error.message
+    cancel, call = cancellation.first, cancellation.call
+    if not _says_cancelled(cancel) and _ran_when_cancelled(cancellation):
+        answer = str(cancel.answer)[:80]
+        if cancel.error is not None:
+            answer = cancel.error.message
         yield f"cancelling it while it ran: {answer}"
 
     if call.error is not None:
         yield f"the call was cancelled and never answered ({call.error.message})"
-    elif accepted and not settled:
+    elif _says_cancelled(cancel) and not _says_cancelled(call):
         yield f"the cancelled call answered {str(call.answer)[:80]}"
+
+
+def _ran_when_cancelled(cancellation: Cancellation) -> bool:
+    """Return whether a call had certainly not ended by itself before the app handled the cancel."""
+    # An embedding page ends a cancelled call by itself, even if the app refuses the cancel.
+    if _says_cancelled(cancellation.call):
+        return True
+    seconds_in_doubt = 0.3  # a call that ended this soon after the cancel may have ended by itself
+    return cancellation.ran_on > seconds_in_doubt
+
+
+def _says_cancelled(exchange: Exchange) -> bool:
+    return exchange.fields.get("cancelled") is True
 
 
 @ERRORS.should(
@@ -383,9 +390,7 @@ def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
     fix="remember the ids of cancelled calls, and answer the second cancel as the first",
 )
 def _judge_again(app: Evidence) -> Iterator[str]:
-    accepted = [
-        cancellation for cancellation in app.cancellations if cancellation.first.fields.get("cancelled") is True
-    ]
+    accepted = [cancellation for cancellation in app.cancellations if _says_cancelled(cancellation.first)]
     if not accepted:
         raise NotApplicable("no call was cancelled")
 
@@ -393,7 +398,7 @@ def _judge_again(app: Evidence) -> Iterator[str]:
         again = cancellation.again
         if again.error is not None:
             yield f"{cancellation.name}: {again.error.message}"
-        elif again.fields.get("cancelled") is not True:
+        elif not _says_cancelled(again):
             yield f"{cancellation.name}: the second time it answered {str(again.answer)[:80]}"
 
 

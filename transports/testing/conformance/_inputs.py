@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -140,15 +141,12 @@ class _Sampler:
 
         parts = schema.get("allOf")
         if isinstance(parts, list):
-            merged: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
-            for part in parts:
-                merged = _merge_schemas(merged, part)
+            merged = functools.reduce(_merge_schemas, parts, _without_keyword(schema, "allOf"))
             return self.sample(merged, hint, depth + 1)
-        for key in ("oneOf", "anyOf"):
-            branches = schema.get(key)
+        for keyword in ("oneOf", "anyOf"):
+            branches = schema.get(keyword)
             if isinstance(branches, list):
-                base = {name: value for name, value in schema.items() if name != key}
-                return self._sample_first(branches, base, hint, depth)
+                return self._sample_first(branches, _without_keyword(schema, keyword), hint, depth)
 
         return self._sample_type(schema, hint, depth)
 
@@ -190,6 +188,10 @@ class _Sampler:
         item = self.sample(schema.get("items", {}), hint, depth + 1)
         length = max(int(schema.get("minItems", 1)), 1)
         return [copy.deepcopy(item) for _ in range(length)]
+
+
+def _without_keyword(schema: Mapping[str, object], keyword: str) -> Mapping[str, object]:
+    return {key: value for key, value in schema.items() if key != keyword}
 
 
 def _merge_schemas(base: Mapping[str, object], more: object) -> Mapping[str, object]:
