@@ -287,7 +287,7 @@ def _write_project(
 
     ``target`` replaces the target in the templates. With ``allow_files`` the folder may have other files. Raises
     :class:`~transports.errors.UsageError` rather than overwrite a file."""
-    if not allow_files and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not allow_files and not _is_new_or_empty(folder):
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one")
     templates = dict(_find_templates(files(__package__) / kind))
     for name in templates:
@@ -313,6 +313,12 @@ def _write_project(
             steps_from_here = next_steps.replace("  cd {folder}\n", "")
         print_text(steps_from_here.format(folder=shell_word(str(folder))))
     return 0
+
+
+def _is_new_or_empty(folder: Path) -> bool:
+    if not folder.exists():
+        return True
+    return folder.is_dir() and not any(folder.iterdir())
 
 
 def _write_template(source: Traversable, path: Path, json_target: bytes) -> None:

@@ -274,10 +274,11 @@ class ToolCall:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         try:
             while not self.task.done():
-                if self.question is not None and is_modern(ctx):
-                    return self.question
-                if self.question is not None and self._asking is None:
-                    self._asking = begin(self._ask_client(ctx, self.question))
+                if self.question is not None:
+                    if is_modern(ctx):
+                        return self.question
+                    if self._asking is None:
+                        self._asking = begin(self._ask_client(ctx, self.question))
 
                 if not await self._wait_for_event(deadline):
                     break
@@ -289,6 +290,7 @@ class ToolCall:
         finally:
             if self._asking is not None:
                 self._asking.cancel()
+            # Another request may wait for the call by now.
             if self._reporter is reporter:
                 self._reporter = None
                 self.ctx = None if self.detached else ctx

@@ -88,12 +88,12 @@ def _places_of_files(
     """Return the place of each file in the parameters: its ``param``, the only declared file parameter, or a new item
     of the list ``files``, which is then copied or created in ``filled``."""
     properties = members_of(schema.get("properties"))
-    declared = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
-    if len(declared) > 1 and any("param" not in file for file in files):
-        raise UsageError(f"files: set `param` of each file to one of {', '.join(declared)}")
+    file_params = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
+    if len(file_params) > 1 and any("param" not in file for file in files):
+        raise UsageError(f"files: set `param` of each file to one of {', '.join(file_params)}")
 
-    default = declared[0] if declared else ""
-    places: list[str] = [file.get("param") or default for file in files]
+    default_place = file_params[0] if file_params else ""
+    places: list[str] = [file.get("param") or default_place for file in files]
     if "" in places:
         places = _places_in_list(places, filled)
     for place in places:

@@ -312,11 +312,15 @@ def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[
         raise UsageError(message)
 
     for key in settings.keys() & {"roots", "export_roots"}:
-        folders = settings[key]
-        if isinstance(folders, list):
-            settings[key] = [file.parent / folder if isinstance(folder, str) else folder for folder in folders]
+        if isinstance(settings[key], list):
+            settings[key] = [_resolve_path(item, file.parent) for item in settings[key]]
     for key in settings.keys() & {"adapter", "jwt_key_file"}:
-        path = settings[key]
-        if isinstance(path, str):
-            settings[key] = file.parent / path
+        settings[key] = _resolve_path(settings[key], file.parent)
     return settings
+
+
+def _resolve_path(value: object, folder: Path) -> object:
+    """Return a path in a settings file as relative to the file's folder; any value but a text as it is."""
+    if isinstance(value, str):
+        return folder / value
+    return value

@@ -90,10 +90,7 @@ async def call_result(
     document = await _call_document(result, session, opened, max_bytes)
     refs = [ref for ref in result.artifacts.values() if ref.stored]
 
-    previewed: list[ArtifactRef] = []
-    if result.inline_data:
-        # Files that the router made of long data need no preview, since the text shows the data.
-        previewed = [ref for ref in answered_files(result).values() if ref.stored]
+    previewed = _previewed_files(result)
     image_limits = ImageLimits(options.max_image_bytes, options.max_total_image_bytes)
     pictures = await read_pictures(previewed, store, image_limits)
     images, label_bytes = _image_blocks(pictures.shown)
@@ -113,8 +110,17 @@ async def call_result(
     is_cut = message.structured_content != document
     if is_cut:
         result.report_clamped(json_size(document), json_size(message.structured_content))
+    # After the text, and not counted with it: images have limits of their own.
     message.content[1:1] = images
     return message
+
+
+def _previewed_files(result: Result) -> list[ArtifactRef]:
+    """Return the stored files of a result that are shown in it. Files that the router made of long data are not among
+    them, since the text shows the data."""
+    if not result.inline_data:
+        return []
+    return [ref for ref in answered_files(result).values() if ref.stored]
 
 
 async def _call_document(
@@ -137,17 +143,17 @@ async def _call_document(
         document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if opened is not None:
         document["view"] = opened.document
+    return document | await _shortened_data(result, max_bytes // 4)
 
-    max_data_bytes = max_bytes // 4
+
+async def _shortened_data(result: Result, max_bytes: int) -> dict[str, object]:
+    """Return ``data``, and ``truncated`` if something is cut, as for an agent; nothing for data that needs no cut."""
     max_field_chars = result.limits.max_field_chars or max_bytes
-    data_bytes = json_size(result.data)
-    if data_bytes > min(max_data_bytes, max_field_chars):
-        # Its data may have a million values.
-        shortened = await in_thread(result.for_agent, max_bytes=max_data_bytes)
-        for key in ("data", "truncated"):
-            if key in shortened:
-                document[key] = shortened[key]
-    return document
+    if json_size(result.data) <= min(max_bytes, max_field_chars):
+        return {}
+    # In a thread, since the data may have a million values.
+    shortened = await in_thread(result.for_agent, max_bytes=max_bytes)
+    return {key: shortened[key] for key in ("data", "truncated") if key in shortened}
 
 
 def _short_reference(ref: ArtifactRef) -> dict[str, object]:

@@ -214,40 +214,51 @@ class Tools:
 
         ``app`` is ``None`` for a call without an app. A long call of a ``capability`` becomes a task if the client
         supports tasks."""
-        if self._params.request_state is not None:
-            call = self._user.resume(self._params.request_state)
-            call.answer_with(self._params.input_responses)
-        else:
-            call = ToolCall(self._ctx)
-            pending = self._user.pending_calls if app is None else app.pending_calls
-            call.task = asyncio.ensure_future(listed_in(pending, call, work))
-
+        call = self._begin_or_resume(app, work)
         timeout = None
         if app is not None and capability and takes_tasks(self._ctx):
             timeout = TASK_AFTER
         question = await call.wait(self._ctx, self._reporter, timeout)
 
         if call.task.done():
-            # Also after an error, since a part of the answer may be stored.
-            self._user.subscribers.resources_changed()
-            session, store = None, self._user.store
-            if app is not None:
-                session, store = app.key, app.session.store
-            return await call_result(
-                call.task.result(),
-                session=session,
-                store=store,
-                options=self._options,
-                view=self._view,
-                opened=_describe_opened_view(call.opened) if call.opened else None,
-            )
+            return await self._finished_result(call, app)
         if question is not None:
             return InputRequiredResult(
                 input_requests={question.key: question.client_request.request()},
                 request_state=self._user.suspend(call),
             )
+        # Only the call of an app has a timeout.
         assert app is not None
         return await self._detached.adopt(call, app, capability)
+
+    def _begin_or_resume(
+        self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]]
+    ) -> ToolCall:
+        if self._params.request_state is not None:
+            call = self._user.resume(self._params.request_state)
+            call.answer_with(self._params.input_responses)
+            return call
+
+        call = ToolCall(self._ctx)
+        pending = self._user.pending_calls if app is None else app.pending_calls
+        call.task = asyncio.ensure_future(listed_in(pending, call, work))
+        return call
+
+    async def _finished_result(self, call: ToolCall, app: App | None) -> CallToolResult:
+        """Return the result of a call that has ended, or raise its error."""
+        # Also after an error, since a part of the answer may be stored.
+        self._user.subscribers.resources_changed()
+        session, store = None, self._user.store
+        if app is not None:
+            session, store = app.key, app.session.store
+        return await call_result(
+            call.task.result(),
+            session=session,
+            store=store,
+            options=self._options,
+            view=self._view,
+            opened=_describe_opened_view(call.opened) if call.opened else None,
+        )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 

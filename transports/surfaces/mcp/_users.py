@@ -479,13 +479,13 @@ class User:
 
     async def connect_named(self, name: str, options: dict[str, object], key: str | None = None) -> App:
         """Connect an app of the settings file. Raises :class:`~transports.errors.UsageError` for an unknown app, an app
-        of other users, and ``options`` that the file decides. Propagates the errors of :meth:`connect`."""
+        of other users, and any option but ``timeout``. Propagates the errors of :meth:`connect`."""
         if name not in self.named:
             names = ", ".join(sorted(self.named)) or "none"
             raise UsageError(f"unknown app {name[:100]!r}; apps to connect by name: {names}", code="NOT_FOUND")
-        decided = options.keys() - {"timeout"}
-        if decided:
-            raise UsageError(f"{', '.join(sorted(decided))}: omit it; only the operator can set it for {name}")
+        operator_options = options.keys() - {"timeout"}
+        if operator_options:
+            raise UsageError(f"{', '.join(sorted(operator_options))}: omit it; only the operator can set it for {name}")
         return await self.connect(name, options, key)
 
     def on_connected(self, app: App, apps: Apps) -> None:

@@ -192,6 +192,7 @@ _SUBSCHEMAS = frozenset(
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_WITH_SUBSCHEMAS = _SUBSCHEMAS | _LISTS | _MAPS
 #: Keywords about a document of its own or of older drafts, whose requirements are checked with the call, and the one
 #: with which a client copies a parameter into a header and relies on the server to compare them (SEP-2243), which a
 #: surface does not do.
@@ -304,31 +305,32 @@ class _Repair:
         return repaired
 
     def _renamed(self, names: Iterable[str]) -> list[str]:
-        return [self.names.get(name, name) for name in names]
+        return [self._model_name(name) for name in names]
+
+    def _model_name(self, app_name: str) -> str:
+        return self.names.get(app_name, app_name)
 
     def _copy_keyword(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
         """Add a keyword to ``repaired``, with its subschemas repaired, unless its value is invalid."""
-        if keyword in _SUBSCHEMAS or keyword in _LISTS or keyword in _MAPS:
+        if keyword in _WITH_SUBSCHEMAS:
             self._copy_subschemas(keyword, value, repaired, depth + 1)
         elif keyword == "type":
             kinds = _types_in(value)
-            if len(kinds) == 1:
-                repaired["type"] = kinds[0]
-            elif kinds:
-                repaired["type"] = kinds
+            if kinds:
+                repaired["type"] = kinds[0] if len(kinds) == 1 else kinds
         elif keyword == "enum":
             if isinstance(value, list) and value:
                 # JSON Schema requires the values to be unique.
                 repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
         elif keyword == "dependentRequired":
             if isinstance(value, Mapping):
-                needed_names = [self._renamed(_names_in(needed)) for needed in value.values()]
-                repaired[keyword] = dict(zip(self._renamed(map(str, value)), needed_names, strict=True))
-        elif keyword != "required" and self._has_valid_form(keyword, value):
-            is_count = keyword.startswith(("min", "max")) and keyword not in ("minimum", "maximum")
-            if is_count and isinstance(value, float) and value.is_integer():
-                value = int(value)
-            repaired[keyword] = value
+                repaired[keyword] = {
+                    self._model_name(str(name)): self._renamed(_names_in(needed)) for name, needed in value.items()
+                }
+        elif keyword == "required":
+            pass  # added by `schema`, with the required members of older drafts
+        elif self._has_valid_form(keyword, value):
+            repaired[keyword] = _without_fraction(keyword, value)
 
     def _has_valid_form(self, keyword: str, value: object) -> bool:
         """Return whether the value of a keyword without subschemas has the right form."""
@@ -351,7 +353,8 @@ class _Repair:
             if keyword == "properties":
                 schemas = {name: self._property(name, part) for name, part in schemas.items()}
             if keyword in ("properties", "dependentSchemas"):
-                schemas = dict(zip(self._renamed(schemas), schemas.values(), strict=True))
+                # These schemas have the names of parameters.
+                schemas = {self._model_name(name): part for name, part in schemas.items()}
             repaired[keyword] = schemas
 
     def _property(self, app_name: str, schema: Schema) -> Schema:
@@ -400,6 +403,14 @@ def _types_in(value: object) -> list[str]:
         if name in _TYPES and name not in kinds:
             kinds.append(name)
     return kinds
+
+
+def _without_fraction(keyword: str, value: object) -> object:
+    """Return a length or a number of items that is written as ``5.0`` as ``5``; any other value as it is."""
+    is_count = keyword.startswith(("min", "max")) and keyword not in ("minimum", "maximum")
+    if is_count and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _is_among(item: object, items: Sequence[object]) -> bool:
@@ -597,11 +608,10 @@ def _with_app_names(schema: object, value: object, model: ModelSchema) -> object
     alternatives = [*_alternatives(schema, model.schema)]
 
     if isinstance(value, Mapping):
-        declared_properties = [part.get("properties") for part in alternatives]
         additional = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
         renamed: dict[str, object] = {}
         for name, inner in value.items():
-            declared = [part[name] for part in declared_properties if isinstance(part, dict) and name in part]
+            declared = _declarations(name, alternatives)
             if declared:
                 renamed[model.names.get(name, name)] = _with_app_names({"anyOf": declared}, inner, model)
             else:
@@ -616,6 +626,12 @@ def _with_app_names(schema: object, value: object, model: ModelSchema) -> object
         return [_with_app_names({"anyOf": items}, inner, model) for inner in value]
 
     return value
+
+
+def _declarations(name: str, schemas: Sequence[Schema]) -> list[object]:
+    """Return the schema of a member from each of the ``schemas`` that declares it."""
+    declarations = [members_of(schema.get("properties")) for schema in schemas]
+    return [members[name] for members in declarations if name in members]
 
 
 def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:

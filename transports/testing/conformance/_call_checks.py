@@ -371,8 +371,8 @@ def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
 
 
 def _ran_when_cancelled(cancellation: Cancellation) -> bool:
-    """Return whether a call had certainly not ended by itself before the app handled the cancel."""
-    # An embedding page ends a cancelled call by itself, even if the app refuses the cancel.
+    """Return whether a call certainly did not end by itself before the cancel could take effect."""
+    # Possible although the app refused the cancel, since an embedding page ends the call regardless of the app.
     if _says_cancelled(cancellation.call):
         return True
     seconds_in_doubt = 0.3  # a call that ended this soon after the cancel may have ended by itself

@@ -24,7 +24,7 @@ from ....protocol._capabilities import MAX_CAPABILITIES
 from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json
 from ....routing._policy import ABP, named_preset
-from .._artifacts import TEMPLATE, list_artifacts, read_artifact
+from .._artifacts import TEMPLATE, Fields, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (
     FIELDS_DECODER,
@@ -213,25 +213,32 @@ class Exchange:
     async def answer(self, message: Message) -> bytes:
         """Answer a request for which :meth:`is_for_proxy` is true."""
         raw_id = bytes(message.envelope.id)
-        params = message.params
-        max_resource_bytes = 64 << 20
         try:
+            # The artifact is in memory until the result is encoded.
             async with self._shared.reading:
-                if message.method == "resources/read":
-                    result = await read_artifact(self._readable, params.uri, max_resource_bytes, VIEW)
-                elif message.method == "resources/list":
-                    result = await list_artifacts(self._readable, params.cursor, VIEW)
-                else:
-                    result = {"resourceTemplates": [TEMPLATE]}
-                if _is_stateless(params.meta):
-                    # Protocol 2026-07-28 added these fields.
-                    result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+                result = await self._resource_result(message)
                 return result_message(raw_id, await asyncio.to_thread(encode_json, result))
         except ABPError as error:
             data = {"code": error.code}
-            if params.uri:
-                data = {"uri": params.uri[:300], "code": error.code}
+            uri = message.params.uri
+            if uri:
+                data = {"uri": uri[:300], **data}
             return error_message(raw_id, INVALID_PARAMS, error.message, data)
+
+    async def _resource_result(self, message: Message) -> Fields:
+        params = message.params
+        if message.method == "resources/read":
+            max_bytes = 64 << 20
+            result = await read_artifact(self._readable, params.uri, max_bytes, VIEW)
+        elif message.method == "resources/list":
+            result = await list_artifacts(self._readable, params.cursor, VIEW)
+        else:
+            result = {"resourceTemplates": [TEMPLATE]}
+
+        if _is_stateless(params.meta):
+            # Protocol 2026-07-28 added these fields.
+            result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        return result
 
     def files_in(self, message: Message) -> dict[Place, str]:
         """Return the files that a call names and the proxy must read, by their places in its arguments."""
