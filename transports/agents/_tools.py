@@ -1,7 +1,7 @@
 """Tools of an app for a model: a tool for each capability, and one that reads files.
 
 Each framework's function wraps :class:`AppTools`, which knows no framework. Schemas take files by reference:
-:func:`_with_references` makes texts of parameters for files, and :func:`_given_files` finds these texts in a call. The
+:func:`_with_references` makes texts of parameters for files, and :func:`_named_files` finds these texts in a call. The
 strict form (:func:`_strict_schema`) is the one in which a model can give nothing else; :func:`_without_nulls` undoes it
 in a call."""
 
@@ -262,7 +262,7 @@ class AppTools:
     async def _prepare_params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return the parameters of the capability ``name``, with each file in the place of the text that names it."""
         max_files = 16
-        references = dict(islice(_given_files(tool.declared.schema, arguments), max_files + 1))
+        references = dict(islice(_named_files(tool.declared.schema, arguments), max_files + 1))
         if not references:
             return app_arguments(tool.declared, arguments)
         if len(references) > max_files:
@@ -485,14 +485,16 @@ def _with_references(schema: Mapping[str, object], description: str, depth: int 
     return replaced
 
 
-def _given_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
+def _named_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
     """Yield the place and the text of each argument that names a file.
 
     The app's own ``schema`` says which arguments are files."""
     if len(place) > _MAX_DEPTH:
         return
     if isinstance(value, str):
-        if is_file(schema) or (_is_base64(schema) and value.startswith(_URI)):
+        # Any other text for a parameter in base64 is the content itself.
+        is_artifact = _is_base64(schema) and value.startswith(_URI)
+        if is_file(schema) or is_artifact:
             yield place, value
         return
 
@@ -502,10 +504,10 @@ def _given_files(schema: Mapping[str, object], value: object, place: Place = ())
         for name, inner in value.items():
             member = properties.get(name)
             if isinstance(member, Mapping):
-                yield from _given_files(member, inner, (*place, name))
+                yield from _named_files(member, inner, (*place, name))
     elif isinstance(value, list) and isinstance(items, Mapping):
         for index, inner in enumerate(value):
-            yield from _given_files(items, inner, (*place, index))
+            yield from _named_files(items, inner, (*place, index))
 
 
 def _is_base64(schema: Mapping[str, object]) -> bool:
@@ -516,7 +518,7 @@ def _is_base64(schema: Mapping[str, object]) -> bool:
 
 
 #: Keywords that make a schema impossible to write strictly.
-_OPEN = (
+_NEVER_STRICT = (
     "allOf",
     "not",
     "if",
@@ -555,7 +557,9 @@ def _to_strict(schema: object, level: int) -> Schema:
     """Return the strict form of a schema at a ``level`` of nested objects. Raises :class:`_NotStrict` without one."""
     # The limit of OpenAI's structured outputs.
     max_level = 10
-    if not isinstance(schema, Mapping) or level > max_level or any(key in schema for key in _OPEN):
+    if not isinstance(schema, Mapping) or level > max_level:
+        raise _NotStrict
+    if any(keyword in schema for keyword in _NEVER_STRICT):
         raise _NotStrict
 
     description: Schema = {}

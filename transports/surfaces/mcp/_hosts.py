@@ -182,25 +182,26 @@ def _host_and_port(url: str) -> tuple[str, int]:
         raise invalid from None
     if "@" in parts.netloc or not host:
         raise invalid
+    try:
+        return _canonical_host(host), port
+    except (ValueError, OSError):
+        raise invalid from None
 
+
+def _canonical_host(host: str) -> str:
+    """Return a host as browsers read it: a name, or an address in its usual form. Raises ``ValueError`` or ``OSError``
+    for anything else."""
     if ":" in host:
-        try:
-            address = ipaddress.IPv6Address(host)
-        except ValueError:
-            raise invalid from None
-        return str(address.ipv4_mapped or address), port
+        address = ipaddress.IPv6Address(host)
+        return str(address.ipv4_mapped or address)
 
     if not _HOST_NAME.fullmatch(host):
-        raise invalid
-
+        raise ValueError("it is not a plain name")
     # Browsers read a host whose last label is a number as an IPv4 address: 127.1 and 0x7f.1 are 127.0.0.1.
     _, _, last_label = host.rpartition(".")
     if re.fullmatch(r"(0x[0-9a-f]*|\d+)", last_label):
-        try:
-            return socket.inet_ntoa(socket.inet_aton(host)), port
-        except OSError:
-            raise invalid from None
-    return host, port
+        return socket.inet_ntoa(socket.inet_aton(host))
+    return host
 
 
 async def screenshot_url(

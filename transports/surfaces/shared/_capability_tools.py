@@ -483,9 +483,10 @@ class _RootParts:
     rules: list[str] = field(default_factory=list)
 
     def add(self, schema: Schema, depth: int = 0) -> None:
-        declared, required = schema.get("properties"), schema.get("required")
-        if isinstance(declared, dict):
-            _merge_properties(declared, self.properties)
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            _merge_properties(properties, self.properties)
+        required = schema.get("required")
         if isinstance(required, list):
             self.required += required
 
@@ -504,7 +505,9 @@ class _RootParts:
             if isinstance(branch, dict):
                 # What a branch of a condition requires is not always required.
                 self._add_properties(branch, depth + 1)
+        self._add_conditions(schema)
 
+    def _add_conditions(self, schema: Schema) -> None:
         condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
         if "if" in schema:
             condition_keywords += ["if", "then", "else"]

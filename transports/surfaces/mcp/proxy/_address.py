@@ -389,10 +389,10 @@ class AddressServer:
                 return
             message = await read_message(raw)
         except TooLarge as error:
-            if waiting is None or waiting.key is None:
-                logger.warning("a message of %s is dropped: %s", self._server, error.message)
-            else:
+            if waiting is not None and waiting.key is not None:
                 await self._answer_with_error(waiting, error.message, {"code": error.code})
+            else:
+                logger.warning("a message of %s is dropped: %s", self._server, error.message)
             return
         except ABPError:
             await self._pass_on(raw)
