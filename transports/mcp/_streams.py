@@ -170,16 +170,11 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if not (is_large or lists or "structuredContent" in whole):
             return whole
 
+        _repair_cursor(whole)
         shown: dict[str, Any] = {key: _without_items(value) for key, value in whole.items() if key not in _NOT_SHOWN}
         shown |= {key: [] for key in lists}
         if "structuredContent" in whole:
             shown["content"] = []
-
-        cursor = _read_cursor(whole.pop("nextCursor", None))
-        shown.pop("nextCursor", None)
-        if cursor is not None:
-            whole["nextCursor"] = cursor
-            shown["nextCursor"] = cursor
 
         if "tools" in whole:
             tools = whole["tools"] if isinstance(whole["tools"], list) else []
@@ -191,8 +186,11 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
 
 
 def _repair_handshake(result: dict[str, Any]) -> None:
-    """Replace ``[]``, which PHP writes for an empty object, and ``null`` and truth values in the capabilities of a
-    server."""
+    """Repair the capabilities in the answer to ``initialize``, in place: PHP writes ``[]`` for an empty object.
+
+    If they are ``[]``, ``null`` or missing, they become ``{}``. Of their members, ``null`` and ``false`` are left out,
+    ``true`` and ``[]`` become ``{}``, and the rest stays.
+    """
     if "serverInfo" not in result and "protocolVersion" not in result:
         return
     capabilities = result.get("capabilities")
@@ -201,8 +199,10 @@ def _repair_handshake(result: dict[str, Any]) -> None:
     elif isinstance(capabilities, dict):
         repaired: dict[str, object] = {}
         for name, value in capabilities.items():
-            if value is not None and value is not False:
-                repaired[name] = {} if value is True or value == [] else value
+            if value is True or value == []:
+                repaired[name] = {}
+            elif value is not None and value is not False:
+                repaired[name] = value
         result["capabilities"] = repaired
 
 
@@ -214,13 +214,13 @@ def _repair_level(log: MutableMapping[str, Any]) -> None:
     log["level"] = level
 
 
-def _read_cursor(value: object) -> str | None:
-    """Return the cursor of the next page. Some servers count pages by a number, or end with an empty text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str) and value:
-        return value
-    return None
+def _repair_cursor(result: dict[str, Any]) -> None:
+    """Make the cursor of the next page a text. Some servers count pages by a number, or end with an empty text."""
+    cursor = result.pop("nextCursor", None)
+    if isinstance(cursor, int | float) and not isinstance(cursor, bool):
+        cursor = str(cursor)
+    if isinstance(cursor, str) and cursor:
+        result["nextCursor"] = cursor
 
 
 def _without_items(value: object) -> object:

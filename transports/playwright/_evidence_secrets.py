@@ -637,20 +637,30 @@ def _encode_lines(values: Iterable[object]) -> bytes:
 
 
 def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
-    """Remove secrets from the lines of the console in place, also those that continue in the next line."""
+    """Remove secrets from the messages of the console in place, also those that continue in the next message."""
     messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
     first_arguments = [_first_item(message.get("args")) for message in messages]
 
-    for nodes, key in ((messages, "text"), (first_arguments, "preview"), (first_arguments, "value")):
-        holders = [node for node in nodes if isinstance(node, dict) and isinstance(node.get(key), str)]
-        pieces = secrets.pieces([holder[key] for holder in holders])
-        for holder, piece in zip(holders, pieces, strict=True):
-            holder[key] = piece
+    _clean_together(messages, "text", secrets)
+    _clean_together(first_arguments, "preview", secrets)
+    _clean_together(first_arguments, "value", secrets)
 
     for node in walk_values(messages):
-        if isinstance(node, dict):
-            texts = {key: node[key] for key in ("text", "preview", "value") if isinstance(node.get(key), str)}
-            node.update({key: secrets.line(text) for key, text in texts.items()})
+        for key in ("text", "preview", "value"):
+            if _holds_text(node, key):
+                node[key] = secrets.line(node[key])
+
+
+def _clean_together(nodes: Sequence[object], key: str, secrets: SecretValues) -> None:
+    """Remove secrets from the texts at ``key`` in place, also those that are split over consecutive texts."""
+    holders = [node for node in nodes if _holds_text(node, key)]
+    pieces = secrets.pieces([holder[key] for holder in holders])
+    for holder, piece in zip(holders, pieces, strict=True):
+        holder[key] = piece
+
+
+def _holds_text(node: object, key: str) -> TypeGuard[dict[str, Any]]:
+    return isinstance(node, dict) and isinstance(node.get(key), str)
 
 
 def _first_item(items: object) -> object:

@@ -248,17 +248,20 @@ class JudgedNetwork:
 
 
 def _server_of(url: str) -> _Server | None:
-    """Return the host and the port of a request's URL in the spelling of :func:`_read_request`; ``None`` if it needs no
-    network."""
-    default_ports = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+    """Return the host and the port that the browser asks the proxy for when it requests this URL; ``None`` for a URL
+    without a server, such as ``data:``."""
     scheme = url.partition(":")[0]
-    if scheme not in default_ports:
+    default_port = {"http": 80, "ws": 80, "https": 443, "wss": 443}.get(scheme)
+    if default_port is None:
         return None
+
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if ":" in host:
+    is_ipv6 = ":" in host
+    if is_ipv6:
+        # An address has several spellings; _read_request() returns this one, too.
         host = str(ipaddress.ip_address(host))
-    return host, parts.port or default_ports[scheme]
+    return host, parts.port or default_port
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
@@ -496,12 +499,10 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 
 @contextlib.asynccontextmanager
 async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
-    """Open a page in a context without a network, and so without the app's cookies and cache.
+    """Open an empty page in a context of its own: without a network, and without the app's cookies and cache.
 
-    The context has a dead proxy: it swallows every connection and name look-up of the browser, in frames, workers,
-    popups and speculative connections too. Being offline makes requests fail at once, before the proxy. WebRTC is the
-    only way past the proxy; the page has an address for the header that forbids it. With ``fetch``, requests are
-    answered before they reach the proxy.
+    A dead proxy swallows every connection and name look-up, also of frames, workers and popups, and speculative ones.
+    Only WebRTC would get past it, and is forbidden. With ``fetch``, requests are answered before they reach the proxy.
     """
     browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:
@@ -509,11 +510,14 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
 
     # Nothing listens at the port of RFC 863. Playwright sends connections to loopback addresses there, too.
     dead_proxy: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-    opening = browser.new_context(offline=fetch is None, service_workers="block", proxy=dead_proxy)
+    # Offline, requests fail at once, before the proxy.
+    is_offline = fetch is None
+    opening = browser.new_context(offline=is_offline, service_workers="block", proxy=dead_proxy)
     async with opened(opening) as context:
         await context.add_init_script(NO_WEBRTC)
         if fetch is not None:
             await context.route("**/*", FetchedRequests(fetch).answer)
+        # Later routes take precedence. The page needs an address for the header that forbids WebRTC.
         await context.route(f"{_ADDRESS}**", _answer_empty)
         page = await context.new_page()
         await page.goto(_ADDRESS)

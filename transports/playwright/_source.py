@@ -178,7 +178,30 @@ class PageSource:
     timezone: str | None = None
 
     def __post_init__(self) -> None:
-        owners = {
+        source = self._source_option()
+        has_context = source in ("page", "context", "cdp_url")
+        has_address = source in ("cdp_url", "browser_server")
+        if has_context and isinstance(self.browser, str):
+            raise UsageError(
+                f"{spelled(f'{source}=')} belongs to a browser that runs already; leave {spelled('browser=')} out"
+            )
+        if self.extension is not None and (has_context or has_address):
+            raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{source}=')} out")
+        if self.headers is not None and not has_address:
+            raise headers_without_address()
+
+        shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
+        keeps_own_state = has_context or shares_context or self.profile or self.extension
+        if self.storage_state is not None and keeps_own_state:
+            raise _state_of_existing_context()
+
+        _require_async("page", self.page, "Page")
+        _require_async("context", self.context, "BrowserContext")
+
+    def _source_option(self) -> str:
+        """Return the name of the option that names the page, or where it is opened; empty for a new browser. Raises
+        :class:`~transports.errors.UsageError` if there are several."""
+        sources = {
             "browser": self.browser if isinstance(self.browser, Browser | BrowserLender) else None,
             "page": self.page,
             "context": self.context,
@@ -186,32 +209,11 @@ class PageSource:
             "cdp_url": self.cdp_url,
             "browser_server": self.browser_server,
         }
-        owner_options = [name for name, value in owners.items() if value is not None]
-        if len(owner_options) > 1:
-            names = " and ".join(spelled(f"{name}=") for name in owner_options)
-            raise UsageError(f"{names} are mutually exclusive")
-
-        owner = ""
-        if owner_options:
-            (owner,) = owner_options
-        has_context = owner in ("page", "context", "cdp_url")
-        if has_context and isinstance(self.browser, str):
-            raise UsageError(
-                f"{spelled(f'{owner}=')} belongs to a browser that runs already; leave {spelled('browser=')} out"
-            )
-        if (has_context or owner == "browser_server") and self.extension is not None:
-            raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{owner}=')} out")
-        if self.headers is not None and owner not in ("cdp_url", "browser_server"):
-            raise headers_without_address()
-
-        if isinstance(self.browser, Browser) and self.browser.shares_context:
-            has_context = True
-        keeps_own_state = has_context or self.profile or self.extension
-        if self.storage_state is not None and keeps_own_state:
-            raise _state_of_existing_context()
-
-        for name, class_name in (("page", "Page"), ("context", "BrowserContext")):
-            _require_async(name, owners[name], class_name)
+        names = [name for name, value in sources.items() if value is not None]
+        if len(names) > 1:
+            spelled_names = " and ".join(spelled(f"{name}=") for name in names)
+            raise UsageError(f"{spelled_names} are mutually exclusive")
+        return names[0] if names else ""
 
     @property
     def _patience(self) -> float:

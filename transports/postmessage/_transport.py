@@ -149,6 +149,19 @@ class PostMessageTransport(PageTransport):
         navigation = NavigationWatcher(page, self._harness_origin)
         self._navigation = navigation
         self._page_stack.callback(navigation.close)
+
+        frame = await self._embed_app(page, agent, navigation)
+        self._frame = frame
+        await self._read_server_address(navigation.response)
+        self._origin = _origin_without_credentials(frame.url)
+        await agent.invoke("setOrigin", self._origin, timeout=self._timeout)
+
+        _watch_removal(page, frame, agent)
+        self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
+
+    async def _embed_app(self, page: Page, agent: PageAgent, navigation: NavigationWatcher) -> Frame:
+        """Return the frame that the harness makes for the app, once it has an address. Raises
+        :class:`~transports.errors.ConnectFailed` if the app's document does not load."""
         embedding: Coroutine[Any, Any, object] = agent.invoke(
             "embed", self._target, self._sandbox, self._allow, timeout=self._timeout
         )
@@ -160,22 +173,7 @@ class PostMessageTransport(PageTransport):
             await asyncio.sleep(0.01)
         if navigation.failed.is_set():
             raise await self._load_error(navigation)
-
-        self._frame = frame
-        await self._read_server_address(navigation.response)
-        parts = urlsplit(frame.url)
-        self._origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        await agent.invoke("setOrigin", self._origin, timeout=self._timeout)
-
-        removed = Disconnected("the embedded app's frame was removed")
-
-        @listener
-        def on_detached(detached_frame: Frame) -> None:
-            if detached_frame is frame:
-                agent.mark_lost(removed)
-
-        page.on("framedetached", on_detached)
-        self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
+        return frame
 
     def _sender(self, document: Document) -> Sender:
         assert self._frame is not None
@@ -309,6 +307,22 @@ async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
         await page.context.grant_permissions(["local-network-access"], origin=origin)
     await page.add_init_script(script=_PRINT_SCRIPT % origin)
     return origin
+
+
+def _origin_without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _watch_removal(page: Page, frame: Frame, agent: PageAgent) -> None:
+    """End the session's ``agent`` when the app's frame is removed from the harness."""
+
+    @listener
+    def on_detached(detached_frame: Frame) -> None:
+        if detached_frame is frame:
+            agent.mark_lost(Disconnected("the embedded app's frame was removed"))
+
+    page.on("framedetached", on_detached)
 
 
 def _origin_beside(url: str) -> str:

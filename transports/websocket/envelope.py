@@ -166,25 +166,30 @@ def decode_envelope(data: bytes) -> Message:
     (:func:`decode_with_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
     levels and for very many values (:func:`.decode_json`).
     """
-    at_most = MAX_VALUES
-    if len(data) > at_most and (_LISTING.search(data[:256]) or _LISTING.search(data[-256:])):
-        at_most = MAX_LISTED
-
+    max_values = MAX_LISTED if _is_listing(data) else MAX_VALUES
     # Those of an answer, and as many for the rest. Most code that walks a message recurses.
     max_levels = 2 * MAX_DEPTH
-    envelope = decode_with_runs(data.removeprefix(BOM_UTF8), _KEY, _content_of_run, at_most=at_most, levels=max_levels)
-    kind = envelope.get("type") if isinstance(envelope, dict) else None
-    if not isinstance(envelope, dict) or not isinstance(kind, str):
+    text = data.removeprefix(BOM_UTF8)
+    envelope = decode_with_runs(text, _KEY, _content_of_run, at_most=max_values, levels=max_levels)
+    if not isinstance(envelope, dict) or not isinstance(envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
 
     message_id = envelope.get("id")
     timestamp = envelope.get("timestamp")
     return Message(
-        kind,
+        envelope["type"],
         envelope.get("payload"),
         id=str(message_id) if isinstance(message_id, str | int) else None,
         timestamp=int(timestamp) if isinstance(timestamp, int | float) else 0,
     )
+
+
+def _is_listing(data: bytes) -> bool:
+    """Return whether a message has the type of a list of capabilities, near its beginning or its end."""
+    # Each value takes a byte at least, so a short message needs no higher limit.
+    if len(data) <= MAX_VALUES:
+        return False
+    return bool(_LISTING.search(data[:256]) or _LISTING.search(data[-256:]))
 
 
 def _content_of_run(node: dict[str, object], _: str, run: memoryview) -> object:
