@@ -580,23 +580,33 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
     text = connection.server.redact(text)[: LIMITS.message_chars]
     if code == UNREADABLE:
         return ProtocolError(text)
+    if code == TOO_MANY:
+        return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
     match data:
         case {"code": str(reason), "retryAfter": float() | None as seconds} if code == BUSY:
             return CapabilityError(text, code=reason, retryable=True, retry_after=seconds)
-    if code == TOO_MANY:
-        return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
-    # Servers use this code, too, for errors of their own.
-    is_closed = code == types.CONNECTION_CLOSED and text.startswith(CLOSED)
-    if code == types.CONNECTION_CLOSED and text.startswith(BREAKS):
-        # The session and its other requests go on.
-        return Disconnected(f"{connection.server}: {text}")
-    is_unsent = text == SESSION_EXPIRED or (code == types.CONNECTION_CLOSED and text.startswith(UNREACHED))
-    if is_closed or is_unsent:
-        connection.mark_lost(f"{connection.server} is gone ({text})")
-        # A server that refused the request did not run it.
-        return Disconnected(connection.lost.result(), sent=False if is_unsent else None)
 
+    disconnected = _disconnection(connection, code, text)
+    if disconnected is not None:
+        return disconnected
     details: dict[str, object] = {"code": code}
     if data is not None:
         details["data"] = data
     return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)
+
+
+def _disconnection(connection: Connection, code: int, text: str) -> Disconnected | None:
+    """Return the error if the connection broke or ended; one that ended is also marked as lost."""
+    # Servers use this code, too, for errors of their own.
+    has_close_code = code == types.CONNECTION_CLOSED
+    if has_close_code and text.startswith(BREAKS):
+        # The session and its other requests go on.
+        return Disconnected(f"{connection.server}: {text}")
+
+    is_closed = has_close_code and text.startswith(CLOSED)
+    # A server that refused the request did not run it.
+    is_unsent = text == SESSION_EXPIRED or (has_close_code and text.startswith(UNREACHED))
+    if not (is_closed or is_unsent):
+        return None
+    connection.mark_lost(f"{connection.server} is gone ({text})")
+    return Disconnected(connection.lost.result(), sent=False if is_unsent else None)

@@ -92,6 +92,24 @@ def http_client(
     without its package, or a file of certificates that is missing."""
     import httpx2  # late: most servers are processes
 
+    _check_headers(server)
+    try:
+        return (client_type or httpx2.AsyncClient)(headers={"Accept-Encoding": "identity", **server.headers}, **options)
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+        if isinstance(error, ImportError):
+            reason = "a SOCKS proxy needs the package socksio"
+        elif isinstance(error, OSError):
+            reason = first_line(error)
+        else:
+            # The error's own text may quote the address, with its secrets.
+            reason = "the address of a proxy is not valid"
+        raise ConnectFailed(
+            f"{server} cannot be connected: {reason}; correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or "
+            "SSL_CERT_DIR in the environment"
+        ) from None
+
+
+def _check_headers(server: HttpServer) -> None:
     for name, value in server.headers.items():
         # A tab may be part of a value.
         if not (name.isascii() and value.isascii() and value.replace("\t", " ").isprintable()):
@@ -100,19 +118,6 @@ def http_client(
             raise UsageError(f"{name[:100]!r} of {server} is not the name of a header")
         if name.lower() in ("content-length", "transfer-encoding"):
             raise UsageError(f"the header {name!r} of {server} is set for each request; leave it out")
-    try:
-        return (client_type or httpx2.AsyncClient)(headers={"Accept-Encoding": "identity", **server.headers}, **options)
-    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
-        # Other texts may quote the address of a proxy, with its secrets.
-        reason = "the address of a proxy is not valid"
-        if isinstance(error, ImportError):
-            reason = "a SOCKS proxy needs the package socksio"
-        elif isinstance(error, OSError):
-            reason = first_line(error)
-        raise ConnectFailed(
-            f"{server} cannot be connected: {reason}; correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE or "
-            "SSL_CERT_DIR in the environment"
-        ) from None
 
 
 def has_forgotten_session(status: int, body: bytes) -> bool:
@@ -194,6 +199,20 @@ def _read_server(place: str) -> Server:
     name = ""
     if "#" in place:
         file, _, name = place.rpartition("#")
+    listed = _read_listed_servers(file)
+
+    if not name and len(listed) == 1:
+        (name,) = listed
+    entry = listed.get(name)
+    if not isinstance(entry, dict):
+        raise UsageError(
+            f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(listed)))}: mcp:{file}#NAME"
+        )
+    return _server_from_entry(entry, name, f"{name} in {file}")
+
+
+def _read_listed_servers(file: str) -> dict[str, object]:
+    """Return the entries of a configuration file by the names of their servers, at least one."""
     path = Path(file).expanduser()
     try:
         # Claude Code keeps its history in the file too, so it may be large.
@@ -209,15 +228,7 @@ def _read_server(place: str) -> Server:
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise UsageError(f"{file} lists no servers; it needs an object mcpServers")
-
-    if not name and len(listed) == 1:
-        (name,) = listed
-    entry = listed.get(name)
-    if not isinstance(entry, dict):
-        raise UsageError(
-            f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(listed)))}: mcp:{file}#NAME"
-        )
-    return _server_from_entry(entry, name, f"{name} in {file}")
+    return listed
 
 
 def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:

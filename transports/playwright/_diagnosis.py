@@ -236,15 +236,16 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
         source = entry["source"]
         text = entry["text"]
         url = entry.get("url", "")
+        is_error = level == "error"
         # A violation of the page's policy may stop its own script; other messages on security do not.
-        is_policy_violation = source == "security" and "Content Security Policy" in text
-        if level == "error" and is_policy_violation:
+        if is_error and source == "security" and "Content Security Policy" in text:
             problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
-        elif level != "error" or source != "network":
-            problems.add_console(level, text)
-        elif url != page_url:
+        elif is_error and source == "network":
             # The page's own status is left out, as it is in the message already.
-            problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
+            if url != page_url:
+                problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
+        else:
+            problems.add_console(level, text)
 
     listen(cdp, "Runtime.exceptionThrown", on_exception)
     listen(cdp, "Runtime.consoleAPICalled", on_console)

@@ -272,25 +272,29 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
         return
-    if not is_loopback(host):
+    if is_loopback(host):
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        is_successful = await _accepts_connection(url, host, port)
+    else:
         await _require_host(url, host)
-        if ahead:
-            _checked_ahead.set([url])
-        return
+        is_successful = True
+    if ahead and is_successful:
+        _checked_ahead.set([url])
 
-    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+
+async def _accepts_connection(url: str, host: str, port: int) -> bool:
+    """Return whether a connection succeeds; raise :class:`~transports.errors.ConnectFailed` if it is refused."""
     try:
         async with asyncio.timeout(2.0):
             connection, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
     except OSError as error:
-        # For all but a refusal, a timeout too, the browser has the better message.
         if is_refused(error):
             message = f"cannot open {redact_url(url)}: {NOTHING_LISTENS}; start the app or correct the address"
             raise ConnectFailed(message) from error
-    else:
-        connection.abort()
-        if ahead:
-            _checked_ahead.set([url])
+        # For other faults, a timeout too, the browser has the better message.
+        return False
+    connection.abort()
+    return True
 
 
 async def _require_host(url: str, host: str) -> None:

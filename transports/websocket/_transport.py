@@ -34,6 +34,7 @@ from websockets.exceptions import (
     SecurityError,
     WebSocketException,
 )
+from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
@@ -408,21 +409,24 @@ class WebSocketTransport(Transport):
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1)."""
         close = closed.rcvd or closed.sent
-        code = close.code if close else 1006
-        is_ours = closed.sent is not None and not closed.rcvd_then_sent
+        code = close.code if close else CloseCode.ABNORMAL_CLOSURE.value
+        is_closed_here = closed.sent is not None and not closed.rcvd_then_sent
 
-        if code == 1009 and is_ours:
-            return TooLarge(
-                f"the app sent a message over the limit of {self._max_bytes:,} bytes; "
-                "raise max_bytes=, or have the app answer with a downloadUrl",
-                details={"limit": self._max_bytes},
-            )
-        if code == 1007 and is_ours:
-            return ProtocolError("the app sent a text frame that is not valid UTF-8")
-        if code == 1002 and is_ours:
-            return ProtocolError("the app sent frames that break RFC 6455")
-        if code == 1011 and is_ours:
-            return self._lost_error(f"the app answered no ping for {format_seconds(self._silence)}")
+        # An app that closes the connection itself may use these codes for other reasons.
+        if is_closed_here:
+            match code:
+                case CloseCode.MESSAGE_TOO_BIG:
+                    return TooLarge(
+                        f"the app sent a message over the limit of {self._max_bytes:,} bytes; "
+                        "raise max_bytes=, or have the app answer with a downloadUrl",
+                        details={"limit": self._max_bytes},
+                    )
+                case CloseCode.INVALID_DATA:
+                    return ProtocolError("the app sent a text frame that is not valid UTF-8")
+                case CloseCode.PROTOCOL_ERROR:
+                    return ProtocolError("the app sent frames that break RFC 6455")
+                case CloseCode.INTERNAL_ERROR:
+                    return self._lost_error(f"the app answered no ping for {format_seconds(self._silence)}")
 
         reason = ""
         if closed.rcvd and closed.rcvd.reason:
