@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 #: Line and column of a script in a stack.
 _LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
-#: Refusals of the policy that are exceptions in the view.
-_EXCEPTIONS = {
-    "kEvalViolation": "Evaluating a string as JavaScript",
-    "kWasmEvalViolation": "Compiling or instantiating WebAssembly",
-}
 _VIOLATION = re.compile(
     r"(?:'(?P<address>[^'\s]+)' )?violates the following Content Security Policy directive: "
     r'"?(?P<directive>[\w-]+)[^"]*"?'
@@ -53,6 +48,8 @@ class Diagnosis:
         self._tasks = tasks
         #: What the policy and the sandbox of the view forbid, and errors of its scripts.
         self.violations: list[str] = []
+        #: Refused strings of JavaScript. A view may catch the exception: a library such as zod only asks so.
+        self._refused_strings: list[str] = []
         self.sandbox_refusals: list[str] = []
         self.script_errors: list[str] = []
         #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
@@ -133,12 +130,13 @@ class Diagnosis:
     def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
         """Note what is refused by an exception, which the view may catch, and not in the log."""
         details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
-        action = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
-        if action is None:
-            return
         directive = details.get("violatedDirective")
-        violation = f"{action} violates the following Content Security Policy directive: {directive}"
-        _add_report(self.violations, violation)
+        violation = f"violates the following Content Security Policy directive: {directive}"
+        kind = details.get("contentSecurityPolicyViolationType")
+        if kind == "kWasmEvalViolation":
+            _add_report(self.violations, f"Compiling or instantiating WebAssembly {violation}")
+        elif kind == "kEvalViolation":
+            _add_report(self._refused_strings, f"Evaluating a string as JavaScript {violation}")
 
     def _add_refusal(self, text: str) -> None:
         if _VIOLATION.search(text):
@@ -178,6 +176,8 @@ class Diagnosis:
         if self.missing_inputs:
             return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
         if self.script_errors:
+            if self._refused_strings and any(error.startswith("EvalError") for error in self.script_errors):
+                return self._forbidden(self._refused_strings[0])
             return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
         has_begun = self._host.initialized.is_set() or self._host.openai_used.is_set()
         if not has_begun:
