@@ -101,6 +101,10 @@ def test_excerpt_drops_end_that_may_cut_a_secret() -> None:
     assert excerpt(b"my secrets and others", "secret", "secrets", "other") == "my … and …s"
 
 
+def test_excerpt_hides_secret_that_is_split_by_control_characters() -> None:
+    assert excerpt(b"no pass\0word, pass \n\0\t word", "password", "pass word") == "no …, …"
+
+
 def test_secret_forms_have_at_least_4_characters() -> None:
     assert secret_forms("abc", "abcd") == {"abcd"}
     assert secret_forms("a b", "a%20b/c") == {"a%20b", "a%20b/c", "a b/c", "a%2520b/c", "a%2520b%2Fc"}

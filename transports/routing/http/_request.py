@@ -267,8 +267,8 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
         pass
 
     # Before the search for secrets, because a control character could split one.
-    text = " ".join(data.decode("utf-8", "replace").split())
-    text = "".join(filter(str.isprintable, text))
+    text = "".join(char for char in data.decode("utf-8", "replace") if char.isprintable() or char.isspace())
+    text = " ".join(text.split())
     longest_first = sorted(secrets, key=len, reverse=True)
     for secret in longest_first:
         text = text.replace(secret, "…")
