@@ -506,15 +506,16 @@ class Report:
             yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}", None
         else:
             yield "", None
+        yield self._verdict_line()
 
+    def _verdict_line(self) -> tuple[str, Status]:
         numbers = ", ".join(_counted(status, number) for status, number in self.counts.items())
         totals = f"{numbers}, in {self.seconds:.1f} s"
         if self.why_unchecked is not None:
-            yield f"NOTHING WAS CHECKED: {self.why_unchecked}; {totals}", "failed"
-        elif self.conformant:
-            yield f"conformant: {totals}", "passed"
-        else:
-            yield f"NOT CONFORMANT: {totals}", "failed"
+            return f"NOTHING WAS CHECKED: {self.why_unchecked}; {totals}", "failed"
+        if self.conformant:
+            return f"conformant: {totals}", "passed"
+        return f"NOT CONFORMANT: {totals}", "failed"
 
     def junit(self) -> bytes:
         """Return the report as JUnit XML. A warning is a passed test with output; a rule not applicable is skipped."""

@@ -319,8 +319,8 @@ class AddressServer:
             await self._resume_stream(position, waiting)
 
     async def _resume_stream(self, position: _Position, waiting: _Waiting) -> None:
-        """Ask for the events after the last one, until the request is answered. Five attempts in a row without an event
-        are the last."""
+        """Ask for the events after the last one, until the request is answered. Give up after five attempts in a row
+        without an event."""
         max_failures = 5
         failures = 0
         while position.last_id and not waiting.answered and failures < max_failures:
