@@ -656,21 +656,32 @@ def value_attributes(element: str) -> tuple[str, ...]:
 def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[int, int]]:
     """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
     without tags are left out; comments are read."""
+    for tag, (begin, end) in _tags_with_raw_content(text):
+        if tag.element not in _VALUES or not is_secret_field(tag.attributes):
+            continue
+        yield from sorted(tag.spans[name] for name in _VALUES[tag.element] if tag.attributes.get(name))
+        if tag.element == "textarea" and end > begin:
+            yield begin, end
+
+
+def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, int]]]:
+    """Yield the start tags of HTML, also in comments, each with the span of its content if that is without tags."""
     position = 0
     # Tags are read up to here: the end of the text, or of a comment.
     limit = len(text)
     is_in_open_comment = False
     while True:
         opening = _OPENING.search(text, position, limit)
+        if opening is None and limit == len(text):
+            return
         if opening is None:
-            if limit == len(text):
-                return
             # Go on after the comment.
             position, limit = limit, len(text)
             continue
 
         position = opening.end()
-        if opening[1]:
+        begins_comment = bool(opening[1])
+        if begins_comment:
             is_in_comment = is_in_open_comment or limit < len(text)
             if not is_in_comment:
                 comment_end = text.find("-->", position)
@@ -681,14 +692,11 @@ def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]
             continue
 
         tag = _read_start_tag(opening, limit)
-        position = tag.end
-        is_secret = tag.element in _VALUES and is_secret_field(tag.attributes)
-        if is_secret:
-            yield from sorted(tag.spans[name] for name in _VALUES[tag.element] if tag.attributes.get(name))
+        content = (tag.end, tag.end)
         if tag.element in _RAW:
-            begin, position = _raw_content_span(text, tag, limit)
-            if is_secret and tag.element == "textarea" and position > begin:
-                yield begin, position
+            content = _raw_content_span(text, tag, limit)
+        yield tag, content
+        position = content[1]
 
 
 @dataclass(frozen=True, slots=True)

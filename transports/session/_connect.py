@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..playwright._browser import Browser
     from ..protocol._capabilities import Discovery
     from ..recording._file import Recording
+    from ..recording._recorder import Recorder
 
 
 class CommonOptions(TypedDict, total=False):
@@ -166,13 +167,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     discovery = discovery_for(target, transport, settings)
 
     if record is not None:
-        from ..recording._file import Recording
-        from ..recording._recorder import Recorder
-
-        recording = record if isinstance(record, Recording) else Recording(record)
-        if _is_replayed(target, Path(recording.path)):
-            raise UsageError(f"{spelled('record=')} names the recording that is replayed; name another file")
-        transport = recorder = Recorder(transport, recording)
+        transport = recorder = _make_recorder(transport, record, target)
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
         discovery = partial(_discover_cleaned, discovery, clean)
@@ -231,6 +226,16 @@ def _make_transport(
         browser_options=browser_options,
         request_options=request_options,
     )
+
+
+def _make_recorder(transport: Transport, record: Recording | str | Path, target: str) -> Recorder:
+    from ..recording._file import Recording
+    from ..recording._recorder import Recorder
+
+    recording = record if isinstance(record, Recording) else Recording(record)
+    if _is_replayed(target, Path(recording.path)):
+        raise UsageError(f"{spelled('record=')} names the recording that is replayed; name another file")
+    return Recorder(transport, recording)
 
 
 def _is_replayed(target: str, path: Path) -> bool:

@@ -7,12 +7,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from .._files import may_be_running
-from .._ref import ID, Problem
+from .._ref import ID, Metadata, Problem
 from .._retention import Removal
 from ._blobs import BlobStore, is_name_of, keys_of
 from ._index import Catalog, read_metadata
@@ -220,21 +220,12 @@ class Maintenance:
         """Remove staged files of dead writers, names and content without metadata (all after an hour), and quarantined
         content after a day. Return the removals; ``dry_run`` only returns them."""
         removals = self._sweep_staged(dry_run=dry_run)
-
         # Orphans are listed first, because removing a name changes the time of its content.
         orphans = self._list_orphans()
-        remaining = []
-        for stray in self._strays.find():
-            is_old = time.time() - stray.changed > _MAX_AGE
-            if is_old and (dry_run or self._strays.remove(stray)):
-                removals.append(Removal("name", stray.name, stray.size, "orphan"))
-            else:
-                remaining.append(stray)
-        if not dry_run:
-            self._strays.forget_intents(time.time() - _MAX_AGE, remaining)
+        remaining_names = self._sweep_names(removals, dry_run=dry_run)
 
         # A copy that remains is recognised by its content.
-        needed = {stray.digest for stray in remaining}
+        needed = {stray.digest for stray in remaining_names}
         for orphan in orphans:
             is_removable = orphan.age > _MAX_AGE and orphan.digest not in needed
             if is_removable and (dry_run or self._blobs.remove_orphan(orphan.digest)):
@@ -245,6 +236,19 @@ class Maintenance:
             if is_old and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))
         return removals
+
+    def _sweep_names(self, removals: list[Removal], *, dry_run: bool) -> list[Stray]:
+        """Remove old names without metadata, add them to ``removals``, and return the names that remain."""
+        remaining = []
+        for stray in self._strays.find():
+            is_old = time.time() - stray.changed > _MAX_AGE
+            if is_old and (dry_run or self._strays.remove(stray)):
+                removals.append(Removal("name", stray.name, stray.size, "orphan"))
+            else:
+                remaining.append(stray)
+        if not dry_run:
+            self._strays.forget_intents(time.time() - _MAX_AGE, remaining)
+        return remaining
 
     def _sweep_staged(self, *, dry_run: bool) -> list[Removal]:
         """Remove the staged files of dead writers that are older than an hour; ``dry_run`` only returns them."""
@@ -281,16 +285,21 @@ class Maintenance:
         for key in keys:
             if key not in readable_ids and ID.fullmatch(key) and self._is_unreadable(key):
                 problems.append(self._report_unreadable(key, repair=repair))
+        problems += self._find_leftovers()
+        problems += self._repair_index(readable, keys)
+        return problems
 
+    def _find_leftovers(self) -> Iterator[Problem]:
+        """Yield the content and the names that no metadata names."""
         for orphan in self._list_orphans():
-            if not self._blobs.is_orphan(orphan.digest):
-                continue
-            detail = f"content of {orphan.size:,} bytes that no metadata names; `gc` removes it after an hour"
-            problems.append(Problem("orphan", orphan.digest, detail))
+            if self._blobs.is_orphan(orphan.digest):
+                detail = f"content of {orphan.size:,} bytes that no metadata names; `gc` removes it after an hour"
+                yield Problem("orphan", orphan.digest, detail)
         for stray in self._strays.find():
-            detail = "a name of content that no artifact has; `gc` removes it after an hour"
-            problems.append(Problem("name", stray.name, detail))
+            yield Problem("name", stray.name, "a name of content that no artifact has; `gc` removes it after an hour")
 
+    def _repair_index(self, readable: Sequence[tuple[Metadata, int]], keys: Collection[str]) -> list[Problem]:
+        """Correct the rows of the index that differ from the ``readable`` metadata, and return them as problems."""
         index = self._catalog.index
         wrong, unknown = index.differences(readable, keys) or ([], [])
         # A row without a file is no problem: another process may delete the artifact at this moment. Even an empty list
@@ -298,9 +307,7 @@ class Maintenance:
         index.forget([*wrong, *self._catalog.without_file(unknown)])
         if wrong:
             index.put([(metadata, inode) for metadata, inode in readable if metadata.id in set(wrong)])
-        for key in wrong:
-            problems.append(Problem("index", key, "the index differed from the metadata; it is repaired"))
-        return problems
+        return [Problem("index", key, "the index differed from the metadata; it is repaired") for key in wrong]
 
     def _is_unreadable(self, key: str) -> bool:
         """Return whether metadata cannot be read now. It may have been missing for a moment only, or be deleted."""

@@ -439,17 +439,7 @@ class Transfer:
             expected = representation.total
         decoder = BodyDecoder(coding) if coding else None
 
-        while True:
-            try:
-                chunk = await read_chunk(answer.response)
-            except BrokenBody as broken:
-                is_whole = self.staged.size == expected and (decoder is None or decoder.finished)
-                if is_whole:
-                    # Only the last chunk marker is missing.
-                    break
-                raise RetryRequest(self._truncated(answer.display_url, broken.reason)) from None
-            if not chunk:
-                break
+        while chunk := await self._read_chunk(answer, expected, decoder):
             if decoder is None:
                 await self._write(chunk, answer.display_url, expected, end)
             else:
@@ -467,6 +457,17 @@ class Transfer:
             left_origin=self.left_origin,
             warnings=self.warnings,
         )
+
+    async def _read_chunk(self, answer: _Answer, expected: int | None, decoder: BodyDecoder | None) -> bytes:
+        """Return the next bytes of a body, or ``b""`` at its end."""
+        try:
+            return await read_chunk(answer.response)
+        except BrokenBody as broken:
+            is_whole = self.staged.size == expected and (decoder is None or decoder.finished)
+            if is_whole:
+                # Only the last chunk marker is missing.
+                return b""
+            raise RetryRequest(self._truncated(answer.display_url, broken.reason)) from None
 
     def _check_end(self, display_url: str, expected: int | None, decoder: BodyDecoder | None) -> None:
         """Raise the error for a body that ended early, if it did."""
