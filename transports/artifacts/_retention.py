@@ -180,23 +180,14 @@ class Retention:
 
     def _shrink_group(self, members: list[Entry], level: str, incoming: Incoming | None) -> Iterator[Entry]:
         """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
-        max_bytes, _ = self.limits(level)
-        if incoming and max_bytes is not None and incoming.size > max_bytes:
-            raise TooLarge(
-                f"the content has {incoming.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
-                f"raise max_{level}_bytes of the retention",
-                details={"limit": max_bytes, "size": incoming.size},
-            )
-
-        evictable = members
+        # Storing an artifact again replaces it, so its old entry needs no room.
+        evictable = [entry for entry in members if incoming is None or entry.id != incoming.id]
+        sizes = [entry.size for entry in evictable]
         if incoming:
-            # Storing an artifact again replaces it, so its old entry needs no room.
-            evictable = [entry for entry in members if entry.id != incoming.id]
-        total_bytes = sum(entry.size for entry in evictable)
-        count = len(evictable)
-        if incoming:
-            total_bytes += incoming.size
-            count += 1
+            self._require_fit(incoming, level)
+            sizes.append(incoming.size)
+        total_bytes = sum(sizes)
+        count = len(sizes)
 
         if self.cleanup_strategy == "none":
             if incoming and self._is_over_limit(level, total_bytes, count):
@@ -213,6 +204,16 @@ class Retention:
             yield oldest
             total_bytes -= oldest.size
             count -= 1
+
+    def _require_fit(self, incoming: Incoming, level: str) -> None:
+        """Raise :class:`~transports.errors.TooLarge` if no eviction could make room for ``incoming``."""
+        max_bytes, _ = self.limits(level)
+        if max_bytes is not None and incoming.size > max_bytes:
+            raise TooLarge(
+                f"the content has {incoming.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
+                f"raise max_{level}_bytes of the retention",
+                details={"limit": max_bytes, "size": incoming.size},
+            )
 
     def _is_over_limit(self, level: str, total_bytes: int, count: int) -> bool:
         max_bytes, max_count = self.limits(level)

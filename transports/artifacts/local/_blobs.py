@@ -112,9 +112,7 @@ class BlobStore:
             if first_seen and metadata and metadata.stored != first_seen.stored:
                 return stored is None
 
-            known_ids = self._known_ids.pop(prefix[:2], None)
-            if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):
-                known_ids = _KnownIds(b"", _ids_with_lock(folders, prefix[:2]))
+            known_ids = self._take_known_ids(folders, lock, prefix[:2])
             if not folders.meta.unlink(f"{key}.json"):
                 return False
             known_ids.ids.discard(key)
@@ -129,6 +127,15 @@ class BlobStore:
             if metadata:
                 _remove_content(folders, metadata, known_ids.ids)
         return True
+
+    def _take_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
+        """Return the ids under one lock, read again if another process has changed them since.
+
+        They are forgotten here, so that an error leaves none that are out of date; the caller adds them again."""
+        known_ids = self._known_ids.pop(prefix, None)
+        if known_ids is None or known_ids.state != read_at(lock, _STATE_BYTES, 0):
+            return _KnownIds(b"", _ids_with_lock(folders, prefix))
+        return known_ids
 
     def is_orphan(self, digest: str) -> bool:
         """Return whether content has no readable metadata, and no process stores or deletes it at this moment."""

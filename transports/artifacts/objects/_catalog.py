@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -534,9 +534,18 @@ class IndexedCatalog(Catalog):
         """Compare the index with all metadata objects, and correct it. An object is read only if its ETag differs or
         its row cannot be read."""
         number, was_built = await self._index.state()
+        unreadable: list[str] = []
+        listed, wrong = await self._compare_objects(unreadable)
+        wrong += await self._compare_rows(listed, unreadable)
+        # An index that is recreated meanwhile has another number, and is not marked.
+        await self._index.mark_built(number)
+        corrected = wrong if was_built else []
+        return ReindexReport(len(listed), tuple(corrected), tuple(unreadable))
+
+    async def _compare_objects(self, unreadable: list[str]) -> tuple[set[str], list[str]]:
+        """Correct the rows whose ETag is not that of their object. Return the ids of all objects, and the corrected."""
         listed: set[str] = set()
         wrong: list[str] = []
-        unreadable: list[str] = []
         async for page in self._listing():
             e_tags = await self._index.e_tags(page.keys())
             changed = [key for key, e_tag in page.items() if not e_tag or e_tags.get(key) != e_tag]
@@ -546,7 +555,11 @@ class IndexedCatalog(Catalog):
             await self._index.correct(records, missing, e_tags)
             wrong += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
             listed.update(page)
+        return listed, wrong
 
+    async def _compare_rows(self, listed: Container[str], unreadable: list[str]) -> list[str]:
+        """Correct the rows without an object among the ``listed``, or without readable metadata. Return their ids."""
+        wrong: list[str] = []
         async for rows in self._index.keys():
             unlisted = [key for key in rows if key not in listed]
             wrong += await self._correct(unlisted)
@@ -554,10 +567,7 @@ class IndexedCatalog(Catalog):
             damaged = [key for key, is_readable in rows.items() if key in listed and not is_readable]
             await self._correct(damaged, always=True, unreadable=unreadable)
             wrong += damaged
-
-        await self._index.mark_built(number)
-        corrected = wrong if was_built else []
-        return ReindexReport(len(listed), tuple(corrected), tuple(unreadable))
+        return wrong
 
     async def _correct(
         self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
