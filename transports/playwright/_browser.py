@@ -239,7 +239,9 @@ class Browser(OpenedHere):
         self._owner = Owner("browser")
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
-        self._display_name = self._remote.display_name if self._remote else name or "Chromium"
+        self._display_name = name or "Chromium"
+        if self._remote is not None:
+            self._display_name = self._remote.display_name
         #: The temporary folder of this process, while the browser runs.
         self.folder = Path()
         #: More than two large downloads at once only slow each other down (measured).

@@ -363,7 +363,18 @@ class PageEffects:
         is_late = owner is not None and owner is not call
         if announced is not None and announced.is_late:
             is_late = True
+        is_recorded = self._add_download(call, guid, url, name, is_late=is_late)
 
+        if announced is not None:
+            self.tracker.mark_begun(announced)
+        else:
+            self._unannounced_at = asyncio.get_running_loop().time()
+            # It may have been given up, as its server was slow.
+            call.given_up = max(call.given_up - 1, 0)
+        return is_recorded
+
+    def _add_download(self, call: CallEffects, guid: str, url: str, name: str, *, is_late: bool) -> bool:
+        """Record a download of the app, and add it to the outputs of its call. Returns false if it is one too many."""
         detail: Detail = {"url": redact_url(url)[:MAX_TEXT], "filename": name[:MAX_TEXT]}
         is_recorded = self.tracker.record(call, "download", detail)
         what = f"the app's download {name[:80]!r}"
@@ -375,13 +386,6 @@ class PageEffects:
             self.tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
             self.tracker.drop(call)
-
-        if announced is not None:
-            self.tracker.mark_begun(announced)
-        else:
-            self._unannounced_at = asyncio.get_running_loop().time()
-            # It may have been given up, as its server was slow.
-            call.given_up = max(call.given_up - 1, 0)
         return is_recorded
 
     def _on_unreceived(self, url: str, name: str, frame: str = "") -> None:

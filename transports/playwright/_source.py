@@ -245,8 +245,9 @@ class PageSource:
         if isinstance(self.browser, BrowserLender):
             return await stack.enter_async_context(self.browser.lend())
 
+        is_remote = self.cdp_url or self.browser_server
         # A service worker of a profile may answer for the app, and a remote browser has another localhost.
-        if not (self.profile or self.cdp_url or self.browser_server or self.extension):
+        if not (is_remote or self.profile or self.extension):
             await require_listener(url)
 
         browser = Browser(

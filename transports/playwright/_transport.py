@@ -24,6 +24,7 @@ from ..base import Features
 from ..errors import (
     ConnectFailed,
     ContextLost,
+    NotAbpApp,
     OutcomeUnknown,
     PersonRequired,
     TransportError,
@@ -211,11 +212,15 @@ class TopPageTransport(PageTransport):
             self._frames.leave_alone()
         fault = app_fault(app, self._script_options.get("protocol", "abp"), waited)
         if fault:
-            # What explains the fault has limits of its own.
-            self._time_limit.reschedule(None)
-            sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
-            explanation, advice = self._explain_fault(app, fault, page.url, status)
-            raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
+            raise await self._fault_error(page, app, fault, status)
+
+    async def _fault_error(self, page: Page, app: AppState, fault: str, status: int | None) -> NotAbpApp:
+        """Return the error for a page that is no usable app, with what the page reports."""
+        # What explains the fault has limits of its own.
+        self._time_limit.reschedule(None)
+        sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
+        explanation, advice = self._explain_fault(app, fault, page.url, status)
+        return not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
     async def _navigate(self, page: Page) -> Response | None:
         """Open the target in the page. Raises :class:`~transports.errors.ConnectFailed` with the likely reason."""
@@ -483,12 +488,13 @@ class TopPageTransport(PageTransport):
                 if not agent.is_lost:
                     await self._settle_navigation(agent.page)
 
-                # A call that did not reach the old document can be sent to the new one.
-                if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
-                    continue
-                # A form without respondWith() answers by navigating to another page.
-                if call_id in self._submitting and not agent.is_lost:
-                    return _form_sent(message, tool)
+                if not agent.is_lost:
+                    # A call that did not reach the old document can be sent to the new one.
+                    if lost.sent is False and attempt < _MAX_ATTEMPTS:
+                        continue
+                    # A form without respondWith() answers by navigating to another page.
+                    if call_id in self._submitting:
+                        return _form_sent(message, tool)
                 raise OutcomeUnknown(
                     f"the {place} of {tool} navigated or went away during the call: its outcome is unknown"
                 ) from lost
@@ -499,11 +505,7 @@ class TopPageTransport(PageTransport):
         if self._announcements:
             await self._settle_navigation(agent.page)
             reply.relists = True
-        match reply.payload:
-            case {"error": {"code": OutcomeUnknown.code} as error}:
-                raise OutcomeUnknown(str(error.get("message", "")))
-            case {"error": {"code": PersonRequired.code} as error}:
-                raise PersonRequired(str(error.get("message", "")))
+        _raise_for_code(reply)
         return reply
 
     def _on_event(self, kind: str, payload: Any) -> None:
@@ -525,6 +527,15 @@ def _not_sent(message: Message, tool: str) -> Message:
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
+
+
+def _raise_for_code(reply: Message) -> None:
+    """Raise the error for an answer with the code of an unknown outcome, or of a form that waits for a person."""
+    match reply.payload:
+        case {"error": {"code": OutcomeUnknown.code} as error}:
+            raise OutcomeUnknown(str(error.get("message", "")))
+        case {"error": {"code": PersonRequired.code} as error}:
+            raise PersonRequired(str(error.get("message", "")))
 
 
 def _form_sent(message: Message, tool: str) -> Message:

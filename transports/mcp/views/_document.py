@@ -198,10 +198,16 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
         if not isinstance(domains, list):
             domains = [domains]
 
-        reasons = [(domain, _why_refused(domain)) for domain in domains[:max_domains]]
-        sources[kind] = [domain for domain, reason in reasons if not reason]
+        allowed: list[str] = []
+        refused: list[str] = []
+        for domain in domains[:max_domains]:
+            reason = _why_refused(domain)
+            if reason:
+                refused.append(f"{domain!r:.100}: {reason}")
+            else:
+                allowed.append(domain)
+        sources[kind] = allowed
 
-        refused = [f"{domain!r:.100}: {reason}" for domain, reason in reasons if reason]
         if refused:
             warnings.append(f"the view's policy leaves out {kind} {refused[0]}")
         if len(domains) > max_domains:
