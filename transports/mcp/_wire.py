@@ -514,10 +514,11 @@ def _repeats_structured(block: object, structured: object) -> bool:
     ``{"result": …}``."""
     match block:
         case {"type": "text", "text": str(text)}:
-            pass
-        case _:
-            return False
+            return _text_repeats(text, structured)
+    return False
 
+
+def _text_repeats(text: str, structured: object) -> bool:
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()

@@ -192,8 +192,8 @@ def _clean_by_type(text: str, mime_type: str, secrets: SecretValues, depth: int)
         return secrets.line(text)
 
     if "xml" in mime_type:
-        text = _clean_xml(text)
-    if "html" in mime_type or "xml" in mime_type:
+        text = _REDACTOR.html(_clean_xml(text))
+    elif "html" in mime_type:
         text = _REDACTOR.html(text)
     elif _is_untyped(mime_type):
         text = _REDACTOR.form("\n".join(map(_clean_plain_line, text.split("\n"))))

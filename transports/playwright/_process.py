@@ -308,16 +308,11 @@ class Remote:
         finally:
             await client.dispose()
 
-        try:
-            version = decode_json(text) if response.ok else None
-        except ProtocolError:
-            version = None
-        url = version.get("webSocketDebuggerUrl") if isinstance(version, dict) else None
-        if not isinstance(url, str):
+        url = _debugger_url(text) if response.ok else None
+        if url is None:
             raise self.error(f"(it answered HTTP {response.status} to /json/version without a WebSocket URL)")
-
         if origin_of(url) != origin_of(self.url):
-            headers = {}
+            return url, {}
         return url, headers
 
     def error(self, reason: str) -> ConnectFailed:
@@ -343,6 +338,17 @@ class Remote:
                 f"DevToolsActivePort, a file in its profile's folder; otherwise {how}"
             )
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
+
+
+def _debugger_url(version: str) -> str | None:
+    """Return the WebSocket URL in a browser's answer to ``/json/version``, if there is one."""
+    try:
+        match decode_json(version):
+            case {"webSocketDebuggerUrl": str(url)}:
+                return url
+    except ProtocolError:
+        pass
+    return None
 
 
 class BrowserProcess:

@@ -319,15 +319,7 @@ class PageSource:
             return await self._open_in_context(stack, browser, context)
 
         assert browser is not None
-        state = None
-        if self.storage_state is not None:
-            state = await asyncio.to_thread(self._load_storage_state)
-        options = {
-            "accept_downloads": browser.engine != "chromium",
-            "storage_state": state,
-            "locale": self.locale,
-            "timezone_id": self.timezone,
-        }
+        options = await self._context_options(browser)
         context, context_id = await self._new_context(browser, options)
         SESSION_CONTEXTS.add(context)
         # Only in a shared browser: one of our own closes its contexts itself.
@@ -341,6 +333,17 @@ class PageSource:
             stack.callback(drop, setting)
         page = await context.new_page()
         return Tab(page, browser.folder, browser, permissions_set=setting)
+
+    async def _context_options(self, browser: Browser) -> Mapping[str, object]:
+        state = None
+        if self.storage_state is not None:
+            state = await asyncio.to_thread(self._load_storage_state)
+        return {
+            "accept_downloads": browser.engine != "chromium",
+            "storage_state": state,
+            "locale": self.locale,
+            "timezone_id": self.timezone,
+        }
 
     async def _new_context(self, browser: Browser, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
         """Open a context. A shared browser that has died is started again, and opens another one."""

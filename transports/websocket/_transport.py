@@ -137,15 +137,7 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     address = redact_url(url)
     match error:
         case InvalidStatus():
-            status = error.response.status_code
-            hint = ""
-            if status in (401, 403):
-                hint = f"; give {spelled('token= or headers=')} that it accepts"
-            elif status in (200, 404, 426):
-                hint = "; is that the address of its WebSocket?"
-            return ConnectFailed(
-                f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
-            )
+            return _status_error(address, error.response.status_code)
         case InvalidMessage(__cause__=SecurityError() as limit):
             return ConnectFailed(
                 f"{address} answered with headers that are too large ({limit}); set WEBSOCKETS_MAX_LINE_LENGTH (bytes) "
@@ -187,6 +179,16 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     # The text of an InvalidURI has the whole address, with its secrets.
     reason = error.msg if isinstance(error, InvalidURI) else first_line(error)
     return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address{proxy_advice(url)}")
+
+
+def _status_error(address: str, status: int) -> ConnectFailed:
+    advice = ""
+    if status in (401, 403):
+        advice = f"; give {spelled('token= or headers=')} that it accepts"
+    elif status in (200, 404, 426):
+        advice = "; is that the address of its WebSocket?"
+    message = f"{address} answered HTTP {status} instead of a WebSocket{advice}"
+    return ConnectFailed(message, details={"status": status})
 
 
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')

@@ -384,6 +384,14 @@ class _Refused(Exception):
         return {"error": {"code": self.code, "message": str(self)}}
 
 
+def _refusal_of(error: ABPError) -> _Refused:
+    """Return the refusal for an error of the kit, with the server's code if the server refused the request."""
+    code = error.details.get("code")
+    if isinstance(error, CapabilityError) and isinstance(code, int):
+        return _Refused(code, error.message)
+    return _Refused(INTERNAL_ERROR, error.message)
+
+
 class Host:
     """Host of one view.
 
@@ -447,11 +455,7 @@ class Host:
         except _Refused as error:
             refused = error
         except ABPError as error:
-            refused = _Refused(INTERNAL_ERROR, error.message)
-            # The server's code if it refused the request.
-            code = error.details.get("code")
-            if isinstance(error, CapabilityError) and isinstance(code, int):
-                refused.code = code
+            refused = _refusal_of(error)
         except Exception as error:  # the view waits for its answer
             logger.exception("a request of the view failed: %s", method)
             refused = _Refused(INTERNAL_ERROR, f"the host failed ({type(error).__name__})")
