@@ -69,7 +69,7 @@ async def app_behind(wire: str) -> AsyncIterator[Session]:
 
 @pytest.mark.parametrize(
     ("wire", "capability", "at_most"),
-    [("memory", "small", 195), ("websocket", "small", 190), ("websocket", "rows", 245)],
+    [("memory", "small", 190), ("websocket", "small", 185), ("websocket", "rows", 245)],
 )
 async def test_small_call_makes_few_python_function_calls(wire: str, capability: str, at_most: int) -> None:
     """Counted, because time depends on the machine: those of the event loop are among them."""

@@ -355,20 +355,22 @@ def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
 
 
 #: Keywords by which an object may have members that its ``properties`` do not list, unless their value is ``false``.
-_OTHER_MEMBERS = (
-    "additionalProperties",
-    "unevaluatedProperties",
-    "patternProperties",
-    "propertyNames",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "if",
-    "dependentSchemas",
-    "dependencies",
-    "$ref",
-    "$dynamicRef",
-    "$recursiveRef",
+_OTHER_MEMBERS = frozenset(
+    {
+        "additionalProperties",
+        "unevaluatedProperties",
+        "patternProperties",
+        "propertyNames",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "if",
+        "dependentSchemas",
+        "dependencies",
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+    }
 )
 
 
@@ -400,7 +402,7 @@ def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[t
         place, declared, value = waiting.pop()
         node = members_of(declared)
         properties = members_of(node.get("properties"))
-        allows_others = any(node.get(key, False) is not False for key in _OTHER_MEMBERS)
+        allows_others = any(node[key] is not False for key in _OTHER_MEMBERS & node.keys())
         # All apps accept the other fields of a file descriptor, too.
         if not properties or allows_others or is_file(node):
             continue

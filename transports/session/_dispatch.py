@@ -93,6 +93,8 @@ class Callbacks:
         Gives up after ``timeout`` seconds, and on a callback that spends more than ``stalled`` seconds on one value. A
         callback does not wait for itself.
         """
+        if not self._queues:
+            return
         queues = list(self._queues.values())
         if callbacks is not None:
             ids = {id(callback) for callback in callbacks}
