@@ -523,7 +523,7 @@ async def test_calls_to_stopped_http_server_raise(tmp_path: Path) -> None:
         await session.__aenter__()
     try:
         with pytest.raises(Disconnected):
-            await session.call("list_workbooks")
+            await session.call("list_workbooks", timeout=2)  # it is waited for so long
     finally:
         await session.aclose()
 
