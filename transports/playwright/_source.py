@@ -109,8 +109,7 @@ class Tab:
         """Let the page draw and run its timers as usual while another tab of its window is shown.
 
         Playwright does so in a browser that it starts. A borrowed page is left as it is."""
-        is_started_here = self.browser is not None and not self.browser.attached
-        if self.borrowed or is_started_here or agent.channel.cdp is None:
+        if self.borrowed or self.is_near or agent.channel.cdp is None:
             return
         # A browser of another maker may not know the command.
         with contextlib.suppress(Error):
@@ -464,11 +463,12 @@ async def _close_page(page: Page) -> None:
     """Close a page. While Chromium commits a navigation, it ignores the command, but reports success
     (crbug.com/536385539). Playwright then waits for ever, so the command is sent again until the page is closed."""
     closing = asyncio.ensure_future(page.close())
-    while True:
-        await asyncio.wait({closing}, timeout=0.25)
-        if closing.done():
-            return await closing
+    await asyncio.wait({closing}, timeout=0.25)
+    if not closing.done():
         with contextlib.suppress(Error):
             cdp = await page.context.new_cdp_session(page)
             target = (await cdp.send("Target.getTargetInfo"))["targetInfo"]
-            await cdp.send("Target.closeTarget", {"targetId": target["targetId"]})
+            while not closing.done():
+                await cdp.send("Target.closeTarget", {"targetId": target["targetId"]})
+                await asyncio.wait({closing}, timeout=0.25)
+    await closing
