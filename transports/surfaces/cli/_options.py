@@ -632,7 +632,7 @@ _ESCAPES_IN_FISH = re.compile(r"\\(?=[\\']|$)")
 
 
 def example_words(params: Mapping[str, object]) -> list[str]:
-    """Return the words of a command that give ``params``, quoted for bash and zsh."""
+    """Return the words of a command that give ``params``, quoted for bash, zsh and fish."""
     if not all(map(_can_be_key, params)):
         return ["--params", shell_word(json_line(params))]
 

@@ -610,7 +610,8 @@ def _refuse_superseded(line: bytes, later_lines: Sequence[bytes]) -> types.JSONR
 
     Clients that wait only briefly have given up the discovery when this process has started. The SDK would refuse
     their ``initialize`` after it."""
-    if not (_DISCOVER.search(line) and any(_INITIALIZE.search(later) for later in later_lines)):
+    # The other lines first: nearly always there are none, and this one may be long.
+    if not (any(_INITIALIZE.search(later) for later in later_lines) and _DISCOVER.search(line)):
         return None
     request_id = json.loads(line).get("id")
     if request_id is None:
