@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.batch.planted import PAGE, App, Browser, World
 from tests.support.eventually import eventually
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
-from transports.batch import Endpoint, Job, Outcome, Pool, State, _pool as leases
+from transports.batch import Endpoint, Job, Outcome, Pool, State, _pool as leases, run
 from transports.batch._fleet import HeldSession, Latency, Member, Slots, Source
 from transports.errors import BrowserNotFound, ConnectFailed
 
@@ -190,7 +191,7 @@ async def test_pool_run_sends_job_once_and_reports_it_retryable(world: World, co
         assert world.refused == 5
 
 
-async def test_invalid_pool_options_are_rejected(world: World) -> None:
+async def test_invalid_pool_options_are_rejected(world: World, tmp_path: Path) -> None:
     wrong: list[dict[str, Any]] = [
         {"browsers": 0}, {"sessions": 0}, {"reuse": "always"}, {"recycle_after": 0}, {"max_age": 0},
         {"max_memory": 0}, {"max_slowdown": 1}, {"min_free_memory": -1},
@@ -204,6 +205,9 @@ async def test_invalid_pool_options_are_rejected(world: World) -> None:
     pool = world.pool()
     with pytest.raises(UsageError, match="not open"):
         await pool.call(PAGE, "work")
+    with pytest.raises(UsageError, match="not open"):
+        await run([Job("work", target=PAGE)], tmp_path / "run", pool=pool)
+    assert not (tmp_path / "run").exists()
     async with pool:
         with pytest.raises(UsageError, match="no target"):
             await pool.run(Job("work"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transports import LocalStore, Router
+from transports import JSONValue, LocalStore, Router
 from transports.errors import SizeMismatch, UsageError
 from transports.protocol.binary import BinaryData
 from transports.routing import Result
@@ -35,6 +35,13 @@ async def test_ambiguous_artifact_error_names_places(router: Router) -> None:
     )
     assert caught.value.details == {"places": ["pages.0", "pages.1"]}
     assert result.artifact("pages.1") is result.artifacts["pages.1"]
+
+
+@pytest.mark.parametrize("field", ["9" * 5000, "٠", "00", "1"])
+def test_field_that_is_no_place_of_data_is_ignored(field: str) -> None:
+    data: JSONValue = [{"uri": "artifact://a"}]
+    result = Result("x", data, {}, inline_fields=frozenset({field}))
+    assert result.without_keys({"uri"}).data == data
 
 
 async def test_result_without_stored_files_has_no_artifact(router: Router) -> None:

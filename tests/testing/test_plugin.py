@@ -262,6 +262,10 @@ def test_golden_failure_names_result_copy_or_missing_file(pytester: pytest.Pytes
     pytester.mkdir("golden").joinpath("different.txt").write_text("other")
     pytester.makepyfile("""
         from pathlib import Path
+
+        import pytest
+
+        from transports import UsageError
         from transports.sync import open_store
 
         def test_new(abp_golden):
@@ -276,9 +280,14 @@ def test_golden_failure_names_result_copy_or_missing_file(pytester: pytest.Pytes
 
         def test_gone(abp_golden):
             abp_golden.check(Path("gone.txt"), "different.txt")
+
+        @pytest.mark.parametrize("name", ["../a.txt", "a\\0.txt", "a" * 300], ids=["above", "zero", "long"])
+        def test_name(abp_golden, name):
+            with pytest.raises(UsageError, match="is not a plain file name"):
+                abp_golden.check(b"result", name)
     """)
     result = ran(pytester)
-    result.assert_outcomes(failed=4)
+    result.assert_outcomes(failed=4, passed=3)
     result.stdout.no_fnmatch_line(KIT)
     (run,) = (pytester.path / "abp-results").iterdir()
     (new,), (different,) = run.glob("*test_new/new.result.txt"), run.glob("*test_different/different.result.txt")

@@ -148,6 +148,9 @@ async def run(
         if inspect.iscoroutinefunction(callback):
             raise UsageError(f"{name}= must be a plain function, not a coroutine function: a run does not await it")
 
+    if isinstance(pool, Pool) and pool.closed:
+        raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
+
     folder = Path(out)
     consent = None
     if isinstance(jobs, str | os.PathLike):

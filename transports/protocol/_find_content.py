@@ -53,6 +53,7 @@ def field_of(place: Place) -> str:
 
 
 _STEP = re.compile(r"(?:^|\.)((?:[^.\\]|\\.)*)", re.DOTALL)
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 def find_field(tree: object, field: str) -> tuple[Place, object] | None:
@@ -65,7 +66,7 @@ def find_field(tree: object, field: str) -> tuple[Place, object] | None:
         if isinstance(node, dict) and name in node:
             place.append(name)
             node = node[name]
-        elif isinstance(node, list | tuple) and name.isdecimal() and int(name) < len(node):
+        elif isinstance(node, list | tuple) and _INDEX.fullmatch(name) and int(name) < len(node):
             place.append(int(name))
             node = node[int(name)]
         else:

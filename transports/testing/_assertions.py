@@ -71,8 +71,14 @@ class Golden:
         __tracebackhide__ = True
         data = _read_result(actual)
         golden = self.folder / name
-        if golden.resolve().parent != self.folder.resolve():
-            raise UsageError(f"{name!r} is not a plain file name")
+        try:
+            is_plain_name = golden.resolve().parent == self.folder.resolve()
+            golden.exists()
+        except (OSError, ValueError):
+            # A zero byte, or too long a name.
+            is_plain_name = False
+        if not is_plain_name:
+            raise UsageError(f"{name[:100]!r} is not a plain file name")
         if self._update is not None:
             self._write_golden(data, golden, self._update, tolerance, differing)
             return
