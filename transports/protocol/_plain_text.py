@@ -212,8 +212,10 @@ def proxy_advice(url: str) -> str:
 
 
 def folder_of(text: str) -> Path:
-    """Return a local folder. Raises :class:`ValueError` for the address of a store, since its path would create a
-    folder named ``s3:``."""
+    """Return a local folder. Raises :class:`ValueError` for an empty text, as of an unset variable of a shell, and for
+    the address of a store, since its path would create a folder named ``s3:``."""
+    if not text:
+        raise ValueError("the name of the folder is empty; . is the current one")
     if "://" in text:
         url = redact_url(text)
         raise ValueError(f"{url} is not a folder of this machine; ABP_STORE={url} keeps files there")

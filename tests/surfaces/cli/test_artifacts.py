@@ -85,6 +85,8 @@ def test_store_is_named_by_its_url(
         assert (
             ran.status == 2 and f"{memory_bucket} is not a folder of this machine; ABP_STORE={memory_bucket}" in ran.err
         )
+        ran = abp(*command, "--out", "")
+        assert ran.status == 2 and "the name of the folder is empty" in ran.err
     assert list(tmp_path.iterdir()) == []
 
 
