@@ -23,11 +23,12 @@ from transports.errors import ABPError, CapabilityError
 from transports.protocol._capabilities import with_suggestions
 from transports.protocol._declarations import Capability, parse
 from transports.protocol._find_content import find
+from transports.protocol._http_dates import http_date, retry_after
 from transports.protocol._media import contradicts, extension_for, normalise_mime, safe_filename, sniff
 from transports.protocol._plain_text import redact_url
 from transports.protocol._strict_json import PARSED_ON_LOOP, decode_json
 from transports.protocol.schema import _compile, check_output
-from transports.routing.http._headers import Representation, content_range, filename_of, http_date, retry_after
+from transports.routing.http._headers import Representation, content_range, filename_of
 from transports.websocket.envelope import decode_envelope
 
 BOUND = 0.050

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -659,8 +660,9 @@ async def test_refusal_of_one_request_is_no_end_of_the_session(status: int, code
 
 
 async def test_refusal_of_busy_server_says_when_to_call_again() -> None:
-    delays = iter(["1", "1", "9" * 5000])
-    statuses = iter([429, 200, 503])
+    in_ten_minutes = formatdate(time.time() + 600, usegmt=True)
+    delays = iter(["1", "1", "9" * 5000, in_ten_minutes])
+    statuses = iter([429, 200, 503, 503])
 
     def answer(asked: dict[str, Any], said: dict[str, Any]) -> web.Response:
         status, delay = next(statuses), next(delays)
@@ -673,7 +675,10 @@ async def test_refusal_of_busy_server_says_when_to_call_again() -> None:
         assert (await session.call("go", timeout=20)).data == {"content": [WORDS]}
         with pytest.raises(CapabilityError, match="HTTP 503 Service Unavailable") as busy:
             await session.call("go", timeout=20)
-    assert busy.value.retryable and busy.value.retry_after == 1e9
+        assert busy.value.retryable and busy.value.retry_after == 1e9
+        with pytest.raises(CapabilityError) as busy:
+            await session.call("go", timeout=20)
+        assert busy.value.retry_after == pytest.approx(600, abs=30)
 
 
 async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:

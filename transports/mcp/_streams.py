@@ -11,6 +11,7 @@ import contextlib
 import logging
 import re
 import secrets
+import time
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -30,6 +31,7 @@ from pydantic import ValidationError
 
 from .._internal.tasks import begin
 from ..errors import ProtocolError, first_line, spelled
+from ..protocol._http_dates import retry_after
 from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
@@ -493,14 +495,9 @@ def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> b
 
 def _busy_error(request_id: int, response: httpx2.Response, text: str) -> types.JSONRPCError:
     error = error_of_request(request_id, BUSY, text)
-    delay: float | None = None
-    seconds = response.headers.get("retry-after", "")
-    if seconds.isascii() and seconds.isdigit():
-        # It may have thousands of digits.
-        delay = min(float(seconds), 1e9)
     error.error.data = {
         "code": "RATE_LIMITED" if response.status_code == 429 else "OPERATION_FAILED",
-        "retryAfter": delay,
+        "retryAfter": retry_after(response.headers.get("retry-after"), time.time()),
     }
     return error
 

@@ -26,11 +26,12 @@ from .._internal.arguments import short_traceback
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
 from ..protocol._capabilities import Discovery
 from ..protocol._find_content import MAX_DEPTH
+from ..protocol._http_dates import http_date
 from ..protocol._media import normalise_mime
 from ..protocol._plain_text import plain_line
 from ..protocol._strict_json import decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
-from ..routing.http._headers import http_date, is_json
+from ..routing.http._headers import is_json
 from ..routing.http._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 if TYPE_CHECKING:

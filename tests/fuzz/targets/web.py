@@ -11,6 +11,7 @@ from yarl import URL
 
 from transports.errors import DiscoveryFailed
 from transports.protocol._capabilities import Capabilities
+from transports.protocol._http_dates import retry_after
 from transports.protocol._media import safe_filename
 from transports.protocol._plain_text import is_loopback, plain_line, redact_url
 from transports.routing.http._headers import (
@@ -20,7 +21,6 @@ from transports.routing.http._headers import (
     disposition_parameter,
     filename_of,
     is_part,
-    retry_after,
 )
 from transports.routing.http._urls import (
     BadHeader,

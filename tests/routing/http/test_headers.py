@@ -6,6 +6,7 @@ from email.utils import formatdate
 import pytest
 
 from tests.support.downloads import NOW
+from transports.protocol._http_dates import retry_after
 from transports.routing.http import _headers as headers, _urls as urls
 
 
@@ -93,8 +94,8 @@ def test_chunked_encoding_overrides_content_length() -> None:
 
 
 def test_retry_after_header_is_parsed() -> None:
-    assert headers.retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
-    assert headers.retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
-    assert headers.retry_after(" 7 ", NOW) == 7
+    assert retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
+    assert retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
+    assert retry_after(" 7 ", NOW) == 7
     for meaningless in ("-7", "soon", "", None):
-        assert headers.retry_after(meaningless, NOW) is None
+        assert retry_after(meaningless, NOW) is None

@@ -1,19 +1,18 @@
-"""Parsing of response headers: length, validator, file name, ``Retry-After``. No I/O."""
+"""Parsing of response headers: length, validator, file name. No I/O."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from multidict import CIMultiDictProxy
 
+from ...protocol._http_dates import http_date
 from ...protocol._media import normalise_mime
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -22,7 +21,6 @@ _CONTENT_RANGE = re.compile(r"(?:bytes\s+)?([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,
 _BYTES = re.compile(r"bytes\b", re.IGNORECASE)
 _UNIT = re.compile(r"[a-z]", re.IGNORECASE)
 _PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
-_LONGEST_WAIT = 1e9  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +75,6 @@ def _validator(headers: Mapping[str, str]) -> str | None:
         return None
     is_settled = (sent_at - modified_at).total_seconds() >= 60
     return modified if is_settled else None
-
-
-def http_date(text: str) -> datetime | None:
-    """Return the date in a header (RFC 9110 §5.6.7) with a time zone, or ``None`` if it is invalid."""
-    try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return date
 
 
 def content_length(headers: Mapping[str, str]) -> int | None:
@@ -160,22 +147,6 @@ def transfer_coding(headers: Mapping[str, str]) -> str | None:
     """Return the coding of a body for its transfer alone, or ``None`` for one that is sent as it is or in chunks."""
     coding = headers.get("Transfer-Encoding", "").strip().lower()
     return None if coding in ("", "chunked", "identity") else coding
-
-
-def retry_after(text: str | None, now: float) -> float | None:
-    """Return the delay in seconds that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
-
-    ``now`` is Unix seconds. ``None`` if the header is missing or invalid.
-    """
-    text = (text or "").strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text), _LONGEST_WAIT)
-
-    date = http_date(text)
-    if date is None:
-        return None
-    delay = max(0.0, date.timestamp() - now)
-    return min(delay, _LONGEST_WAIT)
 
 
 def filename_of(disposition: str | None) -> str | None:

@@ -17,10 +17,11 @@ from yarl import URL
 from ..._internal.telemetry import Attributes, annotate, propagation_headers, span
 from ...base import Transport
 from ...errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, connection_failure, status_phrase
+from ...protocol._http_dates import retry_after
 from ...protocol.binary import Download
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard
-from ._headers import content_coding, retry_after
+from ._headers import content_coding
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
