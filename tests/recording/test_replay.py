@@ -482,6 +482,17 @@ async def test_recording_again_replaces_file_and_content(recorded: Make, replaye
         await app.call("copy", {"file": b"second"})
 
 
+async def test_two_sessions_do_not_record_to_one_file(recorded: Make, replayed: Make) -> None:
+    async with recorded() as app:
+        await app.call("shout", {"text": "a"})
+        with pytest.raises(UsageError, match=r"another session records to .*calls\.jsonl now; name another file"):
+            await recorded().__aenter__()
+        await app.call("shout", {"text": "b"})
+    async with replayed() as app:
+        for text in ("a", "b"):
+            await app.call("shout", {"text": text})
+
+
 # --- files that are something else ------------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from .._internal.arguments import checked_fields
 from .._internal.files import open_regular, read_regular, regular_file
 from .._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from .._internal.redaction import Redactor
-from ..artifacts._files import map_os_errors, open_file, read_at, write_all
+from ..artifacts._files import map_os_errors, open_file, read_at, try_lock, write_all
 from ..artifacts._ref import ArtifactRef
 from ..artifacts.local._tree import SYMLINK, Tree
 from ..errors import (
@@ -266,8 +266,9 @@ class Writer:
     """Writer of one recording.
 
     An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
-    :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording, or if
-    the folder is another user's. Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
+    :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording or is
+    being written by another session, or if the folder is another user's. Every method raises
+    :class:`~transports.errors.StoreError` if the disk refuses.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -294,7 +295,11 @@ class Writer:
             if error.errno in SYMLINK:
                 raise UsageError(f"{self._path} is a symlink; name its target") from None
             raise
-        return FileIO(fd, "a")
+        file = FileIO(fd, "a")
+        if not try_lock(fd):
+            file.close()
+            raise UsageError(f"another session records to {self._path} now; name another file")
+        return file
 
     def _clear_former_recording(self) -> None:
         """Empty the file, and remove the content of its former recording."""

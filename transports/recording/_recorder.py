@@ -87,8 +87,9 @@ class _TeeStaged(Staged):
 class Recorder(WrappedTransport):
     """Transport that delegates to ``wrapped`` and records everything but releases, cookies and the server's address.
 
-    Opening raises :class:`~transports.errors.UsageError` if the file exists and is not a recording. Every method may
-    raise :class:`~transports.errors.StoreError`, since a recording with gaps is useless.
+    Opening raises :class:`~transports.errors.UsageError` if the file exists and is not a recording, or if another
+    session records to it. Every method may raise :class:`~transports.errors.StoreError`, since a recording with gaps is
+    useless.
     """
 
     _packer: ContentPacker
