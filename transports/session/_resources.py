@@ -155,7 +155,8 @@ class Resources:
         self._timeout_or_default = timeout_or_default
         self._owner = owner
         self._cache = ResourceCache(store)
-        self._subscribed: set[str] = set()
+        #: Who is subscribed to each URI: parts of a program that share the session, and its user (this object).
+        self._subscribers: dict[str, set[object]] = {}
 
     @property
     def available(self) -> bool:
@@ -220,7 +221,7 @@ class Resources:
     @property
     def subscriptions(self) -> frozenset[str]:
         """URIs of the current subscriptions."""
-        return frozenset(self._subscribed)
+        return frozenset(self._subscribers)
 
     @short_traceback
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
@@ -228,13 +229,30 @@ class Resources:
 
         The subscription is renewed when the connection is restored.
         """
-        await self._request("resources/subscribe", {"uri": uri}, timeout)
-        self._subscribed.add(uri)
+        await self.subscribe_for(self, uri, timeout)
 
     @short_traceback
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription."""
-        self._subscribed.discard(uri)
+        await self.unsubscribe_for(self, uri, timeout)
+
+    # --- for parts of a program that share the session ----------------------------------------------------------------
+
+    def subscriptions_of(self, subscriber: object) -> frozenset[str]:
+        return frozenset(uri for uri, subscribers in self._subscribers.items() if subscriber in subscribers)
+
+    async def subscribe_for(self, subscriber: object, uri: str, timeout: float | None = None) -> None:
+        """Subscribe as one of several, who get all the same events."""
+        await self._request("resources/subscribe", {"uri": uri}, timeout)
+        self._subscribers.setdefault(uri, set()).add(subscriber)
+
+    async def unsubscribe_for(self, subscriber: object, uri: str, timeout: float | None = None) -> None:
+        """End the subscription of one of several. The server learns of the last one only."""
+        subscribers = self._subscribers.get(uri, set())
+        subscribers.discard(subscriber)
+        if subscribers:
+            return
+        self._subscribers.pop(uri, None)
         await self._request("resources/unsubscribe", {"uri": uri}, timeout)
 
     # --- for the session ----------------------------------------------------------------------------------------------
@@ -327,7 +345,7 @@ class Resources:
     async def resubscribe(self) -> None:
         """Empty the cache and renew the subscriptions after a reconnection."""
         self._cache.clear()
-        for uri in self._subscribed:
+        for uri in self.subscriptions:
             try:
                 await self._request("resources/subscribe", {"uri": uri}, None)
             except ABPError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 from mcp_types import (
     EmptyResult,
     LoggingMessageNotificationParams,
@@ -20,7 +21,10 @@ from mcp_types import (
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, both_eras, called, files_of
 from tests.support.resources import ResourceApp
+from tests.support.web_client import running
 from transports.artifacts import open_store
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 
@@ -106,6 +110,25 @@ async def test_resource_subscriptions_are_forwarded_to_servers(serve: Serve, era
         await subscribed(1, "note:///long")
         app(1).change("note:///long")
         await notifications.until("note:///long")
+
+
+@both_eras
+async def test_gallery_and_client_watch_one_resource_independently(era: str, tmp_path: Path) -> None:
+    store, server, notifications = open_store(tmp_path / "out"), ResourceApp(), ResourceNotifications()
+    async with running(store, {}) as web:
+        bridge = Bridge(Options(), store, connect=Apps(make=lambda _: server), activity=web.served.activity)
+        async with Client(bridge.server, mode=era, message_handler=notifications.message) as client:
+            session = (await called(client, "abp_connect", url=URL))["session"]
+            resources = f"/resources/{session}"
+            async with notifications.subscribed(client, era, "note:///long"):
+                await eventually(lambda: server.subscribed)
+                assert (await web.get(resources)).json["watched"] == []
+                for change, watched in (("watch", ["note:///long"]), ("unwatch", [])):
+                    assert (await web.post(resources, {change: "note:///long"})).status == 204
+                    assert (await web.get(resources)).json["watched"] == watched
+                    server.change("note:///long")
+                    await notifications.until("note:///long")
+        await bridge.aclose()
 
 
 # --- what apps say ----------------------------------------------------------------------------------------------------

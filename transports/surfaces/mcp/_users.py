@@ -402,12 +402,12 @@ class Subscribers:
             if uri not in uris or not is_open:
                 del self._servers[uri]
                 if is_open:
-                    await _is_accepted(app, uri, app.session.resources.unsubscribe(uri))
+                    await _is_accepted(app, uri, app.session.resources.unsubscribe_for(self, uri))
 
         for uri in uris - self._servers.keys():
             for app in tuple(self._apps.values()):
                 resources = app.session.resources
-                if resources.available and await _is_accepted(app, uri, resources.subscribe(uri)):
+                if resources.available and await _is_accepted(app, uri, resources.subscribe_for(self, uri)):
                     self._servers[uri] = app
                     break
 

@@ -57,7 +57,7 @@ class ResourceRoutes:
                 "resources": [_declaration(resource) for resource in listed[: self._max_listed]],
                 "templates": [_declaration(template) for template in templates[: self._max_listed]],
                 "total": len(listed),
-                "watched": sorted(resources.subscriptions),
+                "watched": sorted(resources.subscriptions_of(self)),
             }
         )
 
@@ -84,9 +84,9 @@ class ResourceRoutes:
         try:
             match body:
                 case {"watch": str(uri)} if len(body) == 1:
-                    await resources.subscribe(uri)
+                    await resources.subscribe_for(self, uri)
                 case {"unwatch": str(uri)} if len(body) == 1:
-                    await resources.unsubscribe(uri)
+                    await resources.unsubscribe_for(self, uri)
                 case _:
                     raise RequestRefused(400, "INVALID_PARAMS", "send {watch: URI} or {unwatch: URI}")
         except CapabilityError as error:
