@@ -479,6 +479,28 @@ async def test_refused_request_ends_no_session(tmp_path: Path, monkeypatch: pyte
         assert await ann.ask(session) == 200
 
 
+async def test_id_of_a_running_request_is_refused(tmp_path: Path) -> None:
+    apps = Apps()
+    headers = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
+
+    def call(number: int | str, name: str, **arguments: object) -> dict[str, object]:
+        params = {"name": name, "arguments": arguments}
+        return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+    async with served(tmp_path, apps) as url, aiohttp.ClientSession() as http, asyncio.timeout(20):
+        headers["mcp-session-id"] = (await Raw(http, url, ANN).open())[1]
+        async with http.post(url, json=call(1, "abp_connect", url=URL), headers=headers) as answer:
+            assert answer.status == 200 and await answer.read()
+        async with http.post(url, json=call(2, "abp_job_hold"), headers=headers):
+            for number in (2, "2"):
+                async with http.post(url, json=call(number, "abp_status"), headers=headers) as answer:
+                    refusal = await answer.json()
+                    assert (answer.status, refusal["id"]) == (400, number)
+                    assert "still running; use another id" in refusal["error"]["message"]
+            async with http.post(url, json=call(3, "abp_status"), headers=headers) as answer:
+                assert answer.status == 200 and "job.hold" in await answer.text()
+
+
 async def test_one_users_requests_do_not_exhaust_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_connection_limit", lambda: 4 * 8)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import TypeVar
 
 import mcp_types as types
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from pydantic import ValidationError
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +20,8 @@ from ...errors import CallTimeout, TooLarge, first_line
 from ...mcp._stdio import ends_of
 from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, ValueCounter, has_more_values
 from ..shared._listening import SLOW_BODY, in_time
+
+T = TypeVar("T")
 
 
 def error_body(message: str, **data: object) -> dict[str, object]:
@@ -38,7 +42,8 @@ _TOO_MANY = error_body(
 
 class MessageCheck:
     """ASGI middleware that reads the body of a user's request, and refuses it with a JSON-RPC error: status 413 above
-    ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message.
+    ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message or has the id of
+    a running request of its session.
 
     A body that is too large is read and dropped up to eight times its limit. ``challenge`` returns the response to a
     message whose sender lacks permissions, or ``None``."""
@@ -54,6 +59,8 @@ class MessageCheck:
         self._app = app
         self._max_bytes = max_bytes
         self._challenge = challenge
+        #: Running requests of sessions with a handshake: the session and the request's id.
+        self._running: set[tuple[str, str]] = set()
         message = (
             f"the request has more than {max_bytes:,} bytes; files in it may have {max_file_bytes:,} together "
             "(max_file_bytes): send fewer at once, name an artifact, or have the user raise the limit"
@@ -84,7 +91,25 @@ class MessageCheck:
             return
 
         message: Message = {"type": "http.request", "body": body, "more_body": False}
-        await self._app(scope, receive_again(message, receive), send)
+        receive = receive_again(message, receive)
+        session = Headers(scope=scope).get("mcp-session-id")
+        request_id = None
+        if session is not None:
+            request_id = await in_thread_if_long(_id_of_request, body)
+        if session is None or request_id is None:
+            await self._app(scope, receive, send)
+            return
+
+        # The SDK would send the answers to both requests in the response to the second.
+        running = (session, str(request_id))
+        if running in self._running:
+            await _repeated_id(request_id)(scope, receive, send)
+            return
+        self._running.add(running)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._running.discard(running)
 
     async def _read_body(self, request: Request) -> bytes | Response:
         counter = ValueCounter()
@@ -97,6 +122,13 @@ class MessageCheck:
             return None
 
         return await read_request_body(request, refuse, max_dropped=8 * self._max_bytes)
+
+
+def _repeated_id(request_id: types.RequestId) -> Response:
+    text = "a request with this id is still running; use another id"
+    error = types.ErrorData(code=types.INVALID_REQUEST, message=text)
+    refusal = types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+    return JSONResponse(refusal.model_dump(by_alias=True), 400)
 
 
 def receive_again(message: Message, receive: Receive) -> Receive:
@@ -141,9 +173,13 @@ async def read_request_body(
 
 async def check_message(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message (:func:`refusal_of`). A long line is parsed in a thread."""
+    return await in_thread_if_long(refusal_of, line)
+
+
+async def in_thread_if_long(work: Callable[[bytes], T], line: bytes) -> T:
     if len(line) <= PARSED_ON_LOOP:
-        return refusal_of(line)
-    return await in_thread(refusal_of, line)
+        return work(line)
+    return await in_thread(work, line)
 
 
 def refusal_of(line: bytes) -> types.JSONRPCError | None:
@@ -174,6 +210,19 @@ def _error_in(line: bytes) -> types.ErrorData | None:
     if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         return types.ErrorData(code=types.INVALID_REQUEST, message="the id of a request is a text or an integer")
     return None
+
+
+class _Request(msgspec.Struct):
+    method: str
+    id: int | str
+
+
+def _id_of_request(line: bytes) -> types.RequestId | None:
+    """Return the id of a message; ``None`` if it is not a request."""
+    try:
+        return msgspec.json.decode(line, type=_Request).id
+    except msgspec.DecodeError:
+        return None
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
