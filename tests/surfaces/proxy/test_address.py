@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,21 +17,29 @@ from transports.surfaces.mcp.proxy._address import AddressServer
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
 ANSWER = {"jsonrpc": "2.0", "id": 7, "result": {}}
+OTHER_ANSWER = {"jsonrpc": "2.0", "id": "other", "result": {}}
 
 
-async def messages_for(body: str, status: int = 200, kind: str = "application/json") -> Sequence[dict[str, object]]:
-    """The messages that a client gets for a ping which the server answers with ``body``."""
+async def messages_for(
+    body: str, status: int = 200, kind: str = "application/json", *, sent: object = PING, answers: int = 1
+) -> Sequence[Any]:
+    """The messages that a client gets for what it ``sent``, which the server answers with ``body``, up to so many
+    ``answers``."""
 
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(body=body.encode(), status=status, content_type=kind)
+    async def answer(request: web.Request) -> web.Response:
+        if status == 0:
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(body=body.encode(), status=status or 200, content_type=kind)
 
-    delivered: list[dict[str, object]] = []
+    delivered: list[Any] = []
     arrived = asyncio.Event()
 
     async def deliver(message: object) -> None:
         assert isinstance(message, bytes)
         delivered.append(json.loads(message))
-        if "id" in delivered[-1]:
+        answered = [one for one in delivered if isinstance(one, list) or "id" in one]
+        if len(answered) == answers:
             arrived.set()
 
     app = web.Application()
@@ -39,7 +48,7 @@ async def messages_for(body: str, status: int = 200, kind: str = "application/js
         relay = AddressServer(HttpServer(str(server.make_url("/mcp"))))
         running = asyncio.ensure_future(relay.run(deliver))
         try:
-            await relay.send(json.dumps(PING).encode())
+            await relay.send(json.dumps(sent).encode())
             async with asyncio.timeout(20):
                 await arrived.wait()
             # A second answer would follow in the same turn.
@@ -91,3 +100,25 @@ async def test_failure_is_one_error_with_the_reason(body: str, status: int, word
     error = message["error"]
     assert isinstance(error, dict)
     assert error["message"].endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("", 0), ("", 502), ("", 200), (json.dumps({"jsonrpc": "2.0", "id": None, "error": {"message": "no"}}), 400)],
+    ids=["broken connection", "error", "nothing", "refusal of batches"],
+)
+async def test_each_request_of_a_batch_that_fails_gets_an_error(body: str, status: int) -> None:
+    batch = [PING, NOTE, {**PING, "id": "other"}]
+    messages = await messages_for(body, status, sent=batch, answers=2)
+    assert [message["id"] for message in messages] == [7, "other"]
+    assert all("error" in message for message in messages)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_answers_of_a_batch_stay_together_and_missing_ones_are_errors(kind: str) -> None:
+    batch = [PING, {**PING, "id": "other"}]
+    head = "data: " if kind == "text/event-stream" else ""
+    whole, part = (head + json.dumps(answers) for answers in ([ANSWER, OTHER_ANSWER], [OTHER_ANSWER]))
+    assert await messages_for(whole, kind=kind, sent=batch) == [[ANSWER, OTHER_ANSWER]]
+    answers, missing = await messages_for(part, kind=kind, sent=batch, answers=2)
+    assert answers == [OTHER_ANSWER] and missing["id"] == 7 and "no answer" in missing["error"]["message"]

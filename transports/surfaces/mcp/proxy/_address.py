@@ -7,7 +7,7 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx2
 import msgspec
@@ -120,14 +120,20 @@ def _error_in(body: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that was sent; ``answered`` is true if it was a request and has its answer.
+    """A message that was sent, or a batch of messages. ``unanswered`` has the ids of its requests in JSON, by their
+    keys."""
 
-    ``key`` and ``raw_id`` are the id of a request: as a key, and in JSON."""
+    unanswered: dict[Key, bytes]
+    method: str = ""
+    is_batch: bool = False
+    has_requests: bool = field(init=False)
 
-    key: Key | None
-    raw_id: bytes
-    method: str
-    answered: bool = False
+    def __post_init__(self) -> None:
+        self.has_requests = bool(self.unanswered)
+
+    @property
+    def is_answered(self) -> bool:
+        return self.has_requests and not self.unanswered
 
 
 class AddressServer:
@@ -164,7 +170,8 @@ class AddressServer:
             message = await read_message(line)
         except ABPError:
             # A batch, or no message at all: the server answers what is wrong with it.
-            self._begin_task(None, self._post_and_answer(line, _Waiting(None, b"", ""), self._session))
+            waiting = _Waiting(await _requests_in(line), is_batch=True)
+            self._begin_task(None, self._post_and_answer(line, waiting, self._session))
             return
 
         if message.method == "notifications/cancelled" and VERSION not in self._session:
@@ -172,10 +179,10 @@ class AddressServer:
             return
 
         key = message.key if message.is_request else None
-        waiting = _Waiting(key, bytes(message.envelope.id), message.method)
+        waiting = _Waiting({} if key is None else {key: bytes(message.envelope.id)}, message.method)
         headers = {**self._session, **self._message_headers(message)}
         if message.is_request or message.is_answer:
-            self._begin_task(waiting.key, self._post_and_answer(line, waiting, headers))
+            self._begin_task(key, self._post_and_answer(line, waiting, headers))
             return
 
         await self._post_and_answer(line, waiting, headers)
@@ -214,7 +221,7 @@ class AddressServer:
             self._ended.set_exception(failure_of(error))
 
     async def _post_and_answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
-        """Send a message. If it is a request that the server does not answer, answer it with the reason."""
+        """Send a message. Answer its requests that the server does not answer with the reason."""
         reason = ""
         try:
             await self._post(line, waiting, headers)
@@ -226,7 +233,7 @@ class AddressServer:
             logger.exception("a message to %s failed", self._server)
             reason = failure_message(error)
 
-        if waiting.key is not None and not waiting.answered:
+        if waiting.unanswered:
             await self._answer_with_error(waiting, reason or "the server sent no answer")
         elif reason:
             logger.warning("%s", reason)
@@ -269,20 +276,22 @@ class AddressServer:
 
             if response.status_code >= 300:
                 refusal_body = await _read_refusal(response)
-                refusal = _refusal_from(self._server, response, waiting.raw_id, refusal_body)
                 if SESSION in all_headers and has_forgotten_session(response.status_code, refusal_body):
                     await self._end_session(waiting)
-                elif waiting.key is None:
-                    logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
+                elif waiting.has_requests:
+                    for raw_id in list(waiting.unanswered.values()):
+                        refusal = _refusal_from(self._server, response, raw_id, refusal_body)
+                        await self._take_message(refusal, waiting)
                 else:
-                    await self._take_message(refusal, waiting)
+                    refusal = _refusal_from(self._server, response, b"", refusal_body)
+                    logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
             elif is_event_stream(response):
                 await self._read_stream(response, waiting)
             else:
                 body = await read_body(response)
                 if body.strip():
                     await self._take_message(body, waiting)
-                    if waiting.key is not None and not waiting.answered:
+                    if waiting.unanswered:
                         raise ProtocolError(self._no_answer_in(body))
 
     def _no_answer_in(self, body: bytes) -> str:
@@ -300,8 +309,7 @@ class AddressServer:
         self._session[SESSION] = session
 
     async def _end_session(self, waiting: _Waiting) -> None:
-        if waiting.key is not None:
-            await self._answer_with_error(waiting, f"{self._server} has forgotten the session")
+        await self._answer_with_error(waiting, f"{self._server} has forgotten the session")
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -315,7 +323,7 @@ class AddressServer:
                 raise
             logger.info("a stream of %s broke: %s", self._server, unreachable(self._server, error).message)
 
-        if waiting.key is not None:
+        if waiting.has_requests:
             await self._resume_stream(position, waiting)
 
     async def _resume_stream(self, position: _Position, waiting: _Waiting) -> None:
@@ -323,7 +331,7 @@ class AddressServer:
         without an event."""
         max_failures = 5
         failures = 0
-        while position.last_id and not waiting.answered and failures < max_failures:
+        while position.last_id and not waiting.is_answered and failures < max_failures:
             failures += 1
             await asyncio.sleep(position.delay(failures))
 
@@ -346,7 +354,7 @@ class AddressServer:
         return headers
 
     async def _read_events(self, response: httpx2.Response, position: _Position, waiting: _Waiting | None) -> None:
-        """Deliver the messages of a stream, until its end or until the request ``waiting`` is answered."""
+        """Deliver the messages of a stream, until its end or until the requests of ``waiting`` are answered."""
         async with aclosing(events_of(response)) as events:
             async for event in events:
                 position.last_id = event.id
@@ -355,7 +363,7 @@ class AddressServer:
                     position.retry = milliseconds / 1000
                 if event.event == "message" and event.data:
                     await self._take_message(event.data.encode().replace(b"\n", b" "), waiting)
-                if waiting is not None and waiting.answered:
+                if waiting is not None and waiting.is_answered:
                     return
 
     async def _listen(self) -> None:
@@ -378,18 +386,25 @@ class AddressServer:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def _take_message(self, raw: bytes, waiting: _Waiting | None) -> None:
-        """Deliver a message of the server, which may be the answer to the request ``waiting``.
+        """Deliver a message of the server, which may be the answer to a request of ``waiting``.
 
-        A server of protocol 2025-03-26 may answer one request with a list of messages."""
+        A server of protocol 2025-03-26 may answer one request with a list of messages, and a batch with a list of
+        answers."""
         is_list = raw.lstrip()[:1] == b"["
         try:
-            if is_list and waiting is not None and waiting.key is not None:
-                for item in await read_batch(raw):
+            if is_list and waiting is not None and waiting.has_requests:
+                items = await read_batch(raw)
+                if waiting.is_batch:
+                    for item in items:
+                        _note_answer(await read_message(item), waiting)
+                    await self._pass_on(raw)
+                    return
+                for item in items:
                     await self._take_message(item, waiting)
                 return
             message = await read_message(raw)
         except TooLarge as error:
-            if waiting is not None and waiting.key is not None:
+            if waiting is not None and waiting.has_requests:
                 await self._answer_with_error(waiting, error.message, {"code": error.code})
             else:
                 logger.warning("a message of %s is dropped: %s", self._server, error.message)
@@ -398,16 +413,17 @@ class AddressServer:
             await self._pass_on(raw)
             return
 
-        if waiting is not None and message.is_answer and message.key == waiting.key:
-            waiting.answered = True
+        if waiting is not None and _note_answer(message, waiting):
             self._learn_from_answer(waiting.method, message)
         await self._pass_on(raw)
 
     async def _answer_with_error(
         self, waiting: _Waiting, reason: str, data: Mapping[str, object] | None = None
     ) -> None:
-        waiting.answered = True
-        await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, reason, data))
+        raw_ids = list(waiting.unanswered.values())
+        waiting.unanswered.clear()
+        for raw_id in raw_ids:
+            await self._pass_on(error_message(raw_id, UNAVAILABLE, reason, data))
 
     async def _pass_on(self, raw: bytes) -> None:
         async with self._delivering:
@@ -427,6 +443,24 @@ class AddressServer:
                         self._parameter_headers[tool.name] = places
         except (ValueError, RecursionError):
             pass  # an answer of another form, which the client reports
+
+
+async def _requests_in(line: bytes) -> dict[Key, bytes]:
+    """Return the ids in JSON of the requests in a batch, by their keys; none for anything but a batch."""
+    requests: dict[Key, bytes] = {}
+    with suppress(ABPError):
+        for item in await read_batch(line):
+            message = await read_message(item)
+            if message.key is not None and message.is_request:
+                requests[message.key] = bytes(message.envelope.id)
+    return requests
+
+
+def _note_answer(message: Message, waiting: _Waiting) -> bool:
+    """Return whether a message of the server is the answer to a request of ``waiting``, and note it."""
+    if not message.is_answer or message.key is None:
+        return False
+    return waiting.unanswered.pop(message.key, None) is not None
 
 
 @dataclass(slots=True)
