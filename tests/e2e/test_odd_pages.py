@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from playwright.async_api import BrowserContext
 
-from tests.support.pages import serve_page
+from tests.support.pages import serve_answers, serve_page
 from tests.support.pdf import text_of
 from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
 from transports.errors import CapabilityError, NotAbpApp, UnsupportedBinary
@@ -235,6 +236,32 @@ async def test_page_with_frozen_builtins_is_driven_normally(
                 assert (await app.call("size", {"file": bytes(size)})).data == {"size": size}
             if not late:  # a late hook of print() is refused by such a page
                 assert (await app.call("print")).artifacts
+
+
+async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) -> None:
+    script = html("file: ({ size }) => new Uint8Array(size), size: ({ file }) => ({ size: file.content.byteLength })")
+    script = script.rpartition("<script>")[2].removesuffix("</script>")
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg"><script><![CDATA[{script}]]></script></svg>'
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=svg, content_type="image/svg+xml")
+
+    async with serve_answers(answer) as url, connect(url, browser=browser, store=tmp_path) as app:
+        assert (await app.call("file", {"size": 1 << 20})).artifact().size_bytes == 1 << 20
+        assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
+
+
+async def test_page_with_its_own_promise_class_is_driven_normally(context: BrowserContext) -> None:
+    calls = """
+    url: () => URL.createObjectURL(new Blob(["a"])).startsWith("blob:"),
+    ask: () => window.__abp_elicitation({ method: "elicitation/input", params: {} })"""
+    page = await context.new_page()
+    async with serve_page(html(calls, before="window.Promise = class extends Promise {};")) as url:
+        await page.goto(url)
+        answer = {"success": True, "data": {"value": 5}}
+        async with connect(url, page=page, store="none:", timeout=5, on_elicitation=lambda _: answer) as app:
+            assert (await app.call("url")).data is True
+            assert (await app.call("ask")).data == answer
 
 
 async def test_file_picker_is_cancelled_and_reported(connected: Open) -> None:

@@ -39,7 +39,9 @@ _UNSEEN = {
     "String.prototype": ["Symbol.iterator", "matchAll", "replace"],
     "TypedArray.prototype": ["at", "buffer", "byteLength", "set", "slice", "subarray"],
     "crypto": ["randomUUID"],
-    "window": ["console", "crypto", "globalThis", "navigator", "origin", "parent", "performance", "print", "self"],
+    "window": [
+        "Promise", "console", "crypto", "globalThis", "navigator", "origin", "parent", "performance", "print", "self",
+    ],
 }  # fmt: skip
 #: Without these a page can neither print nor click a link.
 _NEEDED_BY_THE_APP = {("window", "print"), ("HTMLElement.prototype", "click")}

@@ -33,7 +33,7 @@
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
     Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, blobArrayBuffer, blobSize, blobSlice, blobType,
-    clock, createObjectURL, defineProperty, documentCreateElement, documentReadyState, documentTitle,
+    clock, createHtmlElement, createObjectURL, defineProperty, documentReadyState, documentTitle,
     elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
     inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, parse, quietly, random,
     responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
@@ -410,7 +410,7 @@
     release(...ids) { listForEach(ids, (id) => heldContent.delete(id)); },
     // The element is never attached, so the DOM does not change.
     createFileInput() {
-      const input = documentCreateElement(document, "input");
+      const input = createHtmlElement("input");
       setInputType(input, "file");
       return input;
     },

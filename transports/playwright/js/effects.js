@@ -9,8 +9,8 @@
   const {
     Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
-    canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, construct, contextDrawImage, createObjectURL, defineProperty, documentAdoptedStyleSheets,
-    documentBody, documentCreateElement, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
+    canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, construct, contextDrawImage, createHtmlElement, createObjectURL, defineProperty, documentAdoptedStyleSheets,
+    documentBody, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
     elementAttributes, elementBefore, elementClosest, elementGetAttribute, elementGetAttributeNames, elementHasAttribute,
     elementLocalName, elementQuerySelector, elementQuerySelectorAll, elementRemove, elementRemoveAttribute,
     elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
@@ -73,7 +73,7 @@
     return textStartsWith(source, "blob:") && !liveUrls.has(source) && imageNaturalWidth(image);
   };
   const toDataUrl = (image) => {
-    const canvas = documentCreateElement(document, "canvas");
+    const canvas = createHtmlElement("canvas");
     setCanvasWidth(canvas, imageNaturalWidth(image));
     setCanvasHeight(canvas, imageNaturalHeight(image));
     return canvasToDataURL(copyPixels(image, canvas));
@@ -249,7 +249,7 @@
   };
   // The link is not in the document, so the DOM does not change.
   const clickLink = (url, name) => {
-    const link = documentCreateElement(document, "a");
+    const link = createHtmlElement("a");
     elementSetAttribute(link, "href", url);
     elementSetAttribute(link, "download", name);
     htmlClick(link);

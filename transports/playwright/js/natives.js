@@ -40,7 +40,7 @@
     HTMLCollection: ["collection", "length"],
     NamedNodeMap: ["attributes", "length"],
     Attr: ["attribute", "name value"],
-    Document: ["document", "adoptedStyleSheets adoptedStyleSheets= body createElement documentElement forms querySelector querySelectorAll readyState styleSheets title title="],
+    Document: ["document", "adoptedStyleSheets adoptedStyleSheets= body createElementNS documentElement forms querySelector querySelectorAll readyState styleSheets title title="],
     ShadowRoot: ["shadow", "adoptedStyleSheets adoptedStyleSheets="],
     DocumentFragment: ["fragment", "querySelectorAll replaceChildren"],
     Element: ["element", "append attachShadow attributes before closest getAttribute getAttributeNames hasAttribute localName querySelector querySelectorAll remove removeAttribute setAttribute shadowRoot tagName"],
@@ -83,11 +83,11 @@
     URL: "createObjectURL revokeObjectURL",
   };
   const CLASSES = "AbortController BigInt Blob CSSStyleSheet CustomEvent DOMException Error Event MutationObserver " +
-    "Promise Proxy Response String TextEncoder TypeError Uint8Array";
+    "Proxy Response String TextEncoder TypeError Uint8Array";
   const COLLECTIONS = "Map Set WeakMap WeakSet"; // of our own, with methods that no page can replace
   const FUNCTIONS = "decodeURIComponent fetch setTimeout"; // of the window
   const OPTIONAL = /SharedArrayBuffer|ClipboardItem|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
-  const FRAME = "abp-natives";
+  const FRAME = "abp-natives", HTML = "http://www.w3.org/1999/xhtml";
 
   const page = window; // cannot be replaced, as document and location cannot
   if (page.name === FRAME && page !== page.top) return undefined;
@@ -97,7 +97,7 @@
   // Each way in turn, as each uses functions that the page may have replaced. Some frameworks know only one of them.
   const INSERTIONS = [
     () => {
-      const frame = Document.prototype.createElement.call(document, "iframe");
+      const frame = Document.prototype.createElementNS.call(document, HTML, "iframe");
       frame.name = FRAME;
       Node.prototype.appendChild.call(document.documentElement, frame);
       return frame;
@@ -110,7 +110,7 @@
     },
     () => {
       const root = document.firstElementChild;
-      root.insertAdjacentHTML("beforeend", `<iframe name="${FRAME}"></iframe>`);
+      root.insertAdjacentHTML("beforeend", `<iframe xmlns="${HTML}" name="${FRAME}"></iframe>`);
       return root.lastElementChild;
     },
   ];
@@ -182,6 +182,8 @@
       natives[name] = pick(`${owner}.${name}`, (realm) => realm[owner][name]);
     }));
     each(words(CLASSES), (name) => { natives[name] = pick(name, (realm) => realm[name]); });
+    // A promise of a window that has gone never settles. That of an async function is the page's, whatever Promise is.
+    natives.Promise = pick("Promise", (realm) => (realm === page ? getPrototypeOf((async () => {})()).constructor : realm.Promise));
     each(words(FUNCTIONS), (name) => {
       const native = pick(name, (realm) => realm[name]);
       natives[name] = native && apply(bind, native, [page]);
@@ -254,6 +256,8 @@
         map.forEach((_, key) => { last = key; });
         return last;
       },
+      // In documents of SVG and XML, document.createElement makes elements that are not of HTML.
+      createHtmlElement: (name) => natives.documentCreateElementNS(document, HTML, name),
       setMember: (target, key, value) =>
         defineProperty(target, key, { __proto__: null, value, enumerable: true, configurable: true, writable: true }),
       // Lists as Array.prototype.map and filter make them, without asking the items for their class.

@@ -5,7 +5,7 @@
   "use strict";
   const { natives, emit, deliver } = host;
   const {
-    Map, Promise, bufferByteLength, documentBody, documentCreateElement, elementAppend,
+    Map, Promise, bufferByteLength, createHtmlElement, documentBody, elementAppend,
     elementSetAttribute, firstKey, frameContentWindow, freeze, htmlStyle, isSafeInteger, keys, lastKey, listForEach, listPush,
     messageData, messageOrigin, messageSource, now, postMessage, quietly, random, sequence, setFrameAllow, setFrameSrc,
     setTimeout, styleSetProperty, targetAddEventListener,
@@ -135,7 +135,7 @@
     receiver: () => origin,
     // Resolves once the frame has loaded a document, which may be an error page of the browser.
     embed(url, sandbox, allow) {
-      frame = documentCreateElement(document, "iframe");
+      frame = createHtmlElement("iframe");
       if (sandbox !== null) elementSetAttribute(frame, "sandbox", sandbox);
       setFrameAllow(frame, allow);
       setFrameSrc(frame, url);

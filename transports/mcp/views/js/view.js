@@ -5,7 +5,7 @@
   "use strict";
   const { natives, toJson, emit, hold } = host;
   const {
-    Map, Promise, String, TextEncoder, clock, documentBody, documentCreateElement, elementAppend, elementSetAttribute,
+    Map, Promise, String, TextEncoder, clock, createHtmlElement, documentBody, elementAppend, elementSetAttribute,
     encoderEncode, filterList, firstKey, frameContentWindow, freeze, fromBase64, isArray, mapList, messageData, messageOrigin,
     messageSource, min, parse, postMessage, setFrameAllow, setFrameSrc, setTimeout, targetAddEventListener,
     typedArraySize,
@@ -193,7 +193,7 @@
     receiver: () => origin,
     // Shows the view; `boundary` is its origin. Resolves once the frame has loaded a document.
     show(url, boundary, sandbox, allow) {
-      frame = documentCreateElement(document, "iframe");
+      frame = createHtmlElement("iframe");
       origin = boundary;
       elementSetAttribute(frame, "sandbox", sandbox);
       setFrameAllow(frame, allow);
