@@ -122,7 +122,7 @@ def start_reason(error: BaseException) -> str:
     """Return the reason for a browser that did not start, in one line: how its program ended and its first output, or
     Playwright's message."""
     text = str(error)
-    # The second is the message of Chromium's helper, which may be below other lines.
+    # The message of Chromium, or of its helper, which may be below other lines.
     if _SANDBOX_FAILED in text or "Failed to move to new namespace" in text:
         return _SANDBOX_FAILED
 
@@ -395,7 +395,7 @@ class Browser(OpenedHere):
         # A restart under way is not shared: it may find the browser alive and not restart it.
         while self._restarting is not None and not self._restarting.done():
             await asyncio.wait((self._restarting,))
-        await self._restart_once(self._restart())
+        await self._restart_once(self._restart)
 
     @short_traceback
     async def ensure_running(self, *, patience: float) -> None:
@@ -405,24 +405,16 @@ class Browser(OpenedHere):
         cancel the others. Raises the errors of opening, and :class:`~transports.errors.UsageError` if the browser is
         :attr:`closed`.
         """
-        await self._restart_once(self._restart_if_dead(patience))
+        await self._restart_once(partial(self._restart_if_dead, patience))
 
-    async def _restart_once(self, work: Coroutine[object, object, None]) -> None:
-        """Run ``work`` in a task of its own, or wait for the restart that is under way instead."""
-        try:
-            self._owner.require()
-        except UsageError:
-            work.close()
-            raise
+    async def _restart_once(self, restart: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Run ``restart`` in a task of its own, or wait for the restart that is under way instead."""
+        self._owner.require()
         if self._closed:
-            work.close()
             raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
 
         if self._restarting is None or self._restarting.done():
-            self._restarting = asyncio.ensure_future(work)
-        else:
-            work.close()
-
+            self._restarting = asyncio.ensure_future(restart())
         restarting = self._restarting
         await asyncio.wait((restarting,))
         if restarting.cancelled():

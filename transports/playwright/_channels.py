@@ -87,16 +87,16 @@ class CdpChannel(Channel):
         self._listen(script, contexts)
 
         on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
-        # Pipelined: sent in this order, without waiting for each reply.
-        steps = [
-            self.cdp.send("Target.getTargetInfo"),
+        steps = [self.cdp.send("Target.getTargetInfo")]
+        if contexts is not None:
+            steps.append(contexts.attach())
+        steps += [
             self.cdp.send("Runtime.enable"),
             self.cdp.send("Runtime.addBinding", {"name": script.binding}),
             self.cdp.send("Page.enable"),
             self.cdp.send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
         ]
-        if contexts is not None:
-            steps.insert(1, contexts.attach())
+        # Pipelined: sent in this order, without waiting for each reply.
         target, *_ = await asyncio.gather(*steps)
         self.target = target["targetInfo"]
         if contexts is not None:
@@ -231,11 +231,11 @@ class PlaywrightChannel(Channel):
             if source["frame"] != self._page.main_frame:
                 if documents is not None:
                     documents.on_emit(source["frame"], text)
-            elif text != "":
-                script.on_emit(text)
-            else:
+            elif text == "":
                 self.agent = None
                 script.on_document()
+            else:
+                script.on_emit(text)
 
         # Playwright's "framenavigated" also fires for changes of the address within a document. So each document
         # announces itself by emitting an empty text, which the agent never does.

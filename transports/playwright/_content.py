@@ -280,7 +280,8 @@ class Ladder:
                 max_length = (end - start + 2) // 3 * 4
                 if len(text) > max_length:
                     raise too_large(size)
-                await asyncio.to_thread(lambda text: file.write(decode_base64(text)), text)
+                data = await asyncio.to_thread(decode_base64, text)
+                await asyncio.to_thread(file.write, data)
 
 
 def _append_slice(slice_path: Path, path: Path) -> None:
@@ -329,9 +330,9 @@ class Uploads:
             return
 
         descriptors: dict[Any, object] = {}
-        # Places of small contents with their base64, and places of the others, in the order of their elements.
-        inline: list[object] = []
-        files: list[object] = []
+        # Places of small contents, each with its base64, and places of large contents, in the order of ``elements``.
+        inline_contents: list[object] = []
+        file_places: list[object] = []
         elements: list[PageObject] = []
         try:
             with contextlib.ExitStack() as stack:
@@ -341,14 +342,14 @@ class Uploads:
                     content_path = [*item.path, "content"]
                     data = await asyncio.to_thread(_inline_bytes, item.binary)
                     if data is not None:
-                        inline.append([content_path, pybase64.b64encode(data).decode()])
+                        inline_contents.append([content_path, pybase64.b64encode(data).decode()])
                     else:
                         file = await asyncio.to_thread(_file_with_content, item.binary, self._folder, stack)
                         elements.append(await self._element_with_file(file, timeout))
-                        files.append(content_path)
+                        file_places.append(content_path)
 
                 params = replace(payload["params"], descriptors)
-                call = {**payload, "params": params, "base64": inline, "files": files}
+                call = {**payload, "params": params, "base64": inline_contents, "files": file_places}
                 yield encode_json(call).decode(), elements
         finally:
             with contextlib.suppress(TransportError):
@@ -356,11 +357,8 @@ class Uploads:
                     await self._agent.release_object(element)
 
     async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
-        """Return an ``<input>`` of the page with the file.
-
-        A browser on another machine cannot read our files. Then the content travels as text, into an object with the
-        same interface.
-        """
+        """Return an ``<input>`` of the page with the file, or an object with the same interface: a browser on another
+        machine cannot read our files, so the content travels as text."""
         if self._is_near is None:
             self._is_near = await self._sees_our_files(timeout)
         if self._is_near:

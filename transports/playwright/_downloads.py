@@ -283,7 +283,7 @@ class CdpDownloads:
             self._on_save()
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
-                guid = await self._wait_for_start(saving.begun, deadline, slowly=agent is self._agent)
+                guid = await self._wait_for_start(saving.begun, deadline, in_frame=agent is not self._agent)
                 ending = asyncio.shield(saving.state)
                 state = await agent.with_deadline(ending, "a download", timeout=remaining(deadline))
                 if state != "completed":
@@ -298,14 +298,15 @@ class CdpDownloads:
 
     async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
         """Cancel a download, also one that has not begun yet, and remove its file."""
+        # This has no effect on a download that has begun. Any other is cancelled when it begins.
         saving.begun.cancel()
         if saving.begun.cancelled():
             self._given_up[saving.name] = folder
         # Before the download is cancelled, which takes seconds and may itself be cancelled.
         await growing.drop()
-
         if saving.begun.cancelled() or saving.begun.exception():
             return
+
         guid = saving.begun.result()
         if saving.has_ended:
             _remove_written(guid, folder)
@@ -342,18 +343,18 @@ class CdpDownloads:
         await self._send_command("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
-    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
-        """Return the id of a download once it begins. Only downloads of the page itself get the long timeout
-        (``slowly``): a frame that may not download gives no event, whatever worked before."""
+    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, in_frame: bool) -> str:
+        """Return the id of a download once it begins. A download in a frame never gets the long timeout: a frame that
+        may not download gives no event, whatever worked before."""
         start_timeout = self.limits.start
-        if slowly and self._has_worked:
+        if self._has_worked and not in_frame:
             start_timeout = self.limits.slow_start
         try:
             async with asyncio.timeout(min(start_timeout, remaining(deadline))):
                 guid = await began
         except TimeoutError:
             raise RungUnusable("the browser did not begin the download") from None
-        if slowly:
+        if not in_frame:
             self._has_worked = True
         return guid
 

@@ -453,15 +453,14 @@ class EffectTracker:
         is_counted: bool = False,
     ) -> ExpectedEffect | None:
         """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
-        Ignored if the call waits for a hundred others."""
-        # docs/security.md
-        max_expected = 100
-        if len(call.expected) >= max_expected:
+        Ignored if the call waits for a hundred others (docs/security.md)."""
+        if len(call.expected) >= 100:
             return None
 
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + BEGIN_TIMEOUT
         expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
+        # Later than ``until``: a reply waits for two seconds from its arrival.
         expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self._give_up, expected)
         self._expected.append(expected)
         call.expected.add(expected)

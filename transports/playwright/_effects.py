@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.playwright")
 
-
 #: Answer to ``confirm`` and ``prompt``.
 Dialogs: TypeAlias = Literal["dismiss", "accept"]
 
@@ -86,17 +85,18 @@ class PageEffects:
         is a warning.
         """
         page = self._agent.page
+        has_cdp = self._agent.channel.cdp is not None
         if isinstance(downloads, PlaywrightDownloads):
             self._is_own_download = downloads.is_saving
-        if self._agent.channel.cdp is not None and (self._tab.borrowed or downloads is None):
+        if has_cdp and (self._tab.borrowed or downloads is None):
             self._watch_unreceived(self._agent.cdp)
         if self._tab.borrowed:
             return
+
         self._windows.watch(page, partial(self._listen_to_window, downloads=downloads))
-        if self._agent.channel.cdp is None:
+        if not has_cdp:
             listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
-
         self._watch(self._agent.cdp)
         steps = [_cancel_file_choosers(self._agent.cdp)]
         if isinstance(downloads, CdpDownloads):
@@ -351,15 +351,16 @@ class PageEffects:
         if self._windows.on_download(frame, guid, name):
             return True
 
-        announced: ExpectedEffect | None = None
+        # The call that opened the window, or else the one in which a navigation or a click announced the download.
         owner = self._windows.owners.get(frame)
+        announced: ExpectedEffect | None = None
         if owner is None:
             announced = self.tracker.take_expected(frame, "")
             if announced is not None:
                 owner = announced.call
 
         # The owner may have ended: then the download comes late, with the call that is under way now.
-        call = self.tracker.current_call(owner.id if owner is not None else None)
+        call = self.tracker.current_call(None if owner is None else owner.id)
         is_late = owner is not None and owner is not call
         if announced is not None and announced.is_late:
             is_late = True

@@ -553,14 +553,14 @@ def _is_text_frame(frame: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _clean_frame(frame: object, secrets: SecretValues) -> object:
-    """Clean one frame of a WebSocket. A binary frame with a secret becomes empty."""
+    """Clean one frame of a WebSocket. A binary frame cannot be changed in place, so one with a secret becomes empty."""
     if not isinstance(frame, dict) or not isinstance(frame.get("data"), str):
         return frame
     if frame.get("opcode") == TEXT_FRAME:
         return {**frame, "data": clean_body(frame["data"], "", secrets)}
 
-    # A binary frame cannot be changed in place, so one with a secret becomes empty.
     content = decode_base64_or_none(frame["data"]) or b""
+    # Cleaned as text only to learn whether that redacts anything.
     text = guess_text(content) or ""
     has_secret = REDACTED in clean_body(text, "", secrets) and REDACTED not in text
     if has_secret or secrets.holds_any(content):

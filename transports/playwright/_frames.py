@@ -223,7 +223,8 @@ class FrameContexts:
                 self.origin = _origin_of(context)
 
     def is_page(self, context: int) -> bool:
-        """Return whether a context is the page's own. False for a context that has gone already."""
+        """Return whether a context is the page's own. False for a context that has gone already, true for all others
+        until the main frame is known."""
         if context not in self._contexts or self._root is not self:
             return False
         return not self.page or self._contexts[context]["auxData"].get("frameId") == self.page
@@ -382,10 +383,8 @@ class FrameAgent(Agent):
             self._gone.set_result(None)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone.
-
-        Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent`` set to ``False``
-        if the work never reached it."""
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone. Raises
+        :class:`~transports.errors.ContextLost`, with ``sent`` set to ``False`` if the work never reached it."""
         if self._gone.done():
             drop(work)
             raise _frame_gone(sent=False)

@@ -427,7 +427,7 @@ class _Picture:
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
         except PlaywrightTimeout:
-            raise
+            raise  # _map_errors() has the message
         except Error as error:
             reason = explain_load_failure(str(error), url)
             if "ERR_SOCKS_CONNECTION" in error.message and network is not None:

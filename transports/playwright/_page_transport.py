@@ -85,6 +85,7 @@ def sender_of(
     ``page_origin`` and ``page_domain`` are those of the page's own document. ``around`` are the addresses of the
     documents that contain it, if it is in a frame. Nearly all calls of a page have the same sender."""
     site = _site(origin, page_domain)
+    # Of a document outside the page's domain, none is known.
     domain = ""
     if site.endswith(f"//{page_domain}"):
         domain = page_domain
@@ -290,7 +291,7 @@ class PageTransport(Transport):
             self._page_stack.callback(agent.stop_listening)
 
         frames = self._watch_frames(agent)
-        # Before the agent, as a page that is open already may have effects at once.
+        # All set before the scripts are installed: a page that is open already may have effects at once.
         self._agent = agent
         self._downloads: CdpDownloads | PlaywrightDownloads | None = None
         self._effects = PageEffects(
@@ -308,8 +309,7 @@ class PageTransport(Transport):
         return agent
 
     async def _watch_effects(self, tab: Tab, agent: PageAgent) -> asyncio.Future[Any]:
-        """Begin to watch the side effects of the page. Return a future that is done once the browser is ready for
-        them."""
+        """Begin to watch the page's side effects. Return a future that is done once the browser is ready for them."""
         self._downloads = tab.downloads(agent)
         if isinstance(self._downloads, CdpDownloads):
             folder = self._downloads.app_folder
@@ -321,6 +321,7 @@ class PageTransport(Transport):
             tab.set_permissions(agent, self._permissions),
             tab.keep_active(agent),
         )
+        # Read, so that asyncio does not log the exception if the app fails to load first.
         preparing.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._page_stack.push_async_callback(cancel_and_wait, (preparing,))
         # Turns of the event loop in which these tasks, and those that they begin, send their commands.
@@ -364,8 +365,8 @@ class PageTransport(Transport):
             self._events.put_nowait(Message("connection/restored", {"reason": loss.message}))
 
     def _can_reopen(self, lost: TransportError) -> bool:
-        """Return whether the app can be opened again after ``lost``. A browser that is not ours can be started only by
-        its owner."""
+        """Return whether the app can be opened again after ``lost``; if not, the feature ``reconnects`` ends. A browser
+        that is not ours can be started only by its owner."""
         is_over = isinstance(lost, BrowserCrashed)
         if self._browser is not None:
             is_over = self._source.is_over(self._browser)
@@ -389,8 +390,7 @@ class PageTransport(Transport):
         """Open the page again, in another browser if the last one has ended."""
         await self._page_stack.aclose()
         if self._browser is not None:
-            browser = await self._source.revive(self._stack, self._browser, self._target, timeout=self._timeout)
-            self._browser = browser
+            self._browser = browser = await self._source.revive(self._stack, self._browser)
             if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
                 # Page and context ended with their browser, so the old stack has nothing left to close.
                 self._tab = None

@@ -105,7 +105,7 @@ class _Reply(msgspec.Struct):
 
 
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
-    """Return the reply to ``request`` from the agent's JSON, which is parsed in a thread if it is long.
+    """Return the reply to ``request`` from the agent's JSON.
 
     Handles of content in the document begin with ``holder``. An exception of the app's ``call`` is a failed answer.
 

@@ -37,7 +37,6 @@ _closing: set[asyncio.Task[None]] = set()
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
-
 #: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
 #: app on this machine from loading at all.
 _PERMISSIONS = (
@@ -116,15 +115,12 @@ class Tab:
             await agent.cdp.send("Emulation.setFocusEmulationEnabled", {"enabled": True})
 
     def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
-        """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not.
-
-        ``None`` for an attached Chromium, which keeps its user's download settings.
-        """
+        """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not."""
         browser = self.browser
         if browser is None:
             return PlaywrightDownloads(asyncio.Semaphore(1))
         if browser.attached and browser.engine == "chromium":
-            # The next rung, a stream, needs neither its settings nor its disk.
+            # It keeps the download settings of its user. A stream over CDP, the next rung, needs no settings.
             return None
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(browser.download_slots)
@@ -261,16 +257,16 @@ class PageSource:
         )
         return await stack.enter_async_context(browser)
 
-    async def revive(self, stack: AsyncExitStack, browser: Browser, url: str, *, timeout: float) -> Browser:
+    async def revive(self, stack: AsyncExitStack, browser: Browser) -> Browser:
         """Return a running browser after a page of ``browser`` was lost: the same one, started again if it has died, or
-        another one if it was lent. Arguments and errors are those of :meth:`start`."""
+        another one if it was lent. Raises the errors of :meth:`start`."""
         if not isinstance(self.browser, BrowserLender):
             await browser.ensure_running(patience=self._patience)
             return browser
         if not browser.closed and await browser.responds(self._patience):
             return browser
         await stack.aclose()
-        return await self.start(stack, url, timeout=timeout) or browser
+        return await stack.enter_async_context(self.browser.lend())
 
     async def open(
         self,
@@ -316,8 +312,10 @@ class PageSource:
             context = browser.context
         if context is not None:
             return await self._open_in_context(stack, browser, context)
-
         assert browser is not None
+        return await self._open_in_new_context(stack, browser, permissions)
+
+    async def _open_in_new_context(self, stack: AsyncExitStack, browser: Browser, permissions: Collection[str]) -> Tab:
         options = await self._context_options(browser)
         context, context_id = await self._new_context(browser, options)
         SESSION_CONTEXTS.add(context)
@@ -325,13 +323,13 @@ class PageSource:
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
 
-        # While the browser is busy with the new page, which takes most of the time of an opening.
-        setting = None
+        # Set while the browser opens the page, which takes most of the time.
+        permissions_set = None
         if context_id and not browser.attached:
-            setting = asyncio.ensure_future(set_permissions(browser.cdp, context_id, permissions))
-            stack.callback(drop, setting)
+            permissions_set = asyncio.ensure_future(set_permissions(browser.cdp, context_id, permissions))
+            stack.callback(drop, permissions_set)
         page = await context.new_page()
-        return Tab(page, browser.folder, browser, permissions_set=setting)
+        return Tab(page, browser.folder, browser, permissions_set=permissions_set)
 
     async def _context_options(self, browser: Browser) -> Mapping[str, object]:
         state = None
@@ -349,7 +347,7 @@ class PageSource:
         opening = asyncio.ensure_future(open_context(browser, options))
         try:
             if isinstance(self.browser, Browser):
-                # Checked meanwhile, as the answer decides nothing while the browser lives.
+                # The browser is checked while it opens the context, so that a living one loses no time.
                 await browser.ensure_running(patience=self._patience)
                 await asyncio.wait((opening,))
                 if opening.exception() is not None:

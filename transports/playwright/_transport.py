@@ -268,7 +268,7 @@ class TopPageTransport(PageTransport):
         while True:
             in_frames = self._frames is not None and self._frames.have_had_tools
             since_load = 0.0 if loaded_at is None else now() - loaded_at
-            # Until then window.abp is preferred to the tools of a page.
+            # Before that, the page may still define window.abp, which is preferred to its tools.
             takes_tools = since_load >= 0.3
             state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
             app = parse_json(state, AppState, "the app found in the page")
@@ -319,6 +319,13 @@ class TopPageTransport(PageTransport):
             await asyncio.wait(waits, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_and_wait(waits)
+
+    async def _wait_for_new_document(self, agent: PageAgent) -> bool:
+        """Wait for the tools of the page's new document. Returns false if the page itself is lost."""
+        await asyncio.sleep(_NEW_DOCUMENT)
+        if not agent.is_lost:
+            await self._settle_navigation(agent.page)
+        return not agent.is_lost
 
     async def inspect_tools(self) -> Mapping[str, object]:
         """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
@@ -455,17 +462,16 @@ class TopPageTransport(PageTransport):
             return await super().request(message, timeout=timeout)
         if message.type in ("initialize", "capabilities/list"):
             return await self._list_tools(message, timeout=timeout)
+        if message.type == "capabilities/call":
+            return await self._call_tool(message, timeout)
 
         payload: Any = message.payload
-        frames = self._frames
-        if message.type == "capabilities/cancel" and frames is not None:
-            frame = frames.sent_to(payload["callId"])
+        if message.type == "capabilities/cancel" and self._frames is not None:
+            frame = self._frames.sent_to(payload["callId"])
             if frame is not None:
                 reach = self._reach_of(frame)
                 return await self._invoke(message, "cancel", *cancellation(payload), timeout=timeout, reach=reach)
-        if message.type != "capabilities/call":
-            return await super().request(message, timeout=timeout)
-        return await self._call_tool(message, timeout)
+        return await super().request(message, timeout=timeout)
 
     async def _call_tool(self, message: Message, timeout: float) -> Message:
         """Call a tool of the page or of a frame. A call that was lost with its document before it began is sent again
@@ -484,17 +490,13 @@ class TopPageTransport(PageTransport):
                 reply = await send(message, timeout=timeout)
                 break
             except ContextLost as lost:
-                await asyncio.sleep(_NEW_DOCUMENT)
-                if not agent.is_lost:
-                    await self._settle_navigation(agent.page)
-
-                if not agent.is_lost:
-                    # A call that did not reach the old document can be sent to the new one.
-                    if lost.sent is False and attempt < _MAX_ATTEMPTS:
-                        continue
-                    # A form without respondWith() answers by navigating to another page.
-                    if call_id in self._submitting:
-                        return _form_sent(message, tool)
+                has_new_document = await self._wait_for_new_document(agent)
+                # A call that did not reach the old document can be sent to the new one.
+                if has_new_document and lost.sent is False and attempt < _MAX_ATTEMPTS:
+                    continue
+                # A form without respondWith() answers by navigating to another page.
+                if has_new_document and call_id in self._submitting:
+                    return _form_sent(message, tool)
                 raise OutcomeUnknown(
                     f"the {place} of {tool} navigated or went away during the call: its outcome is unknown"
                 ) from lost
