@@ -134,39 +134,43 @@ def _read_secret_file(name: str, file: Path) -> str:
 
 
 async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
-    """Run a command and return its output, cut after :data:`_MAX_BYTES` and one byte more.
+    """Return the output of a command.
 
     Raises :class:`~transports.errors.UsageError` for a command that fails or takes more than 30 seconds; only the log
     says why."""
-    reason = "it did not end in time"
-    process = None
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        assert process.stdout is not None
-        async with asyncio.timeout(30.0):
-            text = await process.stdout.read(_MAX_BYTES + 1)
-            while more := await process.stdout.read(_MAX_BYTES):
-                text = (text + more)[: _MAX_BYTES + 1]
-            status = await process.wait()
+        status, output = await _run_command(command)
         if status == 0:
-            return text.decode()
+            return output.decode()
         reason = f"it ended with status {status}"
+    except TimeoutError:
+        reason = "it did not end in time"
     except (OSError, ValueError) as error:
         reason = f"it could not be run or read ({type(error).__name__})"
-    except TimeoutError:
-        pass
+    logger.warning("the command of the secret %s failed: %s", name, reason)
+    raise UsageError(f"the secret {name} cannot be read: its command failed; the operator's log has more")
+
+
+async def _run_command(command: tuple[str, ...]) -> tuple[int, bytes]:
+    """Return the exit status and the output of a command, cut after :data:`_MAX_BYTES` and one byte more."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(30.0):
+            output = await process.stdout.read(_MAX_BYTES + 1)
+            while more := await process.stdout.read(_MAX_BYTES):
+                output = (output + more)[: _MAX_BYTES + 1]
+            return await process.wait(), output
     finally:
-        if process is not None and process.returncode is None:
+        if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await asyncio.shield(process.wait())
-    logger.warning("the command of the secret %s failed: %s", name, reason)
-    raise UsageError(f"the secret {name} cannot be read: its command failed; the operator's log has more")
 
 
 P = TypeVar("P")
