@@ -199,7 +199,7 @@ class EvidenceOfCalls:
 
             files, notes = await self._store_evidence(recording, call, failed=False)
         except ABPError:
-            raise
+            raise  # its evidence is stored
         except BaseException:
             # A cancelled caller must not wait for the recording to end.
             spawn(self._drop_recording(beginning), self._ending)

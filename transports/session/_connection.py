@@ -166,9 +166,12 @@ class Handshake:
             # This side has only the name of a secret; the app checks its value.
             warnings = check_params(capability.name, capability.input_schema, params, places + secrets)
 
-        new = [text for text in (*deprecation_warnings(capability), *warnings) if text not in self._warned]
-        self._warned.update(new)
-        return [*new, *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params))]
+        new_warnings = [text for text in (*deprecation_warnings(capability), *warnings) if text not in self._warned]
+        self._warned.update(new_warnings)
+        return [
+            *new_warnings,
+            *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params)),
+        ]
 
     async def _list_capabilities(self) -> object:
         """Return the payload of ``listCapabilities``, or ``None`` if the app lacks the method, which is optional."""

@@ -62,24 +62,6 @@ if TYPE_CHECKING:
 _WITHOUT_PLACE = (CallTimeout, Disconnected, ProtocolError, TooLarge)
 
 
-def begin_loading(
-    discover: Callable[[], Awaitable[Discovery]] | None, opened: asyncio.Event, stack: AsyncExitStack
-) -> tuple[asyncio.Future[None], asyncio.Future[Discovery] | None]:
-    """Begin to import modules that a session needs, then to ``discover`` the manifest, if that is given.
-
-    Returns the tasks of both, which are cancelled with ``stack``."""
-    modules = ["transports.protocol._payloads", "jsonschema_rs", "pathvalidate"]
-    if discover is not None:
-        modules.append("transports.routing.http._redirects")
-    loading = asyncio.ensure_future(load_modules(modules, opened))
-    stack.push_async_callback(cancel_and_wait, (loading,))
-    if discover is None:
-        return loading, None
-    discovery = asyncio.ensure_future(_discover(loading, discover))
-    stack.push_async_callback(cancel_and_wait, (discovery,))
-    return loading, discovery
-
-
 async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
     """Import modules in a thread, once a transport is ``opened`` or has had time to start its processes: imports, which
     take the interpreter's lock, would delay them."""
@@ -259,11 +241,8 @@ class Session(OpenedHere):
             stack.push(self._clean_error)
             if self._close_store:
                 stack.push_async_callback(self.store.aclose)
-            opened = asyncio.Event()
-            loading, discovery = begin_loading(self._discover, opened, stack)
-            await stack.enter_async_context(self.transport)
-            opened.set()
-            await loading
+            discovery = await self._open_transport(stack)
+            # Before the handshake, during which the app may send events already.
             await stack.enter_async_context(self._events)
             # a transport that used up the time still leaves the app a second to answer
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
@@ -272,12 +251,33 @@ class Session(OpenedHere):
                 await self._handshake.apply_manifest(discovery)
             self._connection.ready.set()
             await stack.enter_async_context(self._evidence or contextlib.nullcontext())
+            # Called in the reverse order, while the transport is still open.
             stack.push_async_callback(self.store.end_session)
             stack.push_async_callback(self._shut_down)
             stack.push_async_callback(self._attempts.aclose)
             self._stack = stack.pop_all()
         self._state = "open"
         return self
+
+    async def _open_transport(self, stack: AsyncExitStack) -> asyncio.Future[Discovery] | None:
+        """Open the transport. Meanwhile import modules that a session needs, and then begin to discover the manifest.
+
+        Returns the discovery, if there is one. Its task ends with ``stack``."""
+        modules = ["transports.protocol._payloads", "jsonschema_rs", "pathvalidate"]
+        if self._discover is not None:
+            modules.append("transports.routing.http._redirects")
+        opened = asyncio.Event()
+        loading = asyncio.ensure_future(load_modules(modules, opened))
+        stack.push_async_callback(cancel_and_wait, (loading,))
+        discovery = None
+        if self._discover is not None:
+            discovery = asyncio.ensure_future(_discover(loading, self._discover))
+            stack.push_async_callback(cancel_and_wait, (discovery,))
+
+        await stack.enter_async_context(self.transport)
+        opened.set()
+        await loading
+        return discovery
 
     async def _shut_down(self) -> None:
         with contextlib.suppress(ABPError, TimeoutError):

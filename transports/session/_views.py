@@ -69,7 +69,7 @@ class View(Session):
         server = ViewServer(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
-            with_views = [name for name, capability in parent.capabilities.items() if capability.view is not None]
+            with_views = [name for name, listed in parent.capabilities.items() if listed.view is not None]
             others = f"; tools with views: {', '.join(with_views[:10])}" if with_views else ""
             raise UsageError(f"{capability!r} has no view{others}")
 

@@ -413,6 +413,7 @@ def iterating(
 
 def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
     """Yield the items of an asynchronous iterator, each awaited in the runner."""
+    user = _Iteration()
 
     async def next_item() -> tuple[T, ...]:
         """Return the next item in a tuple, or an empty tuple at the end."""
@@ -429,7 +430,6 @@ def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
             runner.release(user)
 
     # A loop that ended between two items would end the iterator, too.
-    user = _Iteration()
     runner.acquire(user)
     try:
         while item := runner.run(next_item()):
