@@ -391,7 +391,7 @@ class Reconnector:
                     await asyncio.shield(connection.lost)
             except Exception as error:  # any failure of the SDK's tasks ends the connection
                 if not opened.done():
-                    raise
+                    raise  # to open()
                 if task.cancelling():
                     # Answers that arrived while the connection was closed have failed, in place of the cancellation.
                     return

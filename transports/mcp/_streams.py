@@ -343,11 +343,13 @@ class _Client(httpx2.AsyncClient):
             self._has_reached_server = True
             return response
         except (*_BREAKS, httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            if request.method != "POST" or not (self._has_reached_server or isinstance(error, _BREAKS)):
+            # The opening of the connection fails if the server was never reached.
+            was_never_reached = not self._has_reached_server and not isinstance(error, _BREAKS)
+            if request.method != "POST" or was_never_reached:
                 raise
             request_id = await _request_id(request)
             if request_id is None:
-                return httpx2.Response(202, request=request)
+                return httpx2.Response(202, request=request)  # to a notification
             return httpx2.Response(
                 200,
                 headers={"content-type": "application/json"},
@@ -378,11 +380,10 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
 
     convert: Callable[[bytes], bytes] | None = None
     request_id = await _request_id(response.request)
-    if request_id is not None:
-        if is_compressed:
-            convert = partial(_refuse_coding, request_id, coding)
-        else:
-            convert = _conversion(response, kind, request_id, aside)
+    if request_id is not None and is_compressed:
+        convert = partial(_refuse_coding, request_id, coding)
+    elif request_id is not None:
+        convert = _conversion(response, kind, request_id, aside)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)

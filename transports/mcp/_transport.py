@@ -404,8 +404,7 @@ def _validated_request(method: str, params: Mapping[str, object]) -> types.Reque
 
 def _warn_if_repaired(method: str, result: dict[str, Any]) -> None:
     """Remove the mark of a repair from a result, and log a warning if there was one."""
-    is_repaired = result.pop(REPAIRED, False)
-    if is_repaired:
+    if result.pop(REPAIRED, False):
         logger.warning("%s: %s", method, HALF_PAIR)
 
 
@@ -440,8 +439,10 @@ class Offered:
 
     def add_links(self, result: Mapping[str, object]) -> None:
         """Remember the links in a result of a tool."""
-        content = result.get("content")
-        for block in content if isinstance(content, list) else []:
+        blocks = result.get("content")
+        if not isinstance(blocks, list):
+            return
+        for block in blocks:
             match block:
                 case {"type": "resource_link", "uri": uri} | {"type": "resource", "resource": {"uri": uri}}:
                     self._remember(uri)
@@ -482,10 +483,10 @@ class Offered:
                 return
 
             items = page.get(key)
-            for item in items if isinstance(items, list) else []:
-                if isinstance(item, Mapping):
-                    yield item
-
+            if isinstance(items, list):
+                for item in items:
+                    if isinstance(item, Mapping):
+                        yield item
             next_cursor = page.get("nextCursor")
             if not isinstance(next_cursor, str):
                 return

@@ -140,18 +140,18 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         data = bytes(self._buffer[: self._end])
         self._end = 0
 
-        # The blank line that ends the response may have begun in an earlier read.
-        tail = self._response_tail
+        # The blank line that ends the response may have begun in an earlier read: up to three bytes are kept.
         blank_line = b"\r\n\r\n"
+        searched = self._response_tail + data
         position = -1
         if self.protocol.state is State.CONNECTING:
-            position = (tail + data).find(blank_line)
+            position = searched.find(blank_line)
         if position < 0:
-            self._response_tail = (tail + data)[-len(blank_line) + 1 :]
+            self._response_tail = searched[-3:]
             super().data_received(data)
             return False
 
-        response_bytes = position + len(blank_line) - len(tail)
+        response_bytes = position + len(blank_line) - len(self._response_tail)
         rest = data[response_bytes:]
         super().data_received(data[:response_bytes])
         if not self._is_open:

@@ -112,7 +112,7 @@ def _redirect_address(url: str, location: str) -> str:
         scheme, _, rest = urldefrag(location).url.partition(":")
         advice = "correct its redirect"
         if scheme.lower() in ("http", "https"):
-            websocket_scheme = f"ws{scheme[4:]}"
+            websocket_scheme = f"ws{scheme[4:]}"  # wss for https
             advice = f"give {redact_url(f'{websocket_scheme}:{rest}')} if the app has moved there"
         reason = error.msg if isinstance(error, InvalidURI) else "it is not valid"
         raise ConnectFailed(

@@ -81,13 +81,13 @@ class Diagnosis:
     def _on_response(self, response: Response) -> None:
         """Note a part of the document that was answered with an error, or a script with a page of HTML."""
         request = response.request
+        # A script can handle an error that its own ``fetch`` is answered with.
+        if request.resource_type not in ("script", "stylesheet", "image", "font", "media"):
+            return
         is_script = request.resource_type == "script"
         is_error = response.status >= 400
         is_page_for_script = is_script and response.headers.get("content-type", "").startswith("text/html")
-        has_failed = is_error or is_page_for_script
-        # A script can handle an error that its own ``fetch`` is answered with.
-        is_of_document = request.resource_type in ("script", "stylesheet", "image", "font", "media")
-        if not is_of_document or not has_failed:
+        if not is_error and not is_page_for_script:
             return
 
         address = redact_url(request.url) or request.url
@@ -164,10 +164,10 @@ class Diagnosis:
 
     @property
     def why_blank(self) -> WhyBlank:
-        """The likely reason why the view shows nothing, and what its author does about it."""
+        """The likely reason why the view shows nothing, and what its author does about it: first what may keep a script
+        from beginning, then a handshake that is missing, then what only leaves a gap in the document."""
         for violation in self.violations:
             directive, _ = _blocked_by(violation)
-            # Without their resources a script may never begin.
             if directive.startswith(("script-src", "connect-src", "default-src")):
                 return self._forbidden(violation)
 
