@@ -667,7 +667,8 @@ def is_refused(error: OSError) -> bool:
     if error.errno is not None:
         return error.errno == errno.ECONNREFUSED
     codes = {int(code) for code in re.findall(r"\[Errno (\d+)\]", str(error))}
-    return errno.ECONNREFUSED in codes <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH}
+    unreachable = {errno.EADDRNOTAVAIL, errno.ENETUNREACH}
+    return codes - unreachable == {errno.ECONNREFUSED}
 
 
 def status_phrase(status: int) -> str:

@@ -162,8 +162,9 @@ def _checked_text(text: object, path: Place) -> str:
     if not isinstance(text, str):
         raise UsageError(f"params: the key {text!r} at {_dotted(path)} must be text")
     try:
-        # The test is faster than encoding, which raises for half of a surrogate pair.
-        text.isascii() or text.encode()
+        # Raises for half of a surrogate pair. The test is faster than encoding.
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"params: the text at {_dotted(path)} holds half of a surrogate pair") from None
     return text

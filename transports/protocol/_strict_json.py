@@ -189,12 +189,8 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
         return False
 
     # First an upper bound, which includes marks in texts: it decides most cases, and is fast.
-    marks = 0
-    for piece in _split_into_pieces(text):
-        marks += _count_marks(piece)
-        if marks > limit:
-            break
-    else:
+    upper_bounds = accumulate(map(_count_marks, _split_into_pieces(text)))
+    if not any(bound > limit for bound in upper_bounds):
         return False
 
     counter = ValueCounter()

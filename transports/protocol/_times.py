@@ -47,8 +47,10 @@ def parse_duration(text: str) -> int | None:
 
 def format_duration(seconds: float) -> str:
     """Return a duration in the largest unit that divides it, such as ``1 hour`` or ``90 minutes``."""
-    size, name = next((unit for unit in _NAMES if seconds and seconds % unit[0] == 0), _NAMES[-1])
-    return f"{seconds / size:g} {name}{'' if seconds == size else 's'}"
+    divisors = [unit for unit in _NAMES if seconds and seconds % unit[0] == 0]
+    size, name = divisors[0] if divisors else (1, "second")
+    plural = "" if seconds == size else "s"
+    return f"{seconds / size:g} {name}{plural}"
 
 
 def iso_utc(seconds: float, *, timespec: str = "milliseconds") -> str:

@@ -378,7 +378,7 @@ class ReplayProgress:
         """Mark lines as done and wake those that wait for them. ``None`` is ignored."""
         self._done.update(line for line in lines if line is not None)
         self._changed.set()
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # for the next waits
 
     def close(self) -> None:
         self.closed.set()

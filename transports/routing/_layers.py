@@ -107,8 +107,8 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
     if not _fits_formats(siblings.get("format"), rule.formats):
         return None
 
-    # Text that begins with "<" is XML or HTML.
     declared_encoding = siblings.get("encoding")
+    # Text that begins with "<" is XML or HTML.
     if declared_encoding is None and rule.encoding == "base64" and text.lstrip().startswith("<"):
         return None
 
@@ -298,12 +298,12 @@ class Fetcher:
         # Both checks come before any byte is moved.
         if handle.size is not None:
             verify_size(declared, handle.size)
-        if handle.size is not None and handle.size > self.limit:
-            raise TooLarge(
-                f"the content has {handle.size} bytes, over the limit of {self.limit}; "
-                "raise ABP_MAX_ARTIFACT_BYTES to accept it",
-                details={"limit": self.limit, "size": handle.size},
-            )
+            if handle.size > self.limit:
+                raise TooLarge(
+                    f"the content has {handle.size} bytes, over the limit of {self.limit}; "
+                    "raise ABP_MAX_ARTIFACT_BYTES to accept it",
+                    details={"limit": self.limit, "size": handle.size},
+                )
 
         if (handle.size or declared or 0) >= _FOLLOW_FROM and self.transport.features.appends:
             staged.follow()
@@ -456,8 +456,8 @@ class Layers:
 
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         files = [Found(place, match.binary) for place, match in configured.items()]
-        rest = replace(data, dict.fromkeys(configured))
-        for item in find(rest, heuristics=self._heuristics, others=others):
+        without_configured = replace(data, dict.fromkeys(configured))
+        for item in find(without_configured, heuristics=self._heuristics, others=others):
             holds_configured_field = any(place[: len(item.path)] == item.path for place in configured)
             if not holds_configured_field:
                 files.append(item)

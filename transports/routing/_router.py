@@ -208,12 +208,11 @@ class _MaskedStaged(Staged):
         self._staged.follow()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
-        was_passed_on = self._held is None
         if self._held:
             content = bytes(self._held)
             self._held = None
             await self._staged.write(await in_thread(self._secrets.mask, content))
-        elif not was_passed_on:
+        elif self._held is not None:
             # Nothing was written here, so the transport may have written the file itself.
             with map_os_errors("mask a file", self.path.parent):
                 await in_thread(_mask_file, self.path, self._secrets)

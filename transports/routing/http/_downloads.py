@@ -233,6 +233,7 @@ class Transfer:
         seen: set[tuple[URL, bool]] = set()
         hops: list[Target] = []
         for _ in range(MAX_REDIRECTS + 1):
+            # A server may redirect to the same address, which then gets no credentials.
             if (target.url, is_trusted) in seen:
                 raise self._redirect_refused(target, "redirects lead in a circle")
             seen.add((target.url, is_trusted))
@@ -379,7 +380,6 @@ class Transfer:
         headers = answer.response.headers
         earlier = self.representation if answer.resumes else None
         await self._restart()
-
         whole = Representation.from_headers(headers)
         if is_encoded:
             # The length is not that of the content, and a part of it cannot be decoded.
@@ -401,6 +401,7 @@ class Transfer:
         headers = answer.response.headers
         representation = self.representation
         if not answer.resumes:
+            # Some servers send a large file in parts: the next attempt requests the rest.
             representation = replace(Representation.from_headers(headers), total=None)
         elif representation is not None and not representation.matches(headers):
             representation = None
@@ -477,6 +478,7 @@ class Transfer:
             return
 
         assert self.representation is not None
+        # Such a body is whole, so the app declared a wrong size, and another attempt would not help.
         is_end_certain = (self.representation.framed or decoder is not None) and self.representation.total is None
         if is_end_certain and self.request.size is not None:
             raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
