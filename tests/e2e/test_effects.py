@@ -298,6 +298,31 @@ async def test_print_of_frame_is_a_warning(browser: Browser, tmp_path: Path, pro
     assert result.warnings == ("the app printed a frame, which makes no PDF",) and files(result) == []
 
 
+@pytest.mark.parametrize("address", ["", "/report"])
+async def test_print_of_window_is_a_warning(browser: Browser, tmp_path: Path, address: str) -> None:
+    html = """<!doctype html><script>
+      if (location.pathname === "/report") onload = () => print();
+      else window.abp = {
+        initialize: () => ({ app: { name: "Windows" } }),
+        call: async (_, { address }) => {
+          const report = open(address, "report");
+          if (address === "") report.document.write("<p>The report");
+          const printed = new Promise((resolve) => { report.onafterprint = resolve; });
+          if (address === "") report.print();
+          await printed;
+          report.close();
+          return { success: true, data: 1 };
+        },
+        listCapabilities: () => [{ name: "report.print" }],
+      };
+    </script>"""
+    async with serve_page(html) as url:
+        transport = PlaywrightTransport(url, browser=browser)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            result = await app.call("report.print", {"address": address})
+    assert result.warnings == ("the app printed a window, which makes no PDF",) and files(result) == []
+
+
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 

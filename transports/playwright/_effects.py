@@ -41,6 +41,9 @@ logger = logging.getLogger("transports.playwright")
 #: Answer to ``confirm`` and ``prompt``.
 Dialogs: TypeAlias = Literal["dismiss", "accept"]
 
+#: Events for the print() of what gives no PDF, and what it is.
+_NOT_PRINTED = {"frameprint": "a frame", "windowprint": "a window"}
+
 
 class PageEffects:
     """The side effects of one page and its windows: listeners, answers and outputs.
@@ -234,8 +237,8 @@ class PageEffects:
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
     def on_event(self, kind: str, payload: Any, *, holder: str = HELD) -> None:
-        """Handle an event of an agent: ``print``, ``download``, ``filechooser``, ``clipboard``, ``share``,
-        ``notice`` or ``unsent``.
+        """Handle an event of an agent: ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``,
+        ``clipboard``, ``share``, ``notice`` or ``unsent``.
 
         Handles of its content begin with ``holder``. Effects of a frame, which has a prefix of its own, are assigned
         only to calls of that frame.
@@ -266,6 +269,8 @@ class PageEffects:
                 self._on_prevented_click(call)
             case Download(wait=wait, sure=sure):
                 self._on_download_click(call, wait / 1000, is_late=is_late, is_counted=sure)
+            case Effect() if kind in _NOT_PRINTED:
+                self.tracker.warn(call, f"the app printed {_NOT_PRINTED[kind]}, which makes no PDF")
 
     def _on_picker(self, call: CallEffects, chooser: FileChooser) -> None:
         if chooser.picker is not None:
@@ -293,9 +298,6 @@ class PageEffects:
         if self.tracker.record(call, kind, {"title": printed.title[:MAX_TEXT]}):
             work = self._print_snapshot(printed.id)
             self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
-
-    def on_frame_print(self) -> None:
-        self.tracker.warn(self.tracker.current_call(), "the app printed a frame, which makes no PDF")
 
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
         """Record what the app wrote to the clipboard or shared, and add it to the outputs of the call."""

@@ -260,6 +260,7 @@ _EVENTS: dict[str, Any] = {
     "elicitation": Elicitation,
     "print": Print,
     "frameprint": Effect,
+    "windowprint": Effect,
     "download": Download,
     "filechooser": FileChooser,
     "clipboard": Clipboard,

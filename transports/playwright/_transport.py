@@ -353,7 +353,7 @@ class TopPageTransport(PageTransport):
         if kind == "submitting":
             self._submitting.add(effect.call or "")
         elif kind == "frameprint":
-            self._effects.on_frame_print()
+            self._effects.on_event(kind, effect)
         else:
             self._effects.on_event(kind, effect, holder=frame.holder)
 
@@ -513,8 +513,6 @@ class TopPageTransport(PageTransport):
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "submitting":
             self._submitting.add(payload.call or "")
-        elif kind == "frameprint":
-            self._effects.on_frame_print()
         else:
             super()._on_event(kind, payload)
 

@@ -213,6 +213,24 @@
     quietly(() => emit("print", { call: currentCall(), id, kept: snapshot !== null, title: textToWellFormed(documentTitle(document)) }));
   });
 
+  // A window gives no PDF: its print() is reported, and the call warns of it. Its scripts wait for the events, too.
+  const reportPrint = (opened) => {
+    const property = getOwnPropertyDescriptor(opened, "print");
+    const print = new Proxy(property.value, { __proto__: null,
+      apply: () => {
+        targetDispatchEvent(opened, new Event("beforeprint"));
+        targetDispatchEvent(opened, new Event("afterprint"));
+        quietly(() => emit("windowprint", { call: currentCall() }));
+      },
+    });
+    defineProperty(opened, "print", { __proto__: null, ...property, value: print });
+  };
+  hook(window, "open", (native, self, args) => {
+    const opened = apply(native, self, args);
+    if (opened && opened !== window) quietly(() => reportPrint(opened));
+    return opened;
+  });
+
   // --- what a call leaves for a later turn: libraries click a download link in a timer of 0 ms (FileSaver.js) ---------
   const SHORT = 10; // ms of the longest timer that a call's answer waits for
   let due = 0;      // time of the latest short timer or object URL of a call
