@@ -102,11 +102,10 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
         require_few_fields(names)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}") from None
-    name, count = next(iter(Counter(filter(None, names)).most_common(1)), ("", 0))
-    if count > 1:
-        raise UsageError(
-            f'{path}: {count} columns are called "{name[: LIMITS.column_chars]}"; give each a name of its own'
-        )
+    for name, count in Counter(filter(None, names)).most_common(1):
+        if count > 1:
+            short_name = name[: LIMITS.column_chars]
+            raise UsageError(f'{path}: {count} columns are called "{short_name}"; give each a name of its own')
     if "capability" in names or not names:
         return
 
@@ -163,9 +162,8 @@ def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
 
 
 def _encode_job(job: Job) -> bytes:
-    """Return a job as JSON. Raises :class:`~transports.errors.UsageError` if it has other values.
-
-    The encoder alone would write bytes as text and NaN as null."""
+    """Return a job as JSON. Raises :class:`~transports.errors.UsageError` if it has other values: the encoder alone
+    would write bytes as text and NaN as null."""
     try:
         _, content = prepare_params(job.params, read_files=False)
         if content:
@@ -351,10 +349,8 @@ async def write_parquet(manifest: Path, path: Path) -> bool:
 
 
 def input_notes(added: Added, path: Path) -> list[str]:
-    """Return notes for the user about a newly added input.
-
-    They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
-    report columns or fields that may be meant as parameters."""
+    """Return notes for the user about a newly added input: its lines without a new job, and fields that may be meant as
+    parameters if most lines are copies or the first jobs have no parameters."""
     notes = _line_notes(added)
     jobs: list[Job] = []
     # The input may have become unreadable. That does not matter: its jobs are in the run.
@@ -383,6 +379,13 @@ def _line_notes(added: Added) -> list[str]:
     return notes
 
 
+def _named_in_error(row: Row) -> set[str]:
+    """Return the carried fields of a job that its error names, and that are no parameters."""
+    words_of_error = set(re.findall(r"\w+", row.error or ""))
+    named_by_app = words_of_error - row.job.params.keys()
+    return {name for name in row.job.carried if _parameter_name(name) in named_by_app}
+
+
 def _parameter_hints(names: Iterable[str]) -> list[str]:
     """Return hints for carried fields that may be meant as parameters, at most ten."""
     hints = []
@@ -398,9 +401,7 @@ def _parameter_name(name: str) -> str:
 
 
 class Report(dict[str, JSONValue]):
-    """Report of a run, as ``report.json`` has it: counts by state and by code, hints, times (docs/batch.md).
-
-    ``folder`` holds the files of the run."""
+    """Report of a run, as ``report.json`` has it (docs/batch.md). ``folder`` holds the files of the run."""
 
     def __init__(self, values: Mapping[str, JSONValue], folder: Path) -> None:
         super().__init__(values)
@@ -433,9 +434,8 @@ class Report(dict[str, JSONValue]):
 
 async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None) -> Report:
     """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` if pyarrow
-    is installed. Return the report including ``extra``.
-
-    Each file replaces its older version atomically. Raises :class:`~transports.errors.LedgerError`."""
+    is installed; each replaces its older version atomically. Return the report including ``extra``. Raises
+    :class:`~transports.errors.LedgerError`."""
     statistics = _Statistics()
     try:
         await in_thread(folder.mkdir, parents=True, exist_ok=True)
@@ -508,21 +508,22 @@ class _Statistics:
     def add(self, row: Row) -> None:
         """Count one line of the manifest. Copies have a count of their own: their job counts once."""
         if row.error_code in ("INVALID_PARAMS", "MISSING_PARAM") and len(self._missing) < _MAX_HINTS:
-            words_of_error = set(re.findall(r"\w+", row.error or ""))
-            named_by_app = words_of_error - row.job.params.keys()
-            self._missing |= {name for name in row.job.carried if _parameter_name(name) in named_by_app}
+            self._missing |= _named_in_error(row)
         if row.copy:
             self._copies += 1
             return
 
         self._states[row.state] += 1
         if row.error_code is not None and row.state.is_final:
-            self._codes[row.error_code] += 1
-            if row.error_code not in self._first_errors and len(self._first_errors) < _MAX_FIRST_ERRORS:
-                error = plain_line(row.error or "", 300)
-                self._first_errors[row.error_code] = {"id": row.job.id, "key": row.key, "error": error}
+            self._add_error(row.error_code, row)
         if row.state is State.SUCCEEDED:
             self._milliseconds.append(row.milliseconds)
+
+    def _add_error(self, code: str, row: Row) -> None:
+        self._codes[code] += 1
+        if code not in self._first_errors and len(self._first_errors) < _MAX_FIRST_ERRORS:
+            error = plain_line(row.error or "", 300)
+            self._first_errors[code] = {"id": row.job.id, "key": row.key, "error": error}
 
     def report(self) -> dict[str, JSONValue]:
         ordered = sorted(self._milliseconds)

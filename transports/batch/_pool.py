@@ -86,11 +86,12 @@ async def run_all(
 
     workers: set[asyncio.Task[None]] = set()
 
-    def fail(error: BaseException) -> None:
+    def report_end(error: BaseException) -> None:
+        # Of an error that a worker does not report itself, such as a cancellation from inside.
         spawn(events.put(error), workers)
 
     for _ in range(count):
-        spawn(_work_off(remaining_jobs, reading, run, events), workers, fail)
+        spawn(_work_off(remaining_jobs, reading, run, events), workers, report_end)
 
     running_workers = count
     failure: BaseException | None = None
@@ -507,8 +508,7 @@ class Pool(OpenedHere):
                     f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its "
                     "lease; it is replaced"
                 )
-            error = None if task.cancelled() else task.exception()
-            healthy = not task.cancelled() and _session_survives(error)
+            healthy = not task.cancelled() and _session_survives(task.exception())
             return task.result()
         finally:
             # The lease ends in any case, also if this is cancelled again while the work is cancelled.

@@ -430,20 +430,19 @@ class Runner:
     async def _write_and_lease(self) -> int:
         """Write the outcomes of ended jobs, lease as many jobs as there is room for, and return their number."""
         self._return_late_jobs()
+        # Cleared before the request: a job that ends meanwhile wakes the worker again.
         self._wake.clear()
         if self._write_timer is not None:
             self._write_timer.cancel()
 
-        room = 0
-        if not self._stopped:
-            free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
-            room = max(self._rate.room(free), 0)
+        room = 0 if self._stopped else self._room()
         ended, self._ended = self._ended, []
         if not ended and not room:
             return 0
         try:
             leased = await finished(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
+            # Also after a cancellation, since these outcomes are in the ledger.
             written, self._written = self._written, []
             for settlement in written:
                 self._on_settled(settlement)
@@ -454,6 +453,11 @@ class Runner:
         elif room:
             self._empty_requests += 1
         return leased
+
+    def _room(self) -> int:
+        """Return the number of jobs to lease now: to run at once, and to prefetch."""
+        free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
+        return max(self._rate.room(free), 0)
 
     def _start_jobs(self) -> None:
         self._return_late_jobs()
@@ -499,15 +503,10 @@ class Runner:
         return len(leased)
 
     async def _run_job(self, leased: Leased) -> None:
-        """Check a job, run it with the driver, and end it with its outcome or for a retry."""
+        """Run a job, and end it with its outcome or for a retry."""
         started = time.perf_counter()
         try:
-            try:
-                job = await self._checked_job(leased.job)
-            except ABPError as error:
-                outcome = Outcome.of_error(leased.job, error, sent=False)
-            else:
-                outcome = await self._driver.run(job)
+            outcome = await self._run_if_allowed(leased.job)
         except asyncio.CancelledError as cancelled:
             self._end_job(_settle_cancelled(leased, was_sent=NOT_SENT not in cancelled.args))
             raise
@@ -526,18 +525,20 @@ class Runner:
             lost = Outcome(leased.job, State.UNKNOWN, error_code=ABPError.code, error=f"the driver failed: {error!r}")
             self._end_job(Settlement(leased.key, lost))
 
-    async def _checked_job(self, job: Job) -> Job:
-        """Return the job after a check of its permissions: the ledger's jobs are untrusted, and a file may have been
-        replaced since the input was read."""
+    async def _run_if_allowed(self, job: Job) -> Outcome:
+        """Run a job with the driver after a check of its permissions: the ledger's jobs are untrusted, and a file may
+        have been replaced since the input was read."""
         consent = self._options.consent
-        if consent is None:
-            return job
         try:
-            if not job.files:
-                return consent.checked(job)
-            return await asyncio.to_thread(consent.checked, job)
+            if consent is not None and job.files:
+                job = await asyncio.to_thread(consent.checked, job)
+            elif consent is not None:
+                job = consent.checked(job)
+        except ABPError as error:
+            return Outcome.of_error(job, error, sent=False)
         except asyncio.CancelledError:
             raise asyncio.CancelledError(NOT_SENT) from None
+        return await self._driver.run(job)
 
     def _end_job(self, settlement: Settlement) -> None:
         """Keep a settlement to be written soon, and start the next jobs."""
@@ -552,6 +553,7 @@ class Runner:
 
         is_first_to_write = len(self._ended) == 1
         if self._ahead.is_low:
+            # More jobs are needed at once; this one is written with the same request.
             self._wake.set()
         elif is_first_to_write:
             self._write_timer = loop.call_later(LIMITS.latest, self._wake.set)

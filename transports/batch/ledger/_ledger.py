@@ -121,6 +121,7 @@ class Ledger:
         :class:`~transports.errors.UsageError`.
         """
         adding = Addition(self._database, self._run, source, fingerprint, extend)
+        # Where a writer blocks all others, the input is read before the writing transaction.
         staged = self._database.one_writer
         if staged:
             added_before = await self._transactions.run(adding.added_before, write=False)
@@ -141,10 +142,8 @@ class Ledger:
         self, count: int, seconds: float, *, per_host: int | None = None, closed: Collection[str] = ()
     ) -> list[Leased]:
         """Lease up to ``count`` queued jobs for ``seconds`` from now: hosts in turn, each in the order of the input.
-
         At most ``per_host`` jobs of each host are leased at a time, counted over all workers. ``closed`` hosts are
-        skipped.
-        """
+        skipped."""
         _, jobs = await self.settle_and_lease((), count, seconds, per_host=per_host, closed=closed)
         return jobs
 
@@ -157,10 +156,8 @@ class Ledger:
         per_host: int | None = None,
         closed: Collection[str] = (),
     ) -> tuple[int, list[Leased]]:
-        """Settle jobs, then lease jobs, in one transaction, so that a worker waits for the disk only once.
-
-        See :meth:`settle` and :meth:`lease`. Return the number of settled jobs that this worker held, and the newly
-        leased jobs."""
+        """Settle jobs (:meth:`settle`), then lease jobs (:meth:`lease`), in one transaction, so that a worker waits for
+        the disk only once. Return the number of settled jobs that this worker held, and the newly leased jobs."""
         lease = uuid.uuid4().hex
         attempts = itertools.count()
 
@@ -195,8 +192,7 @@ class Ledger:
         """Write the outcomes of jobs that this worker has leased. Return the number of jobs that it held.
 
         An ``unknown`` job whose lease expired counts, too, and gets its real outcome. Jobs held by other workers stay
-        unchanged. A retry in a cancelled run is cancelled.
-        """
+        unchanged. A retry in a cancelled run is cancelled."""
         return await self._transactions.run(lambda cursor: self._settle(cursor, settlements))
 
     def _settle(self, cursor: Cursor, settlements: Sequence[Settlement]) -> int:
@@ -208,7 +204,6 @@ class Ledger:
     async def expire(self) -> tuple[int, int]:
         """End expired leases and the leases of lost workers. Return the numbers of jobs that are queued again, and of
         ``unknown`` jobs."""
-
         return await self._transactions.run(self._end_lost_leases)
 
     def _end_lost_leases(self, cursor: Cursor) -> tuple[int, int]:
@@ -229,8 +224,7 @@ class Ledger:
         return queued, unknown
 
     def _end_leases(self, cursor: Cursor, condition: str, *values: Value) -> tuple[int, int]:
-        """End the leases that fulfil an SQL condition. Queue idempotent jobs again, and make the others ``unknown``.
-
+        """End the leases that fulfil an SQL condition: queue idempotent jobs again, and make the others ``unknown``.
         Return the numbers of both."""
         # Both statements have this condition, since a lease may expire between them.
         may_run_again = "(idempotent = 1 AND attempts < ?)"
@@ -477,21 +471,22 @@ def _leased_from(key: Value, job: Value, attempts: Value) -> Leased:
 def _lease_from_hosts(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
     """Lease the requested jobs of all hosts, in turn, an equal share of each as long as it has jobs."""
     jobs: list[Leased] = []
-    count = request.count
+    missing = request.count
     hosts = _hosts_with_jobs(database, cursor, request.run, request.last_host)
-    room_by_host = _room_by_host(cursor, request, hosts, count)
-    while room_by_host and len(jobs) < count:
-        share = max(1, (count - len(jobs)) // len(room_by_host))
+    room_by_host = _room_by_host(cursor, request, hosts, missing)
+    while room_by_host and missing > 0:
+        share = max(1, missing // len(room_by_host))
         for host, room in [*room_by_host.items()]:
-            limit = min(share, room, count - len(jobs))
+            limit = min(share, room, missing)
             jobs_of_host = _lease_from_host(database, cursor, request, host, limit)
             jobs += jobs_of_host
+            missing -= len(jobs_of_host)
 
             room_by_host[host] -= len(jobs_of_host)
             has_no_more_jobs = len(jobs_of_host) < limit
             if has_no_more_jobs or not room_by_host[host]:
                 del room_by_host[host]
-            if len(jobs) >= count:
+            if missing <= 0:
                 break
     return jobs
 
@@ -732,15 +727,10 @@ class Addition:
         lines = int(number_from(cursor, "SELECT count(*) FROM abp_input"))
         jobs = existing = 0
         for first in range(0, lines, _CHUNK):
-            cursor.execute(
-                "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
-                "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input "
-                "WHERE line > ? AND line <= ? ORDER BY line ON CONFLICT DO NOTHING",
-                (self.run, last, first, first + _CHUNK),
-            )
-            jobs += cursor.rowcount
+            new_jobs = self._add_jobs(cursor, last, first)
+            jobs += new_jobs
             lines_of_chunk = min(_CHUNK, lines - first)
-            if cursor.rowcount < lines_of_chunk:
+            if new_jobs < lines_of_chunk:
                 existing += self._add_copies(cursor, last, first)
 
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
@@ -749,6 +739,16 @@ class Addition:
             replaced = replace_failed(self.database, cursor, self.run, last)
         cursor.execute("DROP TABLE abp_input")
         return Added(lines, jobs, copies=lines - jobs - existing, replaced=replaced)
+
+    def _add_jobs(self, cursor: Cursor, last: int, first: int) -> int:
+        """Add the lines after ``first`` as jobs, unless their job exists already, and return the number of new jobs."""
+        cursor.execute(
+            "INSERT INTO abp_jobs (run, key, position, host, id, job, idempotent, state) "
+            "SELECT ?, key, line + ?, host, id, job, idempotent, state FROM abp_input "
+            "WHERE line > ? AND line <= ? ORDER BY line ON CONFLICT DO NOTHING",
+            (self.run, last, first, first + _CHUNK),
+        )
+        return cursor.rowcount
 
     def _add_copies(self, cursor: Cursor, last: int, first: int) -> int:
         """Add the lines after ``first`` whose job exists already, and return the number of lines whose job came from an

@@ -358,9 +358,10 @@ class Tally:
         queued = self._total - leased - ended.states.total()
         were_queued_again = queued < 0
         if recounting:
-            seconds = number_from(cursor, f"SELECT {database.now}") - now
-            self._recount_at = now + max(LIMITS.recount, seconds * LIMITS.recount_factor)
+            seconds_of_recount = number_from(cursor, f"SELECT {database.now}") - now
+            self._recount_at = now + max(LIMITS.recount, seconds_of_recount * LIMITS.recount_factor)
         elif were_queued_again:
+            # Jobs counted as ended are open now, so the next call counts all.
             self._recount_at = 0.0
 
         states = {state: ended.states[state] for state in State}
