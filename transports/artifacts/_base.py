@@ -610,7 +610,7 @@ class ArtifactStore(ABC):
 
         Raises :class:`~transports.errors.ArtifactNotFound`. The audit log records the refused ``action`` and the
         reason. The caller does not learn the reason: to the caller, an id of another scope is unknown."""
-        reason = None
+        reason = None  # none for an error of the store itself
         try:
             ref, stored = await self._stat_artifact(artifact_id)
             if not self.scope.covers(ref.scope):

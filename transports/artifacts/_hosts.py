@@ -377,8 +377,9 @@ class HostedStore(ArtifactStore):
 
         put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
         host_ref = await self._call_host(put(content, namespace=namespace, **options))
-        if host_scope and scope_of(host_ref) not in (None, host_scope):
-            # The host merged equal content and returned an artifact of another scope, which this view may not see.
+        is_of_other_scope = host_scope and scope_of(host_ref) not in (None, host_scope)
+        if is_of_other_scope:
+            # The host merged equal content, and this view may not see the artifact that it returned.
             namespace = _namespace_of_scope(namespace, host_scope)
             host_ref = await self._call_host(put(content, namespace=namespace, **options))
         self._require_same_content(host_ref, description)
@@ -511,7 +512,8 @@ class StoreForHost(Generic[Ref]):
         #: The store that keeps the artifacts.
         self.store = store
         self._make_ref = reference
-        self._fields = keywords_of(reference)
+        #: Keywords that ``reference`` accepts; ``None`` for all.
+        self._accepted = keywords_of(reference)
         self._make_scope = scope_class(reference)
 
     def __repr__(self) -> str:
@@ -595,16 +597,17 @@ class StoreForHost(Generic[Ref]):
         if ref.local_path is not None:
             source.setdefault("path", ref.local_path)
 
-        if self._fields is not None:
-            for name in fields.keys() - self._fields:
-                value = fields.pop(name)
-                if name == "scope" and value is not None:
-                    # ``source`` holds JSON values, so not the host's class for scopes.
-                    value = dict(ref.scope.items())
-                if value is not None:
-                    source.setdefault(name, value)
+        if self._accepted is None:
+            return self._make_ref(**fields, source=source)
 
-        if self._fields is None or "source" in self._fields:
+        for name in fields.keys() - self._accepted:
+            value = fields.pop(name)
+            if name == "scope" and value is not None:
+                # ``source`` holds JSON values, so not the host's class for scopes.
+                value = dict(ref.scope.items())
+            if value is not None:
+                source.setdefault(name, value)
+        if "source" in self._accepted:
             fields["source"] = source
         return self._make_ref(**fields)
 

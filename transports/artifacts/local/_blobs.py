@@ -109,7 +109,9 @@ class BlobStore:
             except FileNotFoundError:
                 # It is gone, or this is the file of another id, on a file system that ignores case.
                 return False
-            if first_seen and metadata and metadata.stored != first_seen.stored:
+            is_stored_again = first_seen and metadata and metadata.stored != first_seen.stored
+            if is_stored_again:
+                # It was removed before that, except for a caller who means one time of storing.
                 return stored is None
 
             known_ids = self._take_known_ids(folders, lock, prefix[:2])
@@ -339,6 +341,7 @@ class _Commit:
                 # The damaged content stays in quarantine.
                 _discard_name(self.folders, old_name.name, self.digest)
             if not root.file_status(old_name.name):
+                # Its file is gone: it is made again.
                 suggested, requested = old_name.name, old_name.requested
 
         return (*names, Name(self._add_name(suggested), requested))

@@ -122,10 +122,8 @@ _decode_source = msgspec.json.Decoder(dict[str, object]).decode
 def ref_from_row(
     row: IndexRow, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
 ) -> ArtifactRef:
-    """Return the reference of a row, whose file is its newest name that ``exists``.
-
-    ``folder`` ends in a slash. ``scopes`` is a cache: a store has many artifacts and few scopes.
-    """
+    """Return the reference of a row, whose file is its newest name that ``exists``. ``folder`` ends in a slash.
+    ``scopes`` is a cache: a store has many artifacts and few scopes."""
     owner = row.tenant, row.user, row.session, row.trace
     scope = scopes.get(owner)
     if scope is None:
@@ -153,8 +151,7 @@ class Index:
 
     A ``live`` index stays open and gets a row for every commit, because a retention needs all entries before each one.
     Otherwise the file is opened and brought up to date for each query, so a program that only stores and reads never
-    opens it.
-    """
+    opens it."""
 
     def __init__(self, tree: Tree, *, live: bool) -> None:
         self.live = live
@@ -365,10 +362,8 @@ class Index:
         return status.st_size > 0 and self._opened == (os.getpid(), status.st_dev, status.st_ino)
 
     def _prepare_file(self, path: Path, *, create: bool) -> os.stat_result | None:
-        """Check the files of the index, create the first one if it is missing, and return its status.
-
-        Raises :class:`FileNotFoundError` if it is missing and not to be created, and :class:`OSError` for a symlink.
-        """
+        """Check the files of the index, create the first one if it is missing, and return its status. Raises
+        :class:`FileNotFoundError` if it is missing and not to be created, and :class:`OSError` for a symlink."""
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
                 try:
@@ -538,16 +533,22 @@ class Catalog:
             mark, keys = self._list_files()
             if not keys:
                 return []
-            with self.index.kept_open():
-                if self._sync_index(keys, mark):
-                    rows = self.index.rows(scope)
-            if rows is None:
-                return self._refs_without_index(scope)
-            rows = [row for row in rows if row.id in keys]
+            rows = self._updated_rows(scope, keys, mark)
+        if rows is None:
+            return self._refs_without_index(scope)
 
         # The first list of 100,000 takes 0.4 s of the processor, with collections in between 0.7 s.
         with without_collection() if len(rows) > LIMITS.few else nullcontext():
             return self._refs_from_rows(rows)
+
+    def _updated_rows(self, scope: Scope, keys: dict[str, int], mark: str | None) -> list[IndexRow] | None:
+        """Bring the index up to date, and return the rows of ``scope`` that are among ``keys``; ``None`` if the index
+        cannot be used."""
+        with self.index.kept_open():
+            if not self._sync_index(keys, mark):
+                return None
+            rows = self.index.rows(scope)
+        return None if rows is None else [row for row in rows if row.id in keys]
 
     def _refs_without_index(self, scope: Scope) -> list[ArtifactRef]:
         covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
@@ -556,10 +557,8 @@ class Catalog:
 
     def _unchanged_rows(self, scope: Scope) -> list[IndexRow] | None:
         """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
-        was compared with the metadata; ``None`` otherwise.
-
-        Without this, the list of one of 200 sessions of a store with 10,000 artifacts takes 18 ms instead of 5.
-        """
+        was compared with the metadata; ``None`` otherwise. Without this, the list of one of 200 sessions of a store
+        with 10,000 artifacts takes 18 ms instead of 5."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
@@ -620,19 +619,8 @@ class Catalog:
 
         # They are sorted as the table is.
         missing = sorted(key for key, inode in keys.items() if indexed.get(key) != inode)
-        written = 0
-        if missing:
-            unread = self.read_all(missing)
-            # Other writers wait for a transaction, so it has a limited number of rows.
-            batch_size = 5000
-            while True:
-                # Collections in between take a tenth of the time, and find no garbage.
-                with without_collection():
-                    batch = list(islice(unread, batch_size))
-                    if not batch:
-                        break
-                    written += self.index.put(batch)
-                changes += 1
+        written, transactions = self._index_files(missing)
+        changes += transactions
 
         # Without a mark, the next call tries the unreadable files again.
         is_complete = written == len(missing)
@@ -640,6 +628,23 @@ class Catalog:
             self.index.mark_complete(mark, changes)
         self._compared = time.monotonic()
         return True
+
+    def _index_files(self, keys: Collection[str]) -> tuple[int, int]:
+        """Write the rows of these ids, and return the numbers of rows and of transactions."""
+        written = transactions = 0
+        if not keys:
+            return written, transactions
+        unread = self.read_all(keys)
+        # Other writers wait for a transaction, so it has a limited number of rows.
+        batch_size = 5000
+        while True:
+            # Collections in between take a tenth of the time, and find no garbage.
+            with without_collection():
+                batch = list(islice(unread, batch_size))
+                if not batch:
+                    return written, transactions
+                written += self.index.put(batch)
+            transactions += 1
 
     def path(self, metadata: Metadata) -> Path | None:
         """Return the readable file of an artifact: the newest name that still exists, or ``None``."""

@@ -480,7 +480,7 @@ def _entry_of_row(row: tuple[Value, ...]) -> Entry:
 
 def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]) -> list[Scope]:
     """Return the sessions and traces that are over a limit of ``policy``."""
-    no_limit = 1 << 62
+    no_limit = 1 << 62  # more than any sum of sizes
     groups = []
     for level, names in (("trace", 'tenant, "user", session, trace'), ("session", 'tenant, "user", session')):
         max_bytes, max_count = policy.limits(level)
