@@ -687,7 +687,8 @@ def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: 
     :class:`~transports.errors.UsageError` if it would replace a parameter in ``paths``."""
     path = tuple(key)
     for other in paths:
-        if other[: len(path)] == path:
+        is_same_or_inside = other[: len(path)] == path
+        if is_same_or_inside:
             name = ".".join(path)
             problem = "is given twice"
             if other != path:

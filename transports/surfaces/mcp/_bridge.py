@@ -87,8 +87,7 @@ class Bridge:
     ``server`` runs over a transport of the SDK; when it ends, all sessions are closed. ``connect`` replaces
     :func:`transports.connect`, and ``activity`` is a log of events. ``link`` returns a URL for results, which opens an
     artifact for anyone who has the URL, or ``None``. ``calls`` are the detached calls, which the caller closes; by
-    default they are kept in memory. ``named`` are apps that may be connected by name.
-    """
+    default they are kept in memory. ``named`` are apps that may be connected by name."""
 
     def __init__(
         self,
@@ -310,20 +309,11 @@ class Bridge:
     async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Complete an argument of a prompt or of the artifact template. Unknown arguments have no completions."""
         user = self._registered(ctx)
-        other_arguments: Mapping[str, str] = {}
-        if params.context is not None and params.context.arguments:
-            other_arguments = params.context.arguments
-
-        by_prompt = _apps_by_prompt(user.apps)
-        apps = list(by_prompt.values())
-        if params.ref.type == "ref/prompt" and params.ref.name:
-            apps = [app for prompt, app in by_prompt.items() if prompt == params.ref.name]
-
         candidates: Iterable[str]
         if params.argument.name in ("artifact", "id"):
             candidates = [ref.id for ref in reversed(await user.store.list())]
         else:
-            candidates = _argument_values(params.argument.name, other_arguments, apps)
+            candidates = _prompt_values(user.apps, params)
 
         typed = params.argument.value.lower()
         values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
@@ -434,10 +424,18 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 # --- completions ------------------------------------------------------------------------------------------------------
 
 
-def _argument_values(argument: str, other_arguments: Mapping[str, str], apps: Sequence[App]) -> Iterable[str]:
+def _prompt_values(all_apps: Apps, params: types.CompleteRequestParams) -> Iterable[str]:
     """Return the values that an argument of a prompt may have, given the arguments that have a value already."""
+    by_prompt = _apps_by_prompt(all_apps)
+    apps = list(by_prompt.values())
+    if params.ref.type == "ref/prompt" and params.ref.name:
+        apps = [app for prompt, app in by_prompt.items() if prompt == params.ref.name]
+    other_arguments: Mapping[str, str] = {}
+    if params.context is not None and params.context.arguments:
+        other_arguments = params.context.arguments
+
     capability = other_arguments.get("capability", "")
-    match argument:
+    match params.argument.name:
         case "capability":
             return [plain_line(name) for app in apps for name in app.session.capabilities]
         case "parameter":
@@ -532,6 +530,7 @@ async def _measure(server: Server[None], ctx: ServerRequestContext[Any, Any], ca
         labels["error.type"] = kind
         if not is_tracing():
             raise
+        # The SDK's span, which is outside, must not see the exception.
         fail(kind)
         return _Failed(error)
     finally:

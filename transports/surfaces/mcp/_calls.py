@@ -343,8 +343,10 @@ class ToolCall:
     def answer_with(self, responses: Mapping[str, object] | None) -> None:
         """Answer :attr:`question`, if there is one, with the response under its key. Without such a response, a
         detached call keeps waiting, and any other call declines."""
+        if self.question is None:
+            return
         responses = responses or {}
-        if self.question is not None and (self.question.key in responses or not self.detached):
+        if self.question.key in responses or not self.detached:
             self.answer(responses.get(self.question.key))
 
     async def aclose(self) -> None:
@@ -380,12 +382,12 @@ class ToolCall:
                     response = await question.answer
             except TimeoutError:
                 return default_answer(request)
-            else:
-                if isinstance(response, Exception):
-                    return default_answer(request)
-                return client_request.answer(response)
             finally:
                 if self.question is question:
                     self.question = None
                     self._asked.clear()
                 self.on_question(None)
+
+        if isinstance(response, Exception):
+            return default_answer(request)
+        return client_request.answer(response)

@@ -159,23 +159,7 @@ class ArtifactTools:
         start = arguments.get("offset", 0)
         end = start + arguments.get("limit", 20)
 
-        lines: list[str] = []
-        entries: list[dict[str, object]] = []
-        # The page ends where the answer is full: if the answer were cut later, its next_offset would be wrong.
-        bytes_for_the_rest = 1024
-        bytes_left = self._options.max_answer_bytes - bytes_for_the_rest
-        for ref in newest_first[start:end]:
-            line = f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}"
-            if self._view.is_large(ref):
-                line += "  large"
-            entry = self._view.entry(ref)
-            separators = len(r"\n") + len(",")
-            bytes_left -= len(line.encode()) + json_size(entry) + separators
-            if bytes_left < 0 and entries:
-                break
-            lines.append(line)
-            entries.append(entry)
-
+        lines, entries = _describe_until_full(newest_first[start:end], self._view, self._options.max_answer_bytes)
         next_offset = start + len(entries)
         if next_offset < total:
             lines.append(f"{total} in all; continue with offset {next_offset}")
@@ -207,6 +191,29 @@ class ArtifactTools:
 
     async def _read_stored(self, ref: ArtifactRef, offset: int, length: int) -> bytes:
         return await self._store.get(ref, offset=offset, length=length)
+
+
+def _describe_until_full(
+    refs: Sequence[ArtifactRef], view: ArtifactView, max_bytes: int
+) -> tuple[list[str], list[dict[str, object]]]:
+    """Return the lines and the entries of the first artifacts, at least of one. They end where the answer is full: if
+    it were cut later, its ``next_offset`` would be wrong."""
+    lines: list[str] = []
+    entries: list[dict[str, object]] = []
+    bytes_for_the_rest = 1024
+    bytes_left = max_bytes - bytes_for_the_rest
+    for ref in refs:
+        line = f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}"
+        if view.is_large(ref):
+            line += "  large"
+        entry = view.entry(ref)
+        separators = len(r"\n") + len(",")  # after the line in its JSON text, and after the entry
+        bytes_left -= len(line.encode()) + json_size(entry) + separators
+        if bytes_left < 0 and entries:
+            break
+        lines.append(line)
+        entries.append(entry)
+    return lines, entries
 
 
 async def _read_bytes(data: bytes, offset: int, length: int) -> bytes:
@@ -267,16 +274,18 @@ def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactVi
 def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tuple[str | None, int]:
     """Decode ``data`` up to its last complete character. Return the text and its length in bytes, or ``None`` and the
     length of ``data`` if it is not text. Unless it ``is_last``, ``data`` may end within a character."""
-    if is_textual(ref.mime_type):
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        try:
-            text = decoder.decode(data, final=is_last)
-        except UnicodeDecodeError:
-            return None, len(data)
-        size = len(text.encode())
-        if size or not data:
-            return text, size
-    return None, len(data)
+    not_text = None, len(data)
+    if not is_textual(ref.mime_type):
+        return not_text
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=is_last)
+    except UnicodeDecodeError:
+        return not_text
+    size = len(text.encode())
+    is_part_of_character = data and not size
+    if is_part_of_character:
+        return not_text
+    return text, size
 
 
 # --- export -----------------------------------------------------------------------------------------------------------

@@ -89,8 +89,7 @@ class Options(BaseSettings):
 
     In a variable, lists are separated by commas, except ``apps`` (one per line) and folders (as in ``PATH``). Arguments
     and the table may also have the names of docs/requirements.md R4-10, ``max_file_size_mb`` and
-    ``allowed_mime_types``.
-    """
+    ``allowed_mime_types``."""
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False)
 
@@ -222,8 +221,7 @@ class Options(BaseSettings):
 
         An untrusted file may only narrow permissions; its other settings are ignored with a warning. Raises
         :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault, also for an
-        unknown variable.
-        """
+        unknown variable."""
         require_known(_PREFIX, cls.model_fields)
         config_file = read_config(config)
         file = config_file.path
@@ -286,9 +284,12 @@ def _remove_widening(settings: dict[str, Any], config_file: ConfigFile) -> None:
 def _only_narrows(key: str, value: object) -> bool:
     """Return whether a setting of a file can only narrow permissions. A value of a wrong type counts as such, since it
     raises an error later."""
+    if key not in _NARROWING:
+        return False
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
     default = Options.model_fields[key].default
-    is_larger = isinstance(value, int | float) and isinstance(default, int | float) and value > default
-    return key in _NARROWING and (isinstance(value, bool) or not is_larger)
+    return not isinstance(default, int | float) or not value > default
 
 
 def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[str, Any]:

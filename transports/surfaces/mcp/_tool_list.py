@@ -349,6 +349,14 @@ class CapabilityTool:
     def _properties(self) -> Mapping[str, object]:
         return members_of(self._first_schema.schema.get("properties"))
 
+    def share_with(self, capability: Capability) -> None:
+        """Adapt this tool to the same capability of another app."""
+        schema = tool_schema(capability)
+        if schema != self.schema and model_schema(schema) != self.declared:
+            self.differs = True
+        # A missing hint means the more dangerous value, so only hints common to all apps are kept.
+        self.hints = dict(self.hints.items() & tool_hints(capability).items())
+
     @property
     def names(self) -> tuple[str, str]:
         """Name that settings use, without a number, and the actual name."""
@@ -391,17 +399,13 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
         for name in islice(app.session.capabilities, MAX_TOOLS):
             capability = app.session.capabilities[name]
             tool = by_capability.get(name)
-            if tool is None:
-                if len(tools) >= MAX_TOOLS:
-                    continue
+            if tool is not None:
+                tool.share_with(capability)
+            elif len(tools) < MAX_TOOLS:
                 tool = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
                 tools[tool.name] = by_capability[name] = tool
             else:
-                schema = tool_schema(capability)
-                if schema != tool.schema and model_schema(schema) != tool.declared:
-                    tool.differs = True
-                # A missing hint means the more dangerous value, so only hints common to all apps are kept.
-                tool.hints = dict(tool.hints.items() & tool_hints(capability).items())
+                continue
             tool.sessions.append(key)
     return tools
 
@@ -429,23 +433,27 @@ def _capability_tool(capability: Capability, taken_names: set[str], *, files: bo
 
 
 def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
-    """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
-    or ``abp_open_view`` calls it, and those of the app."""
+    """Return the scopes that a call of a tool needs: those of the tool, and those of the app."""
     capability_tool = capability_tools(user.apps, files=True).get(tool)
-    if capability_tool is not None:
-        session = arguments.get(capability_tool.session)
-        app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
-        return _scopes_of_tools(user.options, {tool, *capability_tool.names}) | app_scopes
+    if capability_tool is None:
+        return _scopes_for_fixed(user, tool, arguments)
+    session = arguments.get(capability_tool.session)
+    app_scopes = _scopes_of_selected(user, session, capability_tool.capability)
+    return _scopes_of_tools(user.options, {tool, *capability_tool.names}) | app_scopes
 
+
+def _scopes_for_fixed(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
+    """Return the scopes that a call of a fixed tool needs. To call a capability, it needs those of its tool, too."""
     tool_names = {tool}
     capability = arguments.get("capability")
     if not isinstance(capability, str):
         capability = None
-    if tool in ("abp_call", "abp_open_view") and capability is not None:
+    calls_capability = tool in ("abp_call", "abp_open_view")
+    if calls_capability and capability is not None:
         tool_names.add(tool_name(capability))
     needed = _scopes_of_tools(user.options, tool_names)
 
-    acts_on_app = tool in ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
+    acts_on_app = calls_capability or tool in ("abp_render_to_pdf", "abp_screenshot")
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
         if entry is not None:

@@ -374,6 +374,7 @@ class _Repair:
             self._repair_tuple(items, schema.get("additionalItems"), repaired, depth)
         elif isinstance(items, bool) and "prefixItems" in repaired:
             if items is False:
+                # No items may follow the prefix.
                 prefix = repaired["prefixItems"]
                 assert isinstance(prefix, list)
                 repaired.setdefault("maxItems", len(prefix))
@@ -530,7 +531,8 @@ class _RootParts:
 
 
 def _merge_properties(added: Schema, properties: Schema) -> None:
-    """Add properties. If there is another schema of the same property already, either of the two is allowed."""
+    """Add properties. If there is another schema of the same property already, either of the two is allowed; an empty
+    schema gives way to another."""
     for name, added_schema in added.items():
         existing = properties.get(name)
         if existing is None or existing == {}:
@@ -639,7 +641,8 @@ def _declarations(name: str, schemas: Sequence[Schema]) -> list[object]:
 
 def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
     """Yield a schema, the target of its reference, and its branches, and theirs in turn; each once."""
-    waiting, seen = [schema], set[int]()
+    waiting = [schema]
+    seen: set[int] = set()
     while waiting:
         part = waiting.pop()
         if not isinstance(part, dict) or id(part) in seen:

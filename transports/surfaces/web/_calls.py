@@ -347,14 +347,7 @@ class EventStream:
         The stream resumes after ``Last-Event-ID``. If that entry is no longer in the log, a ``reset`` event asks the
         client to load everything again. The stream ends when the client disconnects, stalls or has missed entries, and
         when the visitor's token expires."""
-        if len(self._listeners) >= self._max_listeners:
-            message = f"the limit of {self._max_listeners} clients of /events is reached"
-            raise RequestRefused(503, "RATE_LIMITED", message)
-        share = max(1, self._max_listeners // 4)
-        if self._by_scope[visitor.scope] >= share and not visitor.operator:
-            message = f"your limit of {share} clients of /events is reached; end one of them first"
-            raise RequestRefused(429, "LIMIT_REACHED", message)
-
+        self._refuse_beyond_limits(visitor)
         last_seen_id, has_missed_entries = self._resume_position(request.headers.get("Last-Event-ID"))
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
@@ -388,6 +381,15 @@ class EventStream:
             # Adding an empty counter removes counts of zero.
             self._by_scope += Counter()
         return response
+
+    def _refuse_beyond_limits(self, visitor: Visitor) -> None:
+        if len(self._listeners) >= self._max_listeners:
+            message = f"the limit of {self._max_listeners} clients of /events is reached"
+            raise RequestRefused(503, "RATE_LIMITED", message)
+        share = max(1, self._max_listeners // 4)
+        if self._by_scope[visitor.scope] >= share and not visitor.operator:
+            message = f"your limit of {share} clients of /events is reached; end one of them first"
+            raise RequestRefused(429, "LIMIT_REACHED", message)
 
     def close(self) -> None:
         for task in self._listeners:

@@ -277,15 +277,14 @@ class ViewRoutes:
             if not server_calls:
                 raise UsageError("the tool's result did not come from its server")
             live = await self._prepare_view(app, capability, call, server_calls[-1])
+            if not view.done():
+                view.set_result(live)
+            return None
         except ABPError as refusal:
             error = refusal
         except Exception as failure:
             logger.exception("the view of %s cannot be shown", capability)
             error = ABPError(f"it failed: {first_line(failure)}")
-        else:
-            if not view.done():
-                view.set_result(live)
-            return None
         if not view.done():
             view.set_exception(error)
         return error

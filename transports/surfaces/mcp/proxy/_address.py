@@ -275,16 +275,7 @@ class AddressServer:
                 self._learn_session(response)
 
             if response.status_code >= 300:
-                refusal_body = await _read_refusal(response)
-                if SESSION in all_headers and has_forgotten_session(response.status_code, refusal_body):
-                    await self._end_session(waiting)
-                elif waiting.has_requests:
-                    for raw_id in list(waiting.unanswered.values()):
-                        refusal = _refusal_from(self._server, response, raw_id, refusal_body)
-                        await self._take_message(refusal, waiting)
-                else:
-                    refusal = _refusal_from(self._server, response, b"", refusal_body)
-                    logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
+                await self._take_refusal(response, waiting, has_session=SESSION in all_headers)
             elif is_event_stream(response):
                 await self._read_stream(response, waiting)
             else:
@@ -293,6 +284,18 @@ class AddressServer:
                     await self._take_message(body, waiting)
                     if waiting.unanswered:
                         raise ProtocolError(self._no_answer_in(body))
+
+    async def _take_refusal(self, response: httpx2.Response, waiting: _Waiting, *, has_session: bool) -> None:
+        body = await _read_refusal(response)
+        if has_session and has_forgotten_session(response.status_code, body):
+            await self._end_session(waiting)
+        elif waiting.has_requests:
+            for raw_id in list(waiting.unanswered.values()):
+                refusal = _refusal_from(self._server, response, raw_id, body)
+                await self._take_message(refusal, waiting)
+        else:
+            refusal = _refusal_from(self._server, response, b"", body)
+            logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
 
     def _no_answer_in(self, body: bytes) -> str:
         """Return the reason why a response is no answer, with its text, which may be the page of a login."""

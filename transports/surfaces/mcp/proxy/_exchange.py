@@ -291,6 +291,7 @@ class Exchange:
                 return Passed(await self._pass_answer(message, request), message.key, answers=True)
 
         if message.envelope.jsonrpc != "2.0":
+            # Other JSON, such as a line of a log.
             return self._drop(line)
         if message.method:
             return Passed(line, self._related_request(message))

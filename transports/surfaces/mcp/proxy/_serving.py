@@ -308,6 +308,7 @@ class Session:
                 stream.end()
             await self._duplex.pass_on(message)
             async for raw in stream.messages:
+                # The answer has removed the stream.
                 answered = message.key not in self._streams
                 if client_ids:
                     raw = _with_client_ids(raw, client_ids)
