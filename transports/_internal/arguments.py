@@ -62,8 +62,7 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
 
     The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
     ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
-    hides the frame of the decorator, too.
-    """
+    hides the frame of the decorator, too."""
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -88,8 +87,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function that returns no awaitable: an argument that does not have the type of its annotation
     is a :class:`UsageError`, and an :class:`ABPError` gets the :func:`shortened` traceback.
 
-    A timeout is not checked here: where it is used, its range is, too.
-    """
+    A timeout is not checked here: where it is used, its range is, too."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -113,8 +111,7 @@ def checked_fields(class_: type[T]) -> type[T]:
 def shortened(error: E) -> E:
     """Return ``error`` without its traceback, and without tracebacks of causes that have no code of the caller.
 
-    Frames of this library do not help a user: the message says what happened and what to do.
-    """
+    Frames of this library do not help a user: the message says what happened and what to do."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
@@ -198,6 +195,7 @@ class _Parameter:
                 self.accepted_types.add(type(value))
                 return
             if all(map(isinstance, _items(value), cycle(item_kinds))):
+                # Not an accepted type: another list may have other items.
                 return
 
         label = self._name

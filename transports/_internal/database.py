@@ -374,8 +374,8 @@ class PostgresUrl:
         """Parse ``url``. Never raises."""
         scheme, mark, rest = url.partition("://")
         # The place begins after one of the @, or at once if there is no user.
-        starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
-        start = next((start for start in starts if _is_place(rest[start:])), starts[-1])
+        possible_starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
+        start = next((start for start in possible_starts if _is_place(rest[start:])), possible_starts[-1])
         userinfo = rest[: max(start - 1, 0)]
         place, question_mark, query = rest[start:].partition("?")
 

@@ -154,8 +154,7 @@ class Redactor:
         """Return JSON values without secrets. Values of other types (content) stay.
 
         Data nested too deeply to search, by hundreds of levels, is reduced to the fields of its first level, with
-        objects and lists replaced.
-        """
+        objects and lists replaced."""
         try:
             return self.tree_by_rules(self.known.tree(node))
         except RecursionError:
@@ -388,8 +387,7 @@ class SecretValues:
     """The secret values of one call, and redaction by them.
 
     :meth:`learn` and the other ``learn_…`` methods collect values; :meth:`text` and :meth:`tree` redact by the rules,
-    by the collected values and by the known ``secrets`` of the receiver. For one thread at a time.
-    """
+    by the collected values and by the known ``secrets`` of the receiver. For one thread at a time."""
 
     def __init__(self, secrets: KnownSecrets = KNOWN_SECRETS) -> None:
         self._known = secrets
@@ -474,8 +472,7 @@ class SecretValues:
         """Return JSON values without secrets, also in keys. Values of keys for which ``keep`` is true stay. With
         ``keep``, a key that equals a learned value is a field name of the format and stays, too.
 
-        Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored.
-        """
+        Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored."""
         names: Collection[str] = ()
         if keep is not None:
             names = self._values
@@ -602,6 +599,7 @@ def parts_of(text: str) -> list[Part] | None:
     separator = f"\n{boundary.rstrip()}"
 
     parts: list[Part] = []
+    # The first separator begins with the added line break.
     position = start - 1 + len(separator)
     for piece in f"\n{text[start:]}".split(separator)[1:]:
         # The last boundary is followed by two dashes.

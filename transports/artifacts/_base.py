@@ -43,8 +43,7 @@ class Staged(ABC):
     """A file that is not visible yet.
 
     Write to it with :meth:`write`, or let another program write the file at ``path`` (which does not exist until then);
-    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes uncommitted content.
-    """
+    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes uncommitted content."""
 
     @property
     @abstractmethod
@@ -61,8 +60,7 @@ class Staged(ABC):
         """Append a chunk. The buffer may be used again afterwards.
 
         Raises :class:`~transports.errors.TooLarge` at the store's limit and :class:`~transports.errors.StoreError` if
-        the disk refuses; after an error only :meth:`reset` is possible.
-        """
+        the disk refuses; after an error only :meth:`reset` is possible."""
 
     @abstractmethod
     async def reset(self) -> None:
@@ -85,8 +83,7 @@ class Staged(ABC):
         power cut within seconds may damage it. The default, ``"disk"``, survives both.
 
         Raises :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge` and
-        :class:`~transports.errors.StoreError`. After an error nothing is visible, and the commit may be tried again.
-        """
+        :class:`~transports.errors.StoreError`. After an error nothing is visible, and the commit may be tried again."""
 
 
 class StagedFile(Staged):
@@ -208,8 +205,7 @@ class Evictor:
         """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
 
         Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
-        :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does.
-        """
+        :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does."""
         policy = store.retention
         if policy is None:
             return
@@ -287,8 +283,7 @@ class AuditLog:
 
     A line is one ``write`` to a file opened with ``O_APPEND``, so lines of several processes never mix. A symlink in
     the file's place is refused (``O_NOFOLLOW``). If a line cannot be written, the method raises
-    :class:`~transports.errors.StoreError` rather than leave a gap.
-    """
+    :class:`~transports.errors.StoreError` rather than leave a gap."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -341,8 +336,7 @@ class ArtifactStore(ABC):
 
     The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (docs/requirements.md R2-5.3),
     followed by digits of its scope if it has one. The same content in one namespace and scope is one artifact.
-    Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed.
-    """
+    Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed."""
 
     #: URL that :func:`transports.artifacts.open_store` would open again.
     url: str
@@ -370,15 +364,13 @@ class ArtifactStore(ABC):
         """Close files and connections that the store holds open. Artifacts stay.
 
         Idempotent. A view shares open files with its store, so closing either closes both; the next method call opens
-        them again.
-        """
+        them again."""
 
     def scoped(self, scope: Scope) -> Self:
         """Return a view of the same store that sees only what ``scope`` covers.
 
         Artifacts of another session are not listed, and their ids are unknown. Raises
-        :class:`~transports.errors.UsageError` for a scope outside this view's own.
-        """
+        :class:`~transports.errors.UsageError` for a scope outside this view's own."""
         view = copy.copy(self)
         view.scope = self.scope.within(scope)
         return view
@@ -459,8 +451,7 @@ class ArtifactStore(ABC):
         A piece has at most ``chunk_size`` bytes. A started reader can finish even if the artifact is deleted or evicted
         meanwhile. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last
         piece of a whole artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the
-        content is then moved to quarantine. The hash of a part cannot be checked.
-        """
+        content is then moved to quarantine. The hash of a part cannot be checked."""
         return self._stream(id_of(artifact), offset, length, chunk_size)
 
     async def _stream(
@@ -469,8 +460,7 @@ class ArtifactStore(ABC):
         """Stream as :meth:`open` does.
 
         The audit log gets one line when the stream ends, with the bytes that were read and the code of an error; a
-        reader that stops early is logged as ``CANCELLED``.
-        """
+        reader that stops early is logged as ``CANCELLED``."""
         if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
@@ -522,8 +512,7 @@ class ArtifactStore(ABC):
 
         Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.Corrupt`,
         :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
-        :class:`~transports.errors.StoreError` if the file cannot be written.
-        """
+        :class:`~transports.errors.StoreError` if the file cannot be written."""
         ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(id_of(artifact))
         return await write_out(self.open(ref.id), ExportFile(path, ref))
 
@@ -564,8 +553,7 @@ class ArtifactStore(ABC):
         """Remove the artifacts that the retention no longer allows, and return them; ``dry_run`` only returns them.
 
         A store without a scope also removes unreachable files: staged files whose writer died, content without
-        metadata (both after an hour), and quarantined content after a day.
-        """
+        metadata (both after an hour), and quarantined content after a day."""
         removals = await self._evictor.collect(self, dry_run=dry_run)
         if self.scope:
             return removals
@@ -575,8 +563,7 @@ class ArtifactStore(ABC):
         """Remove everything in the view of one session if the retention has ``cleanup_on_session_end``, and return the
         number of removed artifacts. Call it at the end of the session.
 
-        Raises :class:`~transports.errors.UsageError` for a view without a session.
-        """
+        Raises :class:`~transports.errors.UsageError` for a view without a session."""
         if not (self.retention and self.retention.cleanup_on_session_end):
             return 0
         if self.scope.session is None:
@@ -587,8 +574,7 @@ class ArtifactStore(ABC):
         """Read everything in this view and return a report of the damage. Damaged content is moved to quarantine.
 
         With ``repair``, a store without a scope also moves unreadable metadata and its content there. Nothing else is
-        changed.
-        """
+        changed."""
         problems: list[Problem] = []
         refs = await self._list_artifacts(self.scope)
         for ref in refs:

@@ -40,8 +40,7 @@ class HostStore(Protocol):
 
     ``get_ref(id)``, ``list(scope=)`` and ``scope=`` on both ``put_…`` methods are optional and used if they exist. A
     returned reference needs an ``id``; ``mime_type``, ``size_bytes``, ``filename``, ``sha256``, ``scope`` and
-    ``source`` are read if they exist.
-    """
+    ``source`` are read if they exist."""
 
     async def put_bytes(
         self,
@@ -170,8 +169,7 @@ def scope_from_host(scope: object) -> Scope:
     """Return a host's scope as a :class:`~transports.Scope`.
 
     Raises :class:`~transports.errors.UsageError` for a value that a scope does not accept, such as an empty string:
-    leaving it out would open the scope to every caller.
-    """
+    leaving it out would open the scope to every caller."""
     names = ("tenant", "user", "session", "trace")
     if isinstance(scope, Mapping):
         return Scope(**{name: scope.get(f"{name}_id") for name in names})
@@ -268,8 +266,7 @@ class HostedStore(ArtifactStore):
 
     A host with ``scope=`` gets the scope of each view. For other hosts the scope goes into ``meta``, and a digest of
     the scope into the namespace, because most hosts merge equal content of one namespace and scopes must stay apart. In
-    that case only this process knows the owner of an artifact.
-    """
+    that case only this process knows the owner of an artifact."""
 
     def __init__(self, host: HostStore | HostFacade, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(max_bytes=max_bytes)

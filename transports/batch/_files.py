@@ -193,8 +193,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     is invalid; relative paths start at its folder.
 
     Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with their lines and the first 20
-    faults, and for an empty input.
-    """
+    faults, and for an empty input."""
     batch: list[Job] = []
     batch_lines = batch_bytes = 0
     invalid = _InvalidLines(path)

@@ -329,8 +329,7 @@ class Pool(OpenedHere):
         ``files`` are inserted into ``params`` at their places (``image``, ``pages.cover``). Raises the errors of
         opening a session and of the call; ``sent`` is ``False`` if the call was never sent. A call that may
         have run is not sent again. Also raises :class:`~transports.errors.CallTimeout` if the session does not end the
-        call after its timeout, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
-        """
+        call after its timeout, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``."""
         if files:
             job = Job(capability, cast("Mapping[str, JSONValue]", params or {}), files=files)
             params = job.call_params()
@@ -341,8 +340,7 @@ class Pool(OpenedHere):
 
         The call is sent once; the outcome is ``retryable`` if it may be sent again. Raises
         :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. A
-        cancellation before any part was sent has the argument ``nothing of the job was sent``.
-        """
+        cancellation before any part was sent has the argument ``nothing of the job was sent``."""
         return await self._run(job, once=True)
 
     async def _run(self, job: Job, *, once: bool) -> Outcome:
@@ -384,8 +382,7 @@ class Pool(OpenedHere):
         earlier ones end and their outcomes are consumed, so that any number of jobs needs little memory. A call that
         the app refused, or an idempotent call with a temporary error, is sent again as by :meth:`Session.call
         <transports.Session.call>`. Leaving the loop early cancels the running jobs; they have ended when ``aclose()``
-        of the generator returns. Errors of ``jobs`` are raised after the outcomes of earlier jobs.
-        """
+        of the generator returns. Errors of ``jobs`` are raised after the outcomes of earlier jobs."""
         if concurrency is not None and concurrency < 1:
             raise UsageError("concurrency= must be at least 1")
         running = run_all(jobs, partial(self._run, once=False), concurrency or self.size)
@@ -402,8 +399,7 @@ class Pool(OpenedHere):
         done.
 
         Raises the errors of starting a browser, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if
-        all sessions are taken.
-        """
+        all sessions are taken."""
         self._require_open()
         slot, browser = await self._borrow_browser()
         slot.member.calls += 1
@@ -553,8 +549,7 @@ class Pool(OpenedHere):
         """Return a leased slot with an open session for ``target``.
 
         If the browser ends meanwhile, another one is tried: nothing was sent yet. Raises the errors of opening a
-        session.
-        """
+        session."""
         slots = self._fleet.browser_slots if self._shares_browser(target) else self._fleet.browserless_slots
         attempts_left = 3
         while True:

@@ -175,8 +175,7 @@ class RunOptions:
     runs. ``consent`` holds the permissions of untrusted jobs; :func:`run` sets it. Without it, jobs have no
     restrictions.
 
-    Raises :class:`~transports.errors.UsageError` for a number out of its range.
-    """
+    Raises :class:`~transports.errors.UsageError` for a number out of its range."""
 
     concurrency: int = 8
     per_host: int | None = None
@@ -377,8 +376,7 @@ class Runner:
         """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
 
         If it is cancelled, running jobs are cancelled in their apps and settled: queued again if they are idempotent or
-        were not sent, otherwise ``unknown``. Raises :class:`~transports.errors.LedgerError`.
-        """
+        were not sent, otherwise ``unknown``. Raises :class:`~transports.errors.LedgerError`."""
         if self._options.deadline is not None:
             self._deadline = time.monotonic() + self._options.deadline
         loop = asyncio.ensure_future(self._run_loop())

@@ -98,8 +98,7 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
 def traces_here(options: Mapping[str, Any]) -> bool:
     """Return whether the plugin traces a session with these options of :func:`transports.connect`.
 
-    It does not in a page of the test, nor if calls have traces, since a browser makes one trace at a time.
-    """
+    It does not in a page of the test, nor if calls have traces, since a browser makes one trace at a time."""
     evidence = options.get("evidence")
     return "page" not in options and not (evidence and "trace" in evidence.kinds())
 
@@ -127,8 +126,7 @@ def new_run_name() -> str:
 def remove_older_runs(folder: Path, name: str, keep: int) -> None:
     """Remove the folders of older runs, so that ``keep`` runs are left, including the run ``name``.
 
-    Nothing is removed if this run has left no folder. Folders of unfinished runs and folders with other names stay.
-    """
+    Nothing is removed if this run has left no folder. Folders of unfinished runs and folders with other names stay."""
     if not (folder / name).is_dir():
         return
     older_runs = sorted(path for path in folder.iterdir() if _RUN_NAME.fullmatch(path.name) and path.name != name)
@@ -209,24 +207,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write the report of a failed test, and name it in pytest's own report.
+    """Write the report of a failed test, and name it in pytest's own report."""
+    if call.excinfo is not None and isinstance(call.excinfo.value, ContextLost):
+        _advise_on_lost_page(item, call.excinfo.value)
 
-    An error of this package is shown with the caller's lines only, unless pytest was started with ``--full-trace``."""
-    error: BaseException | None = None
-    if call.excinfo is not None:
-        error = call.excinfo.value
-    if isinstance(error, ContextLost):
-        _advise_on_lost_page(item, error)
-
-    error_without_callers: ABPError | None = None
-    if isinstance(error, ABPError) and not item.config.getoption("fulltrace"):
-        callers = callers_traceback(error.__traceback__)
-        if callers is None:
-            error_without_callers = error
-        else:
-            # Before the yield, since pytest makes its report from the exception.
-            call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
-
+    # Before the yield, since pytest makes its report from the exception.
+    error_without_callers = _leave_callers_lines(item, call)
     report = yield
     if error_without_callers is not None and report.failed:
         report.longrepr = pytest.ExceptionInfo.from_exception(error_without_callers).exconly()
@@ -235,6 +221,21 @@ def pytest_runtest_makereport(
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
         report.sections.append(("abp", failure_report.write()))
     return report
+
+
+def _leave_callers_lines(item: pytest.Item, call: pytest.CallInfo[None]) -> ABPError | None:
+    """Leave only the caller's lines in the traceback of an error of this package, unless pytest was started with
+    ``--full-trace``. Return the error instead if it has no such lines."""
+    if call.excinfo is None:
+        return None
+    error = call.excinfo.value
+    if not isinstance(error, ABPError) or item.config.getoption("fulltrace"):
+        return None
+    callers = callers_traceback(error.__traceback__)
+    if callers is None:
+        return error
+    call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
+    return None
 
 
 def _advise_on_lost_page(item: pytest.Item, error: ContextLost) -> None:
@@ -260,8 +261,7 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     """Hide the event loop of pytest-playwright, so that the test can run its own.
 
     After a use of ``page``, that plugin keeps a loop suspended in this thread for the rest of the run. asyncio treats
-    it as running and refuses any other loop. It is restored before fixtures of a wider scope end.
-    """
+    it as running and refuses any other loop. It is restored before fixtures of a wider scope end."""
     if "page" in request.fixturenames and request.config.pluginmanager.hasplugin("playwright"):
         raise UsageError(
             f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
@@ -305,8 +305,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     """Return the app's address: the marker's, ``--abp-target``, or the reference app if the test uses it.
 
     An HTML file beside the test is served, with its folder; a Python file is started as an MCP server; a ``.jsonl``
-    file is a recording to replay. Override the fixture for an app whose address is known only at run time.
-    """
+    file is a recording to replay. Override the fixture for an app whose address is known only at run time."""
     marker = request.node.get_closest_marker("abp")
     target = request.config.getoption("--abp-target")
     if marker is not None and marker.args:
@@ -411,8 +410,7 @@ def abp_app_async(
     """Return a function that opens a session in the test's own event loop, of any plugin.
 
     Use it as ``async with abp_app_async() as app``. It takes the options of :func:`transports.connect`. In a test that
-    also uses the asynchronous ``page`` of pytest-playwright-asyncio the session drives that page.
-    """
+    also uses the asynchronous ``page`` of pytest-playwright-asyncio the session drives that page."""
     from ..session._connect import connect  # late: each run of pytest imports this module
 
     marked = _session_options(request, abp_target, abp_transport)
@@ -440,8 +438,7 @@ def abp_open_view(request: pytest.FixtureRequest, abp_app: BlockingSession) -> I
     """Return a function that calls a tool of ``abp_app``, an MCP server, and opens its view until the test ends.
 
     Use it as ``view = abp_open_view("board", {"n": 4}, theme="dark")``. It takes the arguments of
-    :meth:`transports.Session.open_view` and returns a :class:`transports.sync.View`.
-    """
+    :meth:`transports.Session.open_view` and returns a :class:`transports.sync.View`."""
     report = request.node.stash[_REPORT]
     with contextlib.ExitStack() as stack:
 
@@ -465,8 +462,7 @@ def abp_open_view_async(
     """Return a function that opens a session with an MCP server and the view of one of its tools, in the test's loop.
 
     Use it as ``async with abp_open_view_async("board", {"n": 4}, theme="dark") as view``. It takes the arguments of
-    :meth:`transports.Session.open_view`.
-    """
+    :meth:`transports.Session.open_view`."""
     report: FailureReport = request.node.stash[_REPORT]
 
     @contextlib.asynccontextmanager
@@ -551,8 +547,7 @@ def serve_fixture_app() -> Iterator[Fixture]:
 def serve_pages() -> Iterator[Callable[[Path], str]]:
     """Yield a function that serves an HTML file and returns its address.
 
-    The file's folder is served on 127.0.0.1, by a thread, until the block ends.
-    """
+    The file's folder is served on 127.0.0.1, by a thread, until the block ends."""
     servers: dict[Path, ThreadingHTTPServer] = {}
 
     def address_of(page: Path) -> str:

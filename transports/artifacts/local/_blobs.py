@@ -58,8 +58,7 @@ class BlobStore:
     ) -> Metadata:
         """Publish a file in ``staging/`` as an artifact of ``scope``. After an error only that file is left.
 
-        ``file`` is this file, open and synced; it is closed before it has to be renamed.
-        """
+        ``file`` is this file, open and synced; it is closed before it has to be renamed."""
         digest = description.sha256
         durable = description.durability == "disk"
         with self._tree.lock(folders, digest) as lock, ExitStack() as undo:
@@ -92,8 +91,7 @@ class BlobStore:
         """Remove an artifact, all its names, and its content unless another artifact has the same.
 
         Returns ``False`` if there is none, or if ``stored`` is not the time of its last storing. An artifact that is
-        stored again while this waits for the lock stays: the removal counts as the earlier of the two.
-        """
+        stored again while this waits for the lock stays: the removal counts as the earlier of the two."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 first_seen = _read_if_valid(meta, key)
@@ -170,8 +168,7 @@ class BlobStore:
         """Move unreadable metadata to quarantine, with its content unless other metadata names that.
 
         The readable names of the content are removed. Content and names that are open on Windows are left to a sweep.
-        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved.
-        """
+        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved."""
         prefix = digest_prefix(key)
         with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
             # As in :meth:`remove`.
@@ -359,8 +356,7 @@ class _Commit:
         """Give the blob a readable name. Return ``False`` if the name is taken.
 
         Without hard links it is a copy, which cannot be distinguished from a user's file. So an intent file first
-        records the name and the blob.
-        """
+        records the name and the blob."""
         staging = self.folders.staging
         try:
             self.folders.blobs.link(self.digest, self.folders.root, name)

@@ -60,8 +60,7 @@ def tables(text: str) -> tuple[str, ...]:
     """Return the statements that create the tables and indexes.
 
     ``text`` is the database's type for text compared by its bytes. The last two statements create
-    ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``.
-    """
+    ``abp_artifacts_1_session`` and ``abp_artifact_changes_2``."""
     artifacts = f"""CREATE TABLE IF NOT EXISTS abp_artifacts_1 (
     store INTEGER NOT NULL, id {text} NOT NULL, e_tag TEXT NOT NULL, metadata TEXT NOT NULL, size BIGINT NOT NULL,
     mime {text} NOT NULL, created {text} NOT NULL, stored DOUBLE PRECISION NOT NULL, used DOUBLE PRECISION NOT NULL,
@@ -179,8 +178,7 @@ class StoreIndex:
     """The rows of one store. Many stores, and any number of machines, may use one database.
 
     Every method raises :class:`~transports.errors.StoreUnavailable` if the database cannot be used; for ten seconds
-    after that it raises the same error without trying the database.
-    """
+    after that it raises the same error without trying the database."""
 
     def __init__(self, database: Connection, url: str) -> None:
         """``url`` is the store's, without the index; it is the key of the store in the database."""
@@ -209,8 +207,7 @@ class StoreIndex:
         """Announce a change of the metadata of an artifact, which :meth:`put` or :meth:`remove` then settles.
 
         Returns the number of the announcement, which is unique. A time would not be: two may fall into one millisecond,
-        or the clock may be set back.
-        """
+        or the clock may be set back."""
         number = _new_number()
         await self._run(lambda cursor, store: cursor.execute(self._announcement, (store, key, number)))
         return number
@@ -219,8 +216,7 @@ class StoreIndex:
         """Insert or replace the row of an artifact, and settle the change with the number ``announced`` (0: none).
 
         If another writer announced a change after that one, the order of the two writes is unknown: the artifact stays
-        announced.
-        """
+        announced."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute(f"{_INSERT} UPDATE SET {_SET}", (store, *row_of(indexed)))
@@ -231,8 +227,7 @@ class StoreIndex:
     async def remove(self, key: str, announced: int) -> None:
         """Remove the row of a deleted artifact, and settle the change as :meth:`put` does.
 
-        Without a row the artifact stays announced, too: a process that builds the index may have read it before.
-        """
+        Without a row the artifact stays announced, too: a process that builds the index may have read it before."""
 
         def work(cursor: Cursor, store: int) -> None:
             cursor.execute("DELETE FROM abp_artifacts_1 WHERE store = ? AND id = ?", (store, key))
@@ -382,8 +377,7 @@ class StoreIndex:
     async def _run(self, work: Callable[[Cursor, int], T], *, write: bool = True, built: bool = False) -> T:
         """Run ``work`` with the number of this store. Missing tables are created.
 
-        With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet.
-        """
+        With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet."""
         # One at a time: callers that wait must not try a database that is down, too.
         async with self._turn:
             if time.monotonic() < self._paused_until:
@@ -502,8 +496,7 @@ def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, value
 def split_index(url: str) -> tuple[str, str | None]:
     """Return the URL of a store without its index, and the URL of the index.
 
-    Everything after ``?index=`` belongs to the index, its own query too. It may be percent-encoded as a whole.
-    """
+    Everything after ``?index=`` belongs to the index, its own query too. It may be percent-encoded as a whole."""
     store, mark, index = url.partition("?index=")
     if not mark:
         return store, None
@@ -514,8 +507,7 @@ def open_index(address: str) -> tuple[Connection, str]:
     """Return the database at ``postgresql://[user@]host[:port]/database`` or ``sqlite:///folder/file``, not connected
     yet, and its URL without a password.
 
-    Raises :class:`~transports.errors.UsageError` for any other URL, or if the extra ``postgres`` is missing.
-    """
+    Raises :class:`~transports.errors.UsageError` for any other URL, or if the extra ``postgres`` is missing."""
     name = "the index"
     scheme, _, rest = address.partition("://")
     if scheme in ("postgresql", "postgres"):

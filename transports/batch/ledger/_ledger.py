@@ -58,8 +58,7 @@ class Ledger:
 
     Each instance is one worker. A job is leased to one worker at a time. A lease that expires before its job is settled
     makes the job ``unknown``, or ``queued`` again if it is idempotent. Every method is one transaction: its changes are
-    on disk when it returns, and nothing has changed if it raises. All raise :class:`~transports.errors.LedgerError`.
-    """
+    on disk when it returns, and nothing has changed if it raises. All raise :class:`~transports.errors.LedgerError`."""
 
     def __init__(self, database: Database, run: str, *, existing: bool = False) -> None:
         self._database = database
@@ -118,8 +117,7 @@ class Ledger:
         replaces a failed job with the same ``id``; the replaced line is kept beside the run. ``fingerprint`` identifies
         the input: an input that is in the ledger already is not read again, and a different input is refused unless
         ``extend``. ``source`` is called in the ledger's thread; more than once only if a connection was lost. Raises
-        :class:`~transports.errors.UsageError`.
-        """
+        :class:`~transports.errors.UsageError`."""
         adding = Addition(self._database, self._run, source, fingerprint, extend)
         # Where a writer blocks all others, the input is read before the writing transaction.
         staged = self._database.one_writer
@@ -358,8 +356,7 @@ def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_o
     for workers on many machines; the default of ``run=`` is ``default``. With ``existing``, opening raises
     :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. A ``read_only`` ledger
     implies ``existing`` and refuses changes. Raises :class:`~transports.errors.UsageError` for another kind of address,
-    or without the extra ``postgres``.
-    """
+    or without the extra ``postgres``."""
     return Ledger(*_database_at(os.fspath(where), read_only=read_only), existing=existing or read_only)
 
 

@@ -72,8 +72,7 @@ class JobPage:
     """Page of a list of jobs: ended jobs by their end, the latest first; others by host and place in the input.
 
     ``copies`` are the keys of jobs found by the id of a copy. ``next`` is ``None`` on the last page. A page searches
-    2,000 jobs, so it may have few jobs or none although there is a next page.
-    """
+    2,000 jobs, so it may have few jobs or none although there is a next page."""
 
     rows: tuple[Row, ...]
     next: str | None
@@ -232,8 +231,7 @@ class Overview:
 
     ``codes`` counts failed and unknown jobs by error code, ``""`` for none; in a long run only the latest 100,000.
     ``succeeded`` and ``others`` count the ended jobs in each interval of ``step`` seconds, starting at ``began``.
-    ``recent`` counts the ended jobs of the last ten seconds.
-    """
+    ``recent`` counts the ended jobs of the last ten seconds."""
 
     states: Mapping[State, int]
     cancelled: bool
@@ -398,8 +396,7 @@ class LedgerView:
     """Read-only view of one run; made by :func:`.open_view`. The first query opens the connection.
 
     The cost of a query does not grow with the run, except for an :meth:`overview` that counts all jobs. All methods
-    raise :class:`~transports.errors.LedgerError`, also for a ledger of another version.
-    """
+    raise :class:`~transports.errors.LedgerError`, also for a ledger of another version."""
 
     def __init__(self, database: Database, run: str) -> None:
         self._database = database

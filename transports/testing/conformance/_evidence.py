@@ -42,8 +42,7 @@ class Exchange:
 
     ``seconds`` is the duration, ``effects`` are the side effects, ``progress`` the raw payloads of progress events,
     ``outputs`` the number of files captured beside the answer, such as a printed page, and ``sender`` the document that
-    answered, if known. ``server_call`` is what a view is shown of a call.
-    """
+    answered, if known. ``server_call`` is what a view is shown of a call."""
 
     answer: object = None
     error: ABPError | None = None
@@ -79,8 +78,7 @@ class ContentItem:
     content, if it could be read at all. ``size`` in bytes and ``head``, the first 4 KiB, are those of the content
     itself; ``error`` is the reason why it could not be read. For a download, ``attempts`` counts the requests,
     ``left_origin`` is true if it needed credentials and was redirected to another origin, and ``expires_in`` are the
-    seconds left at its start (``None`` without ``expiresAt``).
-    """
+    seconds left at its start (``None`` without ``expiresAt``)."""
 
     place: str
     node: Mapping[str, object]
@@ -105,8 +103,7 @@ class Trial:
     """Trial calls of one capability, or the reason why it was ``skipped``.
 
     ``entry`` is the capability as listed by the app. ``call`` was made with ``params``. ``without_required`` is a call
-    without a parameter, ``with_wrong_type`` one with a value of another type for it.
-    """
+    without a parameter, ``with_wrong_type`` one with a value of another type for it."""
 
     capability: Capability
     entry: Mapping[str, object]
@@ -150,8 +147,7 @@ class ViewTrial:
     ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that are not
     JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools. ``violations``
     are the browser's reports about the view's policy, ``script_errors`` those of its scripts. ``why_blank`` is the
-    likely reason why it shows nothing; ``is_cut_off`` is true if that is the network, and not the view.
-    """
+    likely reason why it shows nothing; ``is_cut_off`` is true if that is the network, and not the view."""
 
     tool: str
     uri: str
@@ -176,8 +172,7 @@ class ServerViews:
 
     ``tools`` are all tools as the server lists them, by name. ``resources`` are the entries of ``resources/list``,
     ``documents`` the answers to ``resources/read`` by address, ``results`` those of tools that succeeded, by name, as
-    JSON values of MCP.
-    """
+    JSON values of MCP."""
 
     tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     resources: list[Mapping[str, object]] = field(default_factory=list)
@@ -195,8 +190,7 @@ class Evidence:
     probe by name, ``None`` without a page object. ``transport_findings`` describe faults of frames and of posted
     messages, ``untimed`` are the types of frames without a timestamp. ``tool_facts`` are ``{tools, forms, api,
     secure}`` of a page with WebMCP tools, inspected by the script ``webmcp_tools.js`` after the calls. ``views`` is
-    filled for an MCP server only. ``is_adapted`` is true if this kit answers for the capabilities of an adapter.
-    """
+    filled for an MCP server only. ``is_adapted`` is true if this kit answers for the capabilities of an adapter."""
 
     target: str
     kind: Kind
@@ -272,8 +266,7 @@ class Plan:
 
     ``timeout`` in seconds is that of each call. ``only`` and ``skip`` are patterns (``export.*``) of the capabilities
     to call and to leave out; with ``calls=False`` none is called. ``on_step`` is called with the name of each next
-    step: ``session``, a capability.
-    """
+    step: ``session``, a capability."""
 
     timeout: float = 5.0
     only: Sequence[str] = ()
@@ -396,20 +389,21 @@ class Check:
 
     def outcome(self, evidence: Evidence) -> Outcome:
         """Judge the evidence."""
-        fixes: dict[str, str] = {}
+        fix_by_text: dict[str, str] = {}
+        most = 10 * _MAX_FINDINGS  # an app may give cause to any number
         try:
-            for finding in islice(self.judge(evidence), 10 * _MAX_FINDINGS):
+            for finding in islice(self.judge(evidence), most):
                 if not isinstance(finding, Finding):
                     finding = Finding(finding, self.fix)
-                fixes.setdefault(plain_line(finding.text, 300), finding.fix or self.fix)
+                fix_by_text.setdefault(plain_line(finding.text, 300), finding.fix or self.fix)
         except NotApplicable as reason:
             return Outcome(self, "not-applicable", (str(reason),))
-        if not fixes:
+        if not fix_by_text:
             return Outcome(self, "passed")
-        findings = [*fixes][:_MAX_FINDINGS]
-        advice = tuple(dict.fromkeys(fixes[text] for text in findings))
-        if len(fixes) > len(findings):
-            findings.append(f"… and {len(fixes) - len(findings)} more")
+        findings = [*fix_by_text][:_MAX_FINDINGS]
+        advice = tuple(dict.fromkeys(fix_by_text[text] for text in findings))
+        if len(fix_by_text) > len(findings):
+            findings.append(f"… and {len(fix_by_text) - len(findings)} more")
         status: Status = "failed" if self.level == "MUST" else "warning"
         return Outcome(self, status, tuple(findings), advice)
 
@@ -438,8 +432,7 @@ class Report:
 
     ``target`` holds no credentials. ``app`` is the app's name and version. ``left_out`` are the ids of the checks of
     what this kit itself answers for an adapter. ``called`` are the capabilities that were called, ``skipped`` the
-    others, each with the reason. ``seconds`` is the duration of the whole check.
-    """
+    others, each with the reason. ``seconds`` is the duration of the whole check."""
 
     target: str
     kind: Kind
