@@ -52,8 +52,7 @@ def read_binary(value: Any, where: str) -> Binary:
     """Return the content of a BinaryData parameter.
 
     Raises :class:`AbpError` for content that cannot be decoded, or whose declared size is not its real one; ``where``
-    names the parameter in the message.
-    """
+    names the parameter in the message."""
     content = value.get("content") if isinstance(value, dict) else None
     if content is None:
         message = f"{where}.content is missing: binary data is {{content, mimeType, encoding?, size?}}"
@@ -67,21 +66,20 @@ def read_binary(value: Any, where: str) -> Binary:
 
 def wrap(data: bytes, mime_type: str = OCTETS, filename: str | None = None, size: Any = None) -> dict[str, Any]:
     """Return bytes as BinaryData in base64. ``size`` is declared instead of the real size if it is given."""
-    wrapped = {"content": base64.b64encode(data).decode(), "mimeType": mime_type, "encoding": "base64"}
-    with_name = {} if filename is None else {"filename": filename}
-    return {**wrapped, "size": len(data) if size is None else size, **with_name}
+    content = base64.b64encode(data).decode()
+    if size is None:
+        size = len(data)
+    wrapped = {"content": content, "mimeType": mime_type, "encoding": "base64", "size": size}
+    if filename is not None:
+        wrapped["filename"] = filename
+    return wrapped
 
 
 def wrap_text(text: str, mime_type: str, filename: str) -> dict[str, Any]:
     """Return text as BinaryData with ``encoding: "utf-8"``; its ``size`` counts UTF-8 bytes."""
     data = encode(text)
-    return {
-        "content": data.decode(),
-        "mimeType": mime_type,
-        "encoding": "utf-8",
-        "size": len(data),
-        "filename": filename,
-    }
+    content = {"content": data.decode(), "mimeType": mime_type, "encoding": "utf-8"}
+    return {**content, "size": len(data), "filename": filename}
 
 
 async def generated_base64(size: int, seed: int) -> str:
@@ -108,8 +106,7 @@ def filename_for(title: str, extension: str) -> str:
 def download_address(state: State, path: str, auth: str | None, absolute: bool, **query: Any) -> dict[str, Any]:
     """Return ``{downloadUrl, auth?}`` for a path of this server, as the page does.
 
-    ``auth`` names the kind of credential that the server asks for and the form in which the app hands it out.
-    """
+    ``auth`` names the kind of credential that the server asks for and the form in which the app hands it out."""
     token = state.token
     server, credential = {
         "none": (None, None),
@@ -119,6 +116,11 @@ def download_address(state: State, path: str, auth: str | None, absolute: bool, 
         "query": ("query", {"type": "query", "token": token}),
         "cookie": ("cookie", None),
     }[auth or "none"]
+    address = (state.origin if absolute else "/") + path
     search = urlencode({name: value for name, value in {"auth": server, **query}.items() if value is not None})
-    address = (state.origin if absolute else "/") + path + (f"?{search}" if search else "")
-    return {"downloadUrl": address, **({"auth": credential} if credential else {})}
+    if search:
+        address += f"?{search}"
+    reference: dict[str, Any] = {"downloadUrl": address}
+    if credential:
+        reference["auth"] = credential
+    return reference

@@ -90,18 +90,19 @@ class Calls:
         self._elicit = elicit
         self._cancelled: dict[str, Json] = {}
 
-    def _context(self, call_id: str, operation_id: Any, stopped: asyncio.Future[str]) -> Context:
+    def _context(self, ticket: Ticket) -> Context:
         async def progress(**report: Any) -> None:
-            if stopped.done():
+            if ticket.stopped.done():
                 return
             total = report.get("total")
-            percentage = {"percentage": round(report["progress"] / total * 100, 1)} if total else {}
-            await self._send("progress", {"operationId": operation_id, **percentage, **report})
+            if total:
+                report = {"percentage": round(report["progress"] / total * 100, 1), **report}
+            await self._send("progress", {"operationId": ticket.operation_id, **report})
 
         async def notify(event: str, data: Json) -> None:
             await self._send("notification", {"event": event, "data": data})
 
-        return Context(call_id, progress, notify, self._elicit)
+        return Context(ticket.call_id, progress, notify, self._elicit)
 
     def begin(self, name: Any, options: Json) -> Ticket:
         """Begin a call, which can be cancelled from now on. Raises :class:`AbpError` if its id is in use."""
@@ -117,15 +118,16 @@ class Calls:
         timer = None
         if isinstance(timeout, int | float) and timeout > 0:
             timer = loop.call_later(timeout / 1000, self._stop, stopped, "timeout")
-        ticket = Ticket(name, call_id, options.get("progressToken", call_id), timeout, stopped, timer, entry)
+        operation_id = options.get("progressToken", call_id)
+        ticket = Ticket(name, call_id, operation_id, timeout, stopped=stopped, timer=timer, entry=entry)
         self.running[call_id] = ticket
         return ticket
 
     async def finish(self, ticket: Ticket, params: Any) -> Any:
         """Run a call and return its answer, as ``window.abp.call`` returns it."""
-        context = self._context(ticket.call_id, ticket.operation_id, ticket.stopped)
+        context = self._context(ticket)
         try:
-            answer = await self._settle(ticket, params, context)
+            answer = _answer_of(ticket, await self._result(ticket, params, context))
         finally:
             del self.running[ticket.call_id]
             if ticket.timer is not None:
@@ -134,34 +136,33 @@ class Calls:
         if isinstance(answer, RawAnswer):
             ticket.entry.update(state="raw", duration=duration)
             return answer.value
-        state = "succeeded" if answer["success"] else "failed"
+        state = "failed"
         if answer.get("cancelled"):
             state = "cancelled"
+        elif answer["success"]:
+            state = "succeeded"
         ticket.entry.update(state=state, duration=duration)
         return {**answer, "metadata": {"duration": duration}}
 
-    async def _settle(self, ticket: Ticket, params: Any, context: Context) -> Json | RawAnswer:
-        name, stopped = ticket.name, ticket.stopped
-        work = asyncio.ensure_future(self._run(name, params, context))
+    async def _result(self, ticket: Ticket, params: Any, context: Context) -> Any:
+        """Run a call until it ends or is stopped, and return what its handler returned or raised."""
+        work = asyncio.ensure_future(self._run(ticket.name, params, context))
+        ends: list[asyncio.Future[Any]] = [work]
         try:
-            capability = self.capabilities.get(name) if isinstance(name, str) else None
-            ignores_cancel = capability is not None and capability.definition["features"].get("ignoresCancel")
-            await asyncio.wait([work] if ignores_cancel else [work, stopped], return_when=asyncio.FIRST_COMPLETED)
+            capability = self._capability(ticket.name)
+            if capability is None or not capability.definition["features"].get("ignoresCancel"):
+                ends.append(ticket.stopped)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             work.cancel()  # nothing happens if it is done
             ended: tuple[Any] = await asyncio.gather(work, return_exceptions=True)
-        result = ended[0]
-        if not isinstance(result, BaseException):
-            return result if isinstance(result, RawAnswer) else {"success": True, "data": result}
-        if stopped.done() and stopped.result() == "timeout":
-            error = AbpError("TIMEOUT", f"{name} took longer than {number_text(ticket.timeout)} ms", retryable=True)
-            return {"success": False, "error": error.as_json(), "cancelled": True}
-        if stopped.done() or isinstance(result, Cancelled):
-            return {"success": False, "cancelled": True}
-        return {"success": False, "error": describe_error(result)}
+        return ended[0]
+
+    def _capability(self, name: Any) -> Capability | None:
+        return self.capabilities.get(name) if isinstance(name, str) else None
 
     async def _run(self, name: Any, params: Any, context: Context) -> Any:
-        capability = self.capabilities.get(name) if isinstance(name, str) else None
+        capability = self._capability(name)
         if capability is None:
             group = str(name).split(".", maxsplit=1)[0]
             alternatives = [other for other in self.capabilities if other.split(".", maxsplit=1)[0] == group][:10]
@@ -181,7 +182,9 @@ class Calls:
         ticket = self.running.get(call_id)
         if ticket is None or ticket.stopped.done():
             return {"callId": call_id, "cancelled": False}
-        answer = {"callId": call_id, "cancelled": True, **({} if reason is None else {"reason": reason})}
+        answer: Json = {"callId": call_id, "cancelled": True}
+        if reason is not None:
+            answer["reason"] = reason
         self._cancelled[call_id] = answer
         if len(self._cancelled) > REMEMBERED:
             del self._cancelled[next(iter(self._cancelled))]
@@ -204,3 +207,19 @@ class Calls:
     def _stop(stopped: asyncio.Future[str], reason: str) -> None:
         if not stopped.done():
             stopped.set_result(reason)
+
+
+def _answer_of(ticket: Ticket, result: Any) -> Json | RawAnswer:
+    """Return the answer to a call, given what its handler returned or raised."""
+    if isinstance(result, RawAnswer):
+        return result
+    if not isinstance(result, BaseException):
+        return {"success": True, "data": result}
+    stopped = ticket.stopped.done()
+    if stopped and ticket.stopped.result() == "timeout":
+        milliseconds = number_text(ticket.timeout)
+        error = AbpError("TIMEOUT", f"{ticket.name} took longer than {milliseconds} ms", retryable=True)
+        return {"success": False, "error": error.as_json(), "cancelled": True}
+    if stopped or isinstance(result, Cancelled):
+        return {"success": False, "cancelled": True}
+    return {"success": False, "error": describe_error(result)}

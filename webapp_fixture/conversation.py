@@ -34,8 +34,7 @@ class Conversation:
     """The reference app for one client, over a carrier of the caller's: a socket, a pipe, a queue.
 
     ``deliver`` sends an envelope, a dictionary of JSON values, to the client; :meth:`receive` takes one from it.
-    ``query`` has options as in the address of the WebSocket (``websocket.py``). Close it with :meth:`aclose`.
-    """
+    ``query`` has options as in the address of the WebSocket (``websocket.py``). Close it with :meth:`aclose`."""
 
     def __init__(
         self,
@@ -49,19 +48,29 @@ class Conversation:
         self.features: Json = {}
         self.record = Record()
         state = state or State()
+        usual = with_definitions({**app_handlers(state, self.record), "app.toggle": self.toggle})
         count = self.query.get("capabilities", "")
-        handlers = {**app_handlers(state, self.record), "app.toggle": self.toggle}
-        usual = with_definitions(handlers) | _bulk(int(count) if count.isdigit() else 0)
-        faults = with_definitions(fault_handlers(state), faults=True)
+        if count.isdigit():
+            usual |= _bulk(int(count))
         self.named, self.given = named_faults(self.query), given_params(self.query)
-        for name in faults.keys() & set(self.named or ()):
-            faults[name] = Capability(bound(faults[name].definition, self.given), self._with_given(faults[name]))
+        faults = self._faults(state)
         self.listed = [entry.definition for entry in usual.values()]
-        self.listed += [one.definition for name, one in faults.items() if self.named is None or name in self.named]
+        self.listed += [entry.definition for name, entry in faults.items() if self.lists_fault(name)]
+        #: Added by ``app.toggle``.
         self.extra: dict[str, Capability] = {}
         self.calls = Calls(usual | faults, self.record, self.send, self.elicit)
         self.questions: dict[str, asyncio.Future[Any]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+
+    def lists_fault(self, name: str) -> bool:
+        return self.named is None or name in self.named
+
+    def _faults(self, state: State) -> dict[str, Capability]:
+        """Return the ``fault.*`` capabilities; calls of those that the query names get its parameters."""
+        faults = with_definitions(fault_handlers(state), faults=True)
+        for name in faults.keys() & set(self.named or ()):
+            faults[name] = Capability(bound(faults[name].definition, self.given), self._with_given(faults[name]))
+        return faults
 
     def _with_given(self, fault: Capability) -> Handler:
         return lambda params, context: fault.handler({**params, **self.given}, context)
@@ -116,30 +125,27 @@ class Conversation:
         self.features = features if isinstance(features, dict) else {}
         self.session_id = str(uuid.uuid4())
         app = {name: value for name, value in app_info().items() if name != "description"}
-        return {
-            "sessionId": self.session_id,
-            "protocolVersion": PROTOCOL_VERSION,
-            "app": app,
-            "capabilities": self.listed,
-            "features": dict(FEATURES),
-        }
+        session: Json = {"sessionId": self.session_id, "protocolVersion": PROTOCOL_VERSION, "app": app}
+        return {**session, "capabilities": self.listed, "features": dict(FEATURES)}
 
     async def toggle(self, params: Json, context: Context) -> Json:
         """app.toggle: add one more capability, or remove it again."""
         name = params.get("capability", "extra.hello")
-        extra, known = self.extra.pop(name, None), self.calls.capabilities
-        if extra is None and name in known:
-            raise AbpError("INVALID_PARAMS", f"{name} is always there; give a name of your own")
-        if extra is None:
-            known[name] = self.extra[name] = greeting(name)
-            self.listed.append(known[name].definition)
-        else:
+        known = self.calls.capabilities
+        if name in self.extra:
+            extra = self.extra.pop(name)
             del known[name]
             self.listed.remove(extra.definition)
-        changes: Json = {"added": [], "removed": [], "changed": []}
-        changes["added" if extra is None else "removed"].append(name)
+            change = "removed"
+        elif name in known:
+            raise AbpError("INVALID_PARAMS", f"{name} is always there; give a name of your own")
+        else:
+            known[name] = self.extra[name] = greeting(name)
+            self.listed.append(known[name].definition)
+            change = "added"
+        changes: Json = {"added": [], "removed": [], "changed": [], change: [name]}
         await context.notify("notifications/capabilities/list_changed", changes)
-        return {"capability": name, "available": extra is None}
+        return {"capability": name, "available": change == "added"}
 
     async def receive(self, message: Json) -> None:
         """Handle a message of the client. A call runs in a task of its own; an unknown message is only recorded."""
@@ -148,33 +154,41 @@ class Conversation:
         if kind == "capabilities/call":
             self.take_call(message_id, payload)
         elif kind == "capabilities/cancel":
-            if self.session_id:
-                answer = self.calls.cancel(payload.get("callId"), payload.get("reason"))
-            else:
-                answer = failure(AbpError("NOT_INITIALIZED", "send initialize first", retryable=True))
-            self.spawn(self.deliver(envelope("capabilities/cancel-result", message_id, payload=answer)))
+            self._take_cancellation(message_id, payload)
         elif kind == "elicitation/response":
-            question = self.questions.get(message_id) if isinstance(message_id, str) else None
-            if question and not question.done():
-                question.set_result(message.get("payload"))
+            self._take_response(message_id, message.get("payload"))
         elif kind == "initialize":
-            if "noinit" not in self.query:
-                try:
-                    answer = self.initialize(payload)
-                except AbpError as error:
-                    answer = {"success": False, "error": error.as_json()}
-                await self.deliver(envelope("initialize-result", message_id, payload=answer))
+            await self._take_initialize(message_id, payload)
         elif kind == "shutdown":
             self.calls.cancel_all("shutdown")
             self.session_id = None
         else:
             self.record.push(self.record.events, kind="ignored", payload={"type": kind})
 
-    def take_call(self, message_id: Any, payload: Json) -> None:
-        """Refuse a call, or begin it and run it in a task.
+    async def _take_initialize(self, message_id: Any, params: Json) -> None:
+        if "noinit" in self.query:
+            return
+        try:
+            answer = self.initialize(params)
+        except AbpError as error:
+            answer = {"success": False, "error": error.as_json()}
+        await self.deliver(envelope("initialize-result", message_id, payload=answer))
 
-        It is begun before this returns, so that a cancellation in the next message finds it.
-        """
+    def _take_cancellation(self, message_id: Any, payload: Json) -> None:
+        if self.session_id:
+            answer = self.calls.cancel(payload.get("callId"), payload.get("reason"))
+        else:
+            answer = failure(AbpError("NOT_INITIALIZED", "send initialize first", retryable=True))
+        self.spawn(self.deliver(envelope("capabilities/cancel-result", message_id, payload=answer)))
+
+    def _take_response(self, message_id: Any, response: Any) -> None:
+        question = self.questions.get(message_id) if isinstance(message_id, str) else None
+        if question and not question.done():
+            question.set_result(response)
+
+    def take_call(self, message_id: Any, payload: Json) -> None:
+        """Refuse a call, or begin it and run it in a task. It is begun before this returns, so that a cancellation in
+        the next message finds it."""
         options = payload.get("options")
         try:
             if not self.session_id:

@@ -1,5 +1,6 @@
 """CSV exactly as ``static/lib/csv.js`` reads and writes it, so that the bytes are the same over every transport."""
 
+import math
 import re
 from collections.abc import Iterable
 from decimal import Decimal
@@ -19,14 +20,15 @@ def number_text(value: float) -> str:
     try:
         number = float(value)
     except OverflowError:
-        number = float("inf") if value > 0 else float("-inf")
-    if number != number:
+        number = math.inf if value > 0 else -math.inf
+    if math.isnan(number):
         return "NaN"
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "0"
-    if 1e-6 <= abs(number) < 1e21:
+    has_no_exponent = 1e-6 <= abs(number) < 1e21
+    if has_no_exponent:
         return f"{Decimal(repr(number)):f}".removesuffix(".0")
     # Python writes at least two digits of an exponent.
     return re.sub(r"(?<=e[+-])0", "", repr(number))
@@ -85,7 +87,7 @@ def parse_csv(text: str) -> list[list[str]]:
                 cell.append(char)
             elif text[index + 1 : index + 2] == '"':
                 cell.append('"')
-                index += 1
+                index += 1  # two quotes stand for one
             else:
                 quoted = False
         elif char == '"' and not cell:

@@ -71,10 +71,8 @@ def headers_for(request: web.Request, size: int, seed: int) -> dict[str, str]:
 
 
 def wanted_range(request: web.Request, size: int, etag: str) -> tuple[int, int] | None:
-    """Return the range that is asked for as start and stop, or ``None`` for the whole file.
-
-    Raises 416 if the file has no such byte.
-    """
+    """Return the range that is asked for as start and stop, or ``None`` for the whole file. Raises 416 if the file has
+    no such byte."""
     if "Range" not in request.headers or request.headers.get("If-Range", etag) not in (etag, MODIFIED):
         return None
     try:
@@ -107,8 +105,9 @@ async def send_file(request: web.Request, size: int, seed: int) -> web.StreamRes
         return web.Response(status=304, headers={"ETag": headers["ETag"]})
     span = wanted_range(request, size, headers["ETag"])
     start, stop = span or (0, size)
-    response = web.StreamResponse(status=206 if span else 200, headers=headers)
+    response = web.StreamResponse(headers=headers)
     if span:
+        response.set_status(206)
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
     response.content_length = stop - start
     return await send(request, response, stop, seed, start)

@@ -17,7 +17,9 @@ def header(opcode: int, length: int, rsv: int = 0) -> bytes:
     first = 0x80 | rsv | opcode
     if length < 126:
         return struct.pack("!BB", first, length)
-    return struct.pack("!BBH", first, 126, length) if length < 1 << 16 else struct.pack("!BBQ", first, 127, length)
+    if length < 1 << 16:
+        return struct.pack("!BBH", first, 126, length)
+    return struct.pack("!BBQ", first, 127, length)
 
 
 def to_json(value: Any) -> str:
@@ -29,6 +31,7 @@ def to_json(value: Any) -> str:
 
 
 def _deep_json(value: Any) -> str:
+    """Encode with a stack of the text and the values that are still to be written, the next one last."""
     parts: list[str] = []
     waiting: list[Any] = [(value,)]  # a tuple holds a value; a string is text to write as it is
     while waiting:
@@ -37,15 +40,15 @@ def _deep_json(value: Any) -> str:
             parts.append(entry)
             continue
         (current,) = entry
-        steps: list[Any] = []
+        members: list[Any] = []
         if isinstance(current, dict):
             for name, inner in current.items():
-                steps += ["," if steps else "", f"{json.dumps(name)}:", (inner,)]
-            waiting += ["}", *reversed(steps), "{"]
+                members += ["," if members else "", f"{json.dumps(name)}:", (inner,)]
+            waiting += ["}", *reversed(members), "{"]
         elif isinstance(current, list):
             for inner in current:
-                steps += ["," if steps else "", (inner,)]
-            waiting += ["]", *reversed(steps), "["]
+                members += ["," if members else "", (inner,)]
+            waiting += ["]", *reversed(members), "["]
         else:
             parts.append(json.dumps(current))
     return "".join(parts)
@@ -91,7 +94,9 @@ class Pipe:
 
     async def close_frame(self, code: int, reason: str = "") -> None:
         """Begin (or answer) the closing handshake; nothing is sent after it."""
-        body = struct.pack("!H", code) + reason.encode()[:123] if code != 1005 else b""
+        body = b""
+        if code != 1005:  # which means that there is no code
+            body = struct.pack("!H", code) + reason.encode()[:123]
         await self.frame(CLOSE, body)
         self._close_sent = True
 

@@ -93,13 +93,16 @@ def export_html(params: Json) -> Json:
     if (markdown is None) == (fragment is None):
         raise AbpError("MISSING_PARAM", "give either markdown or html", details={"param": "markdown"})
     title = params.get("title")
-    if markdown is None:
-        body, title = str(fragment), title if title is not None else "Untitled"
-    else:
+    if markdown is not None:
         rendered = render_markdown(markdown, title)
-        body, title = rendered["html"], rendered["title"]
-    whole = re.match(r"\s*(<!doctype|<html)", body, re.IGNORECASE)
-    content = body if whole else DOCUMENT.format(title=html.escape(title), style=STYLE, body=body)
+        content, title = rendered["html"], rendered["title"]
+    else:
+        content = str(fragment)
+        if title is None:
+            title = "Untitled"
+    is_complete = re.match(r"\s*(<!doctype|<html)", content, re.IGNORECASE)
+    if not is_complete:
+        content = DOCUMENT.format(title=html.escape(title), style=STYLE, body=content)
     return {"document": wrap_text(content, "text/html", filename_for(title, "html"))}
 
 
@@ -134,12 +137,14 @@ def data_json(params: Json) -> Json:
 def audio_tone(params: Json) -> Json:
     """Return a sine tone as WAV, with a short fade at both ends."""
     frequency, seconds, rate = params.get("frequency", 440), params.get("seconds", 1), params.get("sampleRate", 44100)
-    length, fade = round(seconds * rate), min(0.02, seconds / 4) * rate
+    length = round(seconds * rate)
+    samples_of_fade = min(0.02, seconds / 4) * rate
     step = 2 * math.pi * frequency / rate
-    loud = 0.8 * 0x7FFF
+    amplitude = 0.8 * 0x7FFF  # of the largest 16-bit number
     samples = array.array("h", bytes(2 * length))
     for sample in range(length):
-        samples[sample] = int(loud * min(1.0, sample / fade, (length - sample) / fade) * math.sin(step * sample))
+        volume = min(1.0, sample / samples_of_fade, (length - sample) / samples_of_fade)
+        samples[sample] = int(amplitude * volume * math.sin(step * sample))
     if sys.byteorder == "big":
         samples.byteswap()
     out = io.BytesIO()
@@ -172,26 +177,34 @@ def file_generate(state: State) -> Handler:
     async def handler(params: Json, _context: Context) -> Json:
         if ("bytes" in params) == ("megabytes" in params):
             raise AbpError("MISSING_PARAM", "give either bytes or megabytes", details={"param": "bytes"})
-        size = int(params["bytes"]) if "bytes" in params else math.floor(params["megabytes"] * MEGABYTE + 0.5)
+        if "bytes" in params:
+            size = int(params["bytes"])
+        else:
+            size = math.floor(params["megabytes"] * MEGABYTE + 0.5)  # as JavaScript rounds
         seed, form = int(params.get("seed", 0)), params.get("as", "base64")
         filename, mime_type = params.get("filename", "generated.bin"), params.get("mimeType", OCTETS)
-        if form == "auto":  # docs/protocol.md 9.12: more than 10 MB is a download, which lives for an hour (10.4)
-            form = "url" if size > 10 * MEGABYTE else "base64"
-            params = {"expiresIn": 3600, **params} if form == "url" else params
+        if form == "auto":
+            form = "base64"
+            if size > 10 * MEGABYTE:  # docs/protocol.md 9.12: it is a download, which lives for an hour (10.4)
+                form = "url"
+                params = {"expiresIn": 3600, **params}
         file: Json = {"mimeType": mime_type, "size": size, "filename": filename}
         if "expiresIn" in params:
             file["expiresAt"] = int(time.time() * 1000) + round(params["expiresIn"] * 1000)
         if form == "url":
             path = f"downloads/{size}/{seed}/{quote(filename, safe='')}"
-            more = {"expires": file.get("expiresAt"), "type": mime_type}
-            file |= download_address(state, path, params.get("auth"), params.get("absolute", False), **more)
+            query = {"expires": file.get("expiresAt"), "type": mime_type}
+            file |= download_address(state, path, params.get("auth"), params.get("absolute", False), **query)
         elif size > MAX_INLINE:
             raise AbpError("INVALID_PARAMS", f"as {form}, at most {MAX_INLINE // MEGABYTE} MB")
+        elif form == "dataUrl":
+            file["downloadUrl"] = f"data:{mime_type};base64,{await generated_base64(size, seed)}"
         else:
-            text = await generated_base64(size, seed)
-            inline = {"content": text, "encoding": "base64"}
-            file |= {"downloadUrl": f"data:{mime_type};base64,{text}"} if form == "dataUrl" else inline
-        return {"file": file, **({"sha256": digest(size, seed)} if params.get("digest") else {})}
+            file |= {"content": await generated_base64(size, seed), "encoding": "base64"}
+        answer: Json = {"file": file}
+        if params.get("digest"):
+            answer["sha256"] = digest(size, seed)
+        return answer
 
     return handler
 
@@ -277,13 +290,15 @@ def file_list() -> dict[str, Handler]:
 
     async def clear(_params: Json, context: Context) -> Json:
         count = len(files)
-        many = f"Remove all {count} files from the list?"
-        message = "Remove the file from the list?" if count == 1 else many
+        message = f"Remove all {count} files from the list?"
+        if count == 1:
+            message = "Remove the file from the list?"
         params = {"message": message, "title": "Clear the file list", "destructive": True}
         params |= {"confirmLabel": "Remove", "cancelLabel": "Keep"}
         response = await context.elicit({"method": "elicitation/confirm", "params": params})
         data = response.get("data")
-        if not response.get("success") or not isinstance(data, dict) or data.get("confirmed") is not True:
+        is_confirmed = isinstance(data, dict) and data.get("confirmed") is True
+        if not response.get("success") or not is_confirmed:
             raise Cancelled("not confirmed")
         files.clear()
         return {"cleared": count}

@@ -31,9 +31,13 @@ routes = web.RouteTableDef()
 def _manifest_link(query: Mapping[str, str]) -> str:
     """``?manifest=``: ``none`` has no link; the others lead to a manifest that is ``missing``, or has that fault. The
     manifest of a page that lists faults lists them, too."""
+    if query.get("manifest") == "none":
+        return ""
+    address = "/abp-manifest.json"
     inherited = {name: query[name] for name in ("manifest", "faults", "given") if name in query}
-    address = html.escape("/abp-manifest.json" + (f"?{urlencode(inherited)}" if inherited else ""))
-    return "" if query.get("manifest") == "none" else f'  <link rel="abp-manifest" href="{address}">\n'
+    if inherited:
+        address += f"?{urlencode(inherited)}"
+    return f'  <link rel="abp-manifest" href="{html.escape(address)}">\n'
 
 
 def _render(state: State, embed: str, manifest_link: str) -> str:

@@ -38,7 +38,7 @@ class Connection(Conversation):
         self.wire = {entry["name"]: entry for entry in definitions()}
         for name in self.wire.keys() & set(self.named or ()):
             self.wire[name] = bound(self.wire[name], self.given)
-        self.listed += [entry for name, entry in self.wire.items() if self.named is None or name in self.named]
+        self.listed += [entry for name, entry in self.wire.items() if self.lists_fault(name)]
         self.done = asyncio.Event()
 
     def take_call(self, message_id: Any, payload: Json) -> None:

@@ -119,7 +119,11 @@ async def bad_json(pipe: Pipe, reply: Reply) -> None:
         "deep": "[" * DEEP + "]" * DEEP,
     }
     kind = reply.params.get("kind", "junk")
-    await pipe.frame(TEXT, reply.hand_made(values[kind]) if kind != "junk" else reply.text()[:-10] + b"{oops")
+    if kind == "junk":
+        text = reply.text()[:-10] + b"{oops"
+    else:
+        text = reply.hand_made(values[kind])
+    await pipe.frame(TEXT, text)
 
 
 async def huge(pipe: Pipe, reply: Reply) -> None:
@@ -196,19 +200,13 @@ _COMMON = {
 
 _FILE = {"type": "object", "properties": {"mimeType": {"type": "string"}}, "required": ["mimeType"]}
 _ANSWER = {"type": "object", "properties": {"file": _FILE}}
+_REST: Json = {"outputSchema": _ANSWER, "features": {}, "available": True, "requirements": []}
 
 
 def definitions() -> list[Json]:
     """Return the definitions of the ``wire.*`` capabilities."""
-    return [
-        {
-            "name": name,
-            "description": (fault.__doc__ or "").strip(),
-            "inputSchema": {"type": "object", "properties": {**_PARAMS.get(name, {}), **_COMMON}},
-            "outputSchema": _ANSWER,
-            "features": {},
-            "available": True,
-            "requirements": [],
-        }
-        for name, fault in FAULTS.items()
-    ]
+    entries = []
+    for name, fault in FAULTS.items():
+        schema = {"type": "object", "properties": {**_PARAMS.get(name, {}), **_COMMON}}
+        entries.append({"name": name, "description": (fault.__doc__ or "").strip(), "inputSchema": schema, **_REST})
+    return entries
