@@ -18,8 +18,6 @@ from tests.benchmarks import (
     answers,
     batch,
     growth,
-    kept,
-    ledgers,
     limits,
     mcp,
     opening,
@@ -29,26 +27,22 @@ from tests.benchmarks import (
     sockets,
     speed,
     stores,
-    waits,
 )
 from tests.benchmarks.docs import DOCUMENT, read_report, with_figures
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Report, Row, Table
-from tests.benchmarks.show import print_report, print_row, print_table
+from tests.benchmarks.report import Report, Row
 from transports import Browser
 from webapp_fixture import serve
 
-_MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table]]]]] = {
+_MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "opening": opening.sessions,
     "cold": opening.cold_call,
     "imports": opening.imports,
-    "waits": waits.waits,
     "page": speed.page_to_file,
     "limit": limits.page_to_file_at_the_limit,
     "file": speed.file_to_page,
     "calls": answers.small_calls,
-    "kept": kept.kept_answers,
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,
@@ -59,7 +53,6 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "proxy": proxy.proxied_results,
     "batch": batch.pooled_calls,
     "runs": runs.whole_runs,
-    "ledger": ledgers.ledger_work,
     "growth": growth.growth,
 }
 #: Those that need no browser, or start one of their own.
@@ -76,12 +69,11 @@ WITHOUT_BROWSER = frozenset(
         "mcp",
         "proxy",
         "runs",
-        "ledger",
         "growth",
     }
 )
 #: Those whose figure holds the loading of the app: it has its interface for people, which the others leave out.
-WITH_INTERFACE = frozenset(("opening", "cold", "waits"))
+WITH_INTERFACE = frozenset(("opening", "cold"))
 
 
 def _arguments() -> argparse.Namespace:
@@ -112,17 +104,32 @@ async def _run(arguments: argparse.Namespace) -> Report:
                 fresh = None if name in WITHOUT_BROWSER else await own.enter_async_context(Browser())
                 url = (whole if name in WITH_INTERFACE else lean).url
                 bench = Bench(url, fresh, folder, quick=arguments.quick, shared=shared)
-                rows, tables = await _MEASUREMENTS[name](bench)
+                rows = await _MEASUREMENTS[name](bench)
             report.rows += rows
-            report.tables += tables
             for row in rows:
-                print_row(row)
-            for table in tables:
-                print_table(table)
+                _print_row(row)
             report.took[name] = round(time.monotonic() - begun, 1)
             print(f"({name}: {report.took[name]:.0f} s)\n")
     report.seconds = time.monotonic() - started
     return report
+
+
+def _print_row(row: Row) -> None:
+    """One figure, at once when it is known."""
+    print(f"\n{row.work}\n    against {row.baseline}")
+    targets = f" (at least {row.target(row.at_least)}, we want {row.target(row.want)})" if row.at_least else ""
+    print(f"    {row.shown}: {row.verdict}{targets}\n    {row.measured}", flush=True)
+    if row.explanation:
+        print(f"    why: {row.explanation}", flush=True)
+
+
+def _print_report(report: Report) -> None:
+    """The end of a run: what falls short."""
+    short = [row for row in report.rows if row.short]
+    print(f"\n{len(report.rows)} figures in {report.seconds:.0f} s", end="")
+    print(f"; {len(short)} short: {'; '.join(row.work for row in short)}" if short else "; none falls short")
+    if report.quick:
+        print("(--quick: the sizes are not those of the targets)")
 
 
 def main() -> int:
@@ -141,7 +148,7 @@ def main() -> int:
         report = asyncio.run(_run(arguments))
     except KeyboardInterrupt:
         return 130
-    print_report(report)
+    _print_report(report)
     if arguments.json:
         arguments.json.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 1 if any(row.wrong for row in report.rows) else 0

@@ -14,7 +14,7 @@ from statistics import median
 from tests.benchmarks.commands import AS_BASE64, AS_TEXT, command, hashed, parsed
 from tests.benchmarks.measure import Way, in_turns
 from tests.benchmarks.pages import Bench, plain_page
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 
 __all__ = ["small_calls"]
 
@@ -60,7 +60,7 @@ _OUTCOMES = {
 }
 
 
-async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def small_calls(bench: Bench) -> list[Row]:
     """Small answers one after the other, against the cheapest command for the same outcome."""
     calls, rounds = (30, 4) if bench.quick else (40, 8)
     medians: dict[str, dict[str, float]] = {}
@@ -94,4 +94,4 @@ async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
         rows.append(row(name, "command", f"one Runtime.callFunctionOn that answers {outcome}", 0.8, 1))
     peer = "page.evaluate of the same window.abp.call"
     rows += [row("bench.small", "evaluate", peer, 1.5, 1.5), row("bench.file", "evaluate", peer, 1, 1.5)]
-    return rows, []
+    return rows

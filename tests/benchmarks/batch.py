@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from transports import Session, connect
 from transports.batch import Job, Pool, State
 
@@ -20,7 +20,7 @@ _SESSIONS = 4
 _CALL = "data.json", {"csv": "name,city\n" + "\n".join(f"person {n},town {n}" for n in range(14))}
 
 
-async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def pooled_calls(bench: Bench) -> list[Row]:
     """``pool.map`` of small page calls; the sessions of both sides are open before."""
     capability, params = _CALL
     count, alone = (100, 1) if bench.quick else (200, 1)
@@ -66,7 +66,7 @@ async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
         baseline="asyncio workers written by hand over one Browser, the same jobs and sessions",
         measured=f"{1 / ours:,.0f} calls a second in one browser, {_SESSIONS} sessions",
         reason="each job is leased a session, watched and given an outcome",
-    ), []
+    )
 
 
 def beside_others(

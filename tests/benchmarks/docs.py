@@ -18,7 +18,7 @@ _LOAD = "load before the run"
 
 
 def read_report(file: Path) -> Report:
-    """Return the figures of a run, without its tables."""
+    """Return the figures of a run."""
     run = json.loads(file.read_text(encoding="utf-8"))
     rows = [Row(**{name: value for name, value in row.items() if name != "verdict"}) for row in run["rows"]]
     return Report(run["machine"], run["quick"], rows, seconds=run["seconds"])

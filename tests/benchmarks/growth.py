@@ -12,7 +12,7 @@ from statistics import linear_regression
 
 from tests.benchmarks.filled import filled_store
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from transports import LocalStore, MemoryTransport, connect
 from transports.artifacts import open_store
 from transports.batch import Job, Outcome, State, open_ledger
@@ -25,7 +25,7 @@ __all__ = ["growth"]
 Work = Callable[[int], Awaitable[float]]
 
 
-async def growth(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def growth(bench: Bench) -> list[Row]:
     """The exponents of what users have many of."""
     folders = (bench.folder / f"growth-{number}" for number in count())
     tens = (10, 100, 1000, 10_000)
@@ -39,7 +39,7 @@ async def growth(bench: Bench) -> tuple[list[Row], list[Table]]:
         await _row("sessions opened at once, one call each", (1, 10, 100, 1000), _open_sessions),
         await _row("bytes of JSON in an answer", (10_000, 100_000, 1_000_000, 10_000_000), _answer),
         await _row("tools of an app, opened and one called", tens, _open_app),
-    ], []
+    ]
 
 
 async def _row(work: str, sizes: Sequence[int], measure: Work) -> Row:

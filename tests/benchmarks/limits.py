@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks.measure import MB, Way, in_turns
 from tests.benchmarks.pages import KEPT, Bench, collect, keep, only_artifact, plain_page
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from tests.benchmarks.speed import against, rungs
 from webapp_fixture import digest
 
@@ -83,10 +83,10 @@ async def _raw(bench: Bench) -> AsyncIterator[tuple[_RawDownload, Page]]:
         await process.detach()
 
 
-async def page_to_file_at_the_limit(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def page_to_file_at_the_limit(bench: Bench) -> list[Row]:
     """A file that the page has already made, to a verified artifact; against a raw download, renamed, then hashed."""
     sizes = ((16, 3), (64, 3)) if bench.quick else ((64, 4), (448, 2))
-    return [await _row(bench, size * MB, rounds) for size, rounds in sizes], []
+    return [await _row(bench, size * MB, rounds) for size, rounds in sizes]
 
 
 async def _row(bench: Bench, size: int, rounds: int) -> Row:

@@ -14,7 +14,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from tests.support.mcp_servers import FOLDER, target
 from transports import Message, connect
 
@@ -23,7 +23,7 @@ __all__ = ["mcp_results"]
 _SMALL = {"size": 1000}
 
 
-async def mcp_results(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def mcp_results(bench: Bench) -> list[Row]:
     """A tool's result, from the call to a verified file, and a small one to the session; the SDK only receives them."""
     size, calls = (10 * MB, 20) if bench.quick else (10 * MB, 100)
     wanted = hashlib.sha256(random.Random(1).randbytes(size)).hexdigest()
@@ -81,7 +81,7 @@ async def mcp_results(bench: Bench) -> tuple[list[Row], list[Table]]:
             f"with the answer as a file of its own a call takes {stored['memory']} (memory) and {stored['folder']} "
             "(a folder, synced to the disk)",
         ),
-    ], []
+    ]
 
 
 def _row(work: str, times: dict[str, list[float]], least: float, reason: str) -> Row:

@@ -14,7 +14,7 @@ from statistics import median
 from tests.benchmarks.empty_app import serve_empty_app
 from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from transports import connect
 from transports.playwright._find import find_browser
 
@@ -38,12 +38,12 @@ with sync_playwright() as playwright:
 _CLOCKED = "import time; started = time.process_time(); {}; print(time.process_time() - started)"
 
 
-async def sessions(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def sessions(bench: Bench) -> list[Row]:
     """Sessions opened in a browser that runs already, alone and eight at once; against bare Playwright. With an
     app of a few lines, and alone with the reference app, whose own loading is most of the time."""
     async with serve_empty_app() as empty:
         rows = [await _opened(bench, "an empty app", empty, number) for number in (1, _AT_ONCE)]
-    return [*rows, await _opened(bench, "the reference app", bench.url, 1)], []
+    return [*rows, await _opened(bench, "the reference app", bench.url, 1)]
 
 
 async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
@@ -93,7 +93,7 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
     )
 
 
-async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def cold_call(bench: Bench) -> list[Row]:
     """One call from the command line, browser and all; against a program that does the same with Playwright."""
     browser = find_browser()
     assert browser is not None
@@ -127,10 +127,10 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
         reason="the command line, 0.1 s of the processor, is imported before the driver is started",
         wrong="" if answers["kit"] == answers["plain"] else "the two answers differ",
     )
-    return [row], []
+    return [row]
 
 
-async def imports(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def imports(bench: Bench) -> list[Row]:
     """What importing costs a fresh process, in processor time."""
 
     def importing(statement: str) -> Callable[[], Awaitable[Sequence[float]]]:
@@ -152,7 +152,7 @@ async def imports(bench: Bench) -> tuple[list[Row], list[Table]]:
         measured=f"median {1000 * ours:.0f} ms against {1000 * theirs:.0f} ms",
         reason="",
     )
-    return [row], []
+    return [row]
 
 
 async def _python(*arguments: str, **environment: str) -> bytes:

@@ -14,7 +14,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from tests.support.mcp_servers import FOLDER
 
 __all__ = ["proxied_results"]
@@ -22,7 +22,7 @@ __all__ = ["proxied_results"]
 _SMALL = {"size": 1000}
 
 
-async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def proxied_results(bench: Bench) -> list[Row]:
     """A tool's small result and a blob of 10 MB, received by the SDK's client from the server and through the proxy,
     which stores the blob."""
     size, calls, rounds = 10 * MB, 20 if bench.quick else 100, 2 if bench.quick else 3
@@ -72,7 +72,7 @@ async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
             100,
             100,
         ),
-    ], []
+    ]
 
 
 def _row(work: str, times: dict[str, list[float]], least: float, reason: str) -> Row:

@@ -1,11 +1,10 @@
-"""What a run found: rows with their targets, and tables for information."""
+"""What a run measured: rows with their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["Report", "Row", "Table"]
+__all__ = ["Report", "Row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +67,6 @@ class Row:
         return "" if self.verdict in ("as wanted", "for information") else self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Figures for information: ``cells[line][column]`` in milliseconds."""
-
-    title: str
-    columns: tuple[str, ...]
-    cells: Mapping[str, Mapping[str, float]]
-
-    def lines(self) -> list[list[str]]:
-        """The table as text, its head first."""
-        body = [
-            [name, *(_short(row[column]) if column in row else "" for column in self.columns)]
-            for name, row in self.cells.items()
-        ]
-        return [["ms", *self.columns], *body]
-
-
-def _short(value: float) -> str:
-    """Three digits that count."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
 @dataclass(slots=True)
 class Report:
     """Everything a run found."""
@@ -97,7 +74,6 @@ class Report:
     machine: dict[str, str]
     quick: bool
     rows: list[Row] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
     seconds: float = 0.0
     #: Seconds of each measurement by its name.
     took: dict[str, float] = field(default_factory=dict)
@@ -111,5 +87,4 @@ class Report:
             "seconds": round(self.seconds, 1),
             "took": self.took,
             "rows": rows,
-            "tables": [asdict(table) for table in self.tables],
         }

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import hashlib
 import json
 import random
-import shutil
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from transports import LocalStore, Router
 from transports.artifacts import ArtifactStore, MemoryStore
 
@@ -37,17 +32,7 @@ def _result(size: int) -> tuple[dict[str, object], list[bytes]]:
     return {"rows": rows, "reports": reports}, files
 
 
-def _write_by_hand(data: Mapping[str, Any], folder: Path) -> None:
-    folder.mkdir()
-    references = []
-    for number, report in enumerate(data["reports"]):
-        content = base64.b64decode(report["body"], validate=True)
-        (folder / f"{number}.pdf").write_bytes(content)
-        references.append({"title": report["title"], "sha256": hashlib.sha256(content).hexdigest()})
-    (folder / "answer.json").write_text(json.dumps({**data, "reports": references}))
-
-
-async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def hidden_files(bench: Bench) -> list[Row]:
     """Finding, decoding, hashing and storing ten files in a result, against writing the same result as JSON."""
     data, files = _result(5 * MB)
     size = len(json.dumps(data))
@@ -70,17 +55,9 @@ async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
             await store.delete(ref.id)
         return [taken]
 
-    async def by_hand() -> Sequence[float]:
-        started = time.perf_counter()
-        await asyncio.to_thread(_write_by_hand, data, bench.folder / "by-hand")
-        taken = time.perf_counter() - started
-        shutil.rmtree(bench.folder / "by-hand")
-        return [taken]
-
     local = LocalStore(bench.folder / "store")
     ways = {
         "dumps": dumps,
-        "by hand": by_hand,
         "memory": lambda: routed(MemoryStore()),
         "local": lambda: routed(local),
     }
@@ -99,12 +76,4 @@ async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
         reason="every value is looked at in Python; each file is decoded, hashed and stored",
         wrong=wrong,
     )
-    beside = Row(
-        work=f"{row.work} into the local store, beside its limit",
-        baseline="a program that knows where the files are: decoded, hashed and written, the rest as JSON",
-        figure=best["by hand"] / best["local"],
-        unit="×",
-        measured=f"{1000 * best['local']:.0f} ms against {1000 * best['by hand']:.0f} ms; the kit finds the files, "
-        "syncs them to the disk and keeps a record of each",
-    )
-    return [row, beside], []
+    return [row]

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.benchmarks.batch import beside_others
 from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 
 __all__ = ["whole_runs"]
 
@@ -23,7 +23,7 @@ _SESSIONS = 4
 _BATCH = ("-m", "transports.surfaces.cli", "batch", "run")
 
 
-async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def whole_runs(bench: Bench) -> list[Row]:
     """Many small calls whose answers are kept: what a shell waits for, from the start of Python to its end."""
     many, alone = int(os.environ.get("ABP_BENCH_JOBS", 100 if bench.quick else 200)), 1
     folders = count()
@@ -52,7 +52,7 @@ async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
         baseline="asyncio workers written by hand over one Browser, their whole process, the same jobs and store",
         measured=f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser",
         reason="each job is written to the ledger three times, and to the manifest",
-    ), []
+    )
 
 
 def _write_jobs(path: Path, numbers: Iterable[int]) -> Path:

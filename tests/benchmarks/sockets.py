@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect as bare_connect
 
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from transports import Session, WebSocketTransport, connect
 
 __all__ = ["large_message", "pauses", "small_messages"]
@@ -47,7 +47,7 @@ def _session(url: str, store: str | Path) -> Session:
     return connect(url, transport=WebSocketTransport(url, max_bytes=_LIMIT), store=store, timeout=60)
 
 
-async def large_message(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def large_message(bench: Bench) -> list[Row]:
     """A large inline result, socket to verified file, against what a program without this kit does."""
     megabytes = 16 if bench.quick else 64
     target = bench.folder / "baseline.bin"
@@ -86,7 +86,7 @@ async def large_message(bench: Bench) -> tuple[list[Row], list[Table]]:
     medians = statistics.median(times["documented"]) / statistics.median(times["kit"])
     limit = statistics.median(times["received"]) / statistics.median(times["kit"])
     why = "both wait for the same bytes; the kit also hashes, syncs and names the file, which the baseline does not"
-    rows = [
+    return [
         Row(
             f"WebSocket, {megabytes} MB inline → verified file",
             "json.loads + base64.b64decode + write, on the same library",
@@ -108,10 +108,9 @@ async def large_message(bench: Bench) -> tuple[list[Row], list[Table]]:
             why,
         ),
     ]
-    return rows, []
 
 
-async def small_messages(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def small_messages(bench: Bench) -> list[Row]:
     """Small calls against a bare echo of the same text."""
     count = 300 if bench.quick else 2000
     used: dict[str, list[float]] = {"echo": [], "kit": [], "echoes": [], "calls": []}  # processor time of each call
@@ -182,10 +181,10 @@ async def small_messages(bench: Bench) -> tuple[list[Row], list[Table]]:
         None,
         why,
     )
-    return [row, at_once], []
+    return [row, at_once]
 
 
-async def pauses(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def pauses(bench: Bench) -> list[Row]:
     """A stream of small calls at 1 kHz while a large answer arrives on another connection of the same loop."""
     megabytes = 16 if bench.quick else 64
     delays: list[float] = []
@@ -235,4 +234,4 @@ async def pauses(bench: Bench) -> tuple[list[Row], list[Table]]:
         None,
         "what takes part in the answer's decoding and writing keeps the interpreter's lock for milliseconds at a time",
     )
-    return [row], []
+    return [row]

@@ -8,7 +8,7 @@ from statistics import median
 
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import KEPT, LENGTH, Bench, document_client, keep, only_artifact, plain_page
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from webapp_fixture import digest, generate
 
 __all__ = ["file_to_page", "page_to_file"]
@@ -18,7 +18,7 @@ _INPUT = "Object.assign(document.createElement('input'), { type: 'file' })"
 _READ = "async function () { return (await this.files[0].arrayBuffer()).byteLength; }"
 
 
-async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def page_to_file(bench: Bench) -> list[Row]:
     """A file that the page has already made, to a verified artifact; against the documented client."""
     size = (16 if bench.quick else 64) * MB
     expected = digest(size)
@@ -63,7 +63,7 @@ async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
         f"({against(times['documented'], times['kit'])}); rungs used: {rungs(used)}",
         reason="most of the time is the browser's own download; the kit also syncs the file to the disk",
     )
-    return [row], []
+    return [row]
 
 
 def rungs(used: Mapping[str, int]) -> str:
@@ -76,7 +76,7 @@ def against(baseline: Sequence[float], kit: Sequence[float]) -> str:
     return f"medians: {median(baseline) / median(kit):.1f}×"
 
 
-async def file_to_page(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def file_to_page(bench: Bench) -> list[Row]:
     """A file on the disk to an ``ArrayBuffer`` in the app; against its bytes as an argument of ``evaluate``."""
     size = (4 if bench.quick else 16) * MB
     path = bench.folder / "input.bin"
@@ -136,4 +136,4 @@ async def file_to_page(bench: Bench) -> tuple[list[Row], list[Table]]:
         f"({against(times['evaluate'], times['kit'])})",
         reason="the baseline is quadratic: with a smaller file it is slow by less" if bench.quick else "",
     )
-    return [row, beside], []
+    return [row, beside]

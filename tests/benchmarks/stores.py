@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import subprocess
 import time
@@ -13,7 +12,7 @@ from statistics import median
 from tests.benchmarks.filled import SESSIONS, filled_store
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row
 from transports import LocalStore
 from transports.artifacts import Scope
 from webapp_fixture import digest, generate
@@ -23,8 +22,8 @@ __all__ = ["large_stream", "many_artifacts"]
 _PIECE = MB
 
 
-async def large_stream(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """A stream into the store, against ``cp`` and ``sha256sum`` of the same content, and against one loop over it."""
+async def large_stream(bench: Bench) -> list[Row]:
+    """A stream into the store, against ``cp`` and ``sha256sum`` of the same content."""
     size = (50 if bench.quick else 100) * MB
     source, copy = bench.folder / "source", bench.folder / "copy"
     with source.open("wb") as file:
@@ -58,25 +57,7 @@ async def large_stream(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return [await asyncio.to_thread(work)]
 
-    async def loop() -> Sequence[float]:
-        def work() -> float:
-            sha256, piece = hashlib.sha256(), bytearray(_PIECE)
-            started = time.perf_counter()
-            with source.open("rb", buffering=0) as file, copy.open("wb", buffering=0) as target:
-                while count := file.readinto(piece):
-                    sha256.update(memoryview(piece)[:count])
-                    target.write(memoryview(piece)[:count])
-                os.fsync(target.fileno())
-            taken = time.perf_counter() - started
-            assert sha256.hexdigest() == expected
-            copy.unlink()
-            return taken
-
-        return [await asyncio.to_thread(work)]
-
-    times = await in_turns(
-        {"shell": shell, "loop": loop, "kit": kit}, rounds=3 if bench.quick else 4, warm=False, pause=0.1
-    )
+    times = await in_turns({"shell": shell, "kit": kit}, rounds=3 if bench.quick else 4, warm=False, pause=0.1)
     ours, theirs = min(times["kit"]), min(times["shell"])
     row = Row(
         work=f"stream of {size // MB} MB → artifact",
@@ -89,19 +70,10 @@ async def large_stream(bench: Bench) -> tuple[list[Row], list[Table]]:
         f"(medians: {median(times['shell']) / median(times['kit']):.2f}×)",
         reason="the kit also has the file on the disk (fsync) when it returns, which cp does not wait for",
     )
-    least = min(times["loop"])
-    beside = Row(
-        work=f"{row.work}, beside its limit",
-        baseline="one loop that reads, hashes and writes each piece, then fsync",
-        figure=least / ours,
-        unit="×",
-        measured=f"{size / MB / ours:.0f} MB/s against {size / MB / least:.0f} MB/s "
-        f"(medians: {median(times['loop']) / median(times['kit']):.2f}×)",
-    )
-    return [row, beside], []
+    return [row]
 
 
-async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
+async def many_artifacts(bench: Bench) -> list[Row]:
     """Listing the artifacts of one session, and all, against reading one small file for each."""
     count = 20_000 if bench.quick else 100_000
     root = await filled_store(bench, count)
@@ -146,7 +118,7 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
     best = {name: min(taken) for name, taken in times.items()}
     wrong = "" if (whole, found) == (count, count // SESSIONS) else f"{found} of {whole} were found"
     baseline = "reading one small file for each artifact"
-    rows = [
+    return [
         Row(
             work=f"{count:,} artifacts, those of one session listed",
             baseline=baseline,
@@ -181,4 +153,3 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
             wrong=wrong,
         ),
     ]
-    return rows, []

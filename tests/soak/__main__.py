@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-from tests.soak.picture import picture
 from tests.soak.plan import Plan
 from tests.soak.report import report
 from tests.soak.run import run
@@ -22,7 +21,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, help="how long (default: about a minute, each fault at least once)")
     parser.add_argument("--seed", type=int, default=Plan().seed, help="which schedule (default: %(default)s)")
-    parser.add_argument("--report", type=Path, metavar="FILE.md", help="write the report there, its picture beside it")
+    parser.add_argument("--report", type=Path, metavar="FILE.md", help="write the report there")
     return parser.parse_args()
 
 
@@ -37,11 +36,9 @@ def main() -> int:
     started = time.monotonic()
     outcome = asyncio.run(run(plan, _say, memory_slack=0 if arguments.minutes else _SHORT_RUN_MEMORY))
     _say(f"{time.monotonic() - started:.0f} s in all")
-    drawn = arguments.report.with_suffix(".svg") if arguments.report else None
-    text = report(outcome, picture=drawn.name if drawn else None)
-    if drawn:
+    text = report(outcome)
+    if arguments.report:
         arguments.report.write_text(text, encoding="utf-8")
-        drawn.write_text(picture(outcome), encoding="utf-8")
     print(text)
     for problem in outcome.problems:
         print(f"PROBLEM {problem}")

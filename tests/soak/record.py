@@ -28,11 +28,10 @@ _LOST = 120.0
 
 @dataclass
 class Record:
-    """``outcomes`` counts by way and outcome; ``curve`` counts by second and by whether there was a result; ``faults``
-    are the seconds and names of what was broken; ``problems`` is empty after a good run."""
+    """``outcomes`` counts by way and outcome; ``faults`` are
+    the seconds and names of what was broken; ``problems`` is empty after a good run."""
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    curve: Counter[tuple[int, bool]] = field(default_factory=Counter)
     faults: list[tuple[float, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     begun: Counter[str] = field(default_factory=Counter)
@@ -70,7 +69,6 @@ class Record:
         finally:
             del self.open[number]
             self.outcomes[way, outcome] += 1
-            self.curve[int(self.elapsed), outcome == RESULT] += 1
             self.longest[way] = max(self.longest[way], time.monotonic() - begun)
 
     def fault(self, name: str) -> None:

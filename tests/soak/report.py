@@ -40,8 +40,8 @@ those in its temporary folder, without the browsers' profiles.
 """
 
 
-def report(outcome: Outcome, *, picture: str | None) -> str:
-    """The whole document; ``picture`` is the name of the file with the picture."""
+def report(outcome: Outcome) -> str:
+    """Return the whole document."""
     record, plan = outcome.record, outcome.plan
     calls, results = sum(record.begun.values()), sum(n for (_, name), n in record.outcomes.items() if name == RESULT)
     lines = [
@@ -52,8 +52,6 @@ def report(outcome: Outcome, *, picture: str | None) -> str:
         "",
         f"On {_machine(outcome)}.\n",
     ]
-    if picture:
-        lines += [f"![Calls, faults and resources over time]({picture})\n"]
     lines += ["## Calls\n", *_calls(outcome), "", _CODES]
     lines += ["## Faults\n", f"{_faults(outcome)}. The number is the row of [faults.md](faults.md).\n"]
     lines += ["## Stores\n", *_stores(outcome), ""]

@@ -33,21 +33,19 @@ from transports.mcp._transport import MCPTransport
 
 #: Seconds for a caller to get a result when nothing is broken any more, and for numbers to stay the same.
 _SETTLE, _QUIET = 90.0, 30.0
-#: Seconds between two samples for the picture.
+#: Seconds between two looks at the load of the machine.
 _EVERY = 2.0
 
 
 @dataclass
 class Outcome:
     """A run that is over. ``before`` and ``after`` were taken in quiet moments after the warm-up and at the end;
-    ``nothing`` before anything was opened, ``closed`` when all was closed. ``load`` is the machine's mean load."""
+    ``nothing`` before anything was opened, ``closed`` when all was closed. ``loads`` are those of the machine."""
 
     plan: Plan
     record: Record = field(default_factory=Record)
     ledgers: list[Ledger] = field(default_factory=list)
-    samples: list[tuple[float, Resources]] = field(default_factory=list)
     loads: list[float] = field(default_factory=list)
-    marks: list[float] = field(default_factory=list)
     browser: str = ""
     nothing: Resources | None = None
     before: Resources | None = None
@@ -195,7 +193,7 @@ class _Soak:
         async with asyncio.TaskGroup() as group:
             for caller in self._callers:
                 group.create_task(self._work(caller, end))
-            group.create_task(self._sample(end))
+            group.create_task(self._note_load(end))
             started = time.monotonic()
             for at, name in schedule:
                 await asyncio.sleep(max(0.0, started + at - time.monotonic()))
@@ -214,9 +212,8 @@ class _Soak:
             self._outcome.record.fault(name)
             await FAULTS[name](self._world)
 
-    async def _sample(self, end: float) -> None:
+    async def _note_load(self, end: float) -> None:
         while time.monotonic() < end:
-            self._outcome.samples.append((self._outcome.record.elapsed, sample(self._temporary)))
             self._outcome.loads.append(psutil.getloadavg()[0])
             await asyncio.sleep(_EVERY)
 
@@ -225,7 +222,6 @@ class _Soak:
         record = self._outcome.record
         thaw(self._world, list(self._world.stopped))
         await asyncio.gather(*map(self._settle, self._callers))
-        self._outcome.marks.append(record.elapsed)
         collect()
         last, until = sample(self._temporary), time.monotonic() + _QUIET
         while time.monotonic() < until:
