@@ -8,7 +8,6 @@ import json
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -73,32 +72,35 @@ async def test_no_folder_is_created_before_first_stage(store: LocalStore, root: 
     assert not root.exists()
 
 
-@given(
-    pieces=st.lists(st.integers(0, 700_000), max_size=6),
-    views=st.booleans(),
-    read=st.integers(1, 1 << 20),
-)
-def test_any_chunking_gives_the_same_content(pieces: list[int], views: bool, read: int) -> None:
-    data = os.urandom(sum(pieces))
+def test_any_chunking_gives_the_same_content(store: LocalStore) -> None:
+    async def put_and_read(pieces: list[int], views: bool, read: int) -> None:
+        data = os.urandom(sum(pieces))
+        async with store.stage() as staged:
+            start = 0
+            await staged.write(b"")
+            for piece in pieces:
+                buffer = bytearray(data[start : start + piece])
+                await staged.write(memoryview(buffer) if views else bytes(buffer))
+                buffer[:] = bytes(piece)  # the caller may use its buffer again
+                start += piece
+                assert staged.size == start
+            ref = await staged.commit(size=len(data), durability="process")
+        assert ref.sha256 == sha(data)
+        got = [chunk async for chunk in store.open(ref.id, chunk_size=max(read, len(data) // 50 + 1))]
+        assert b"".join(got) == data and all(got)
+        await store.delete(ref.id)
 
-    async def main() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            store = LocalStore(Path(folder))
-            async with store.stage() as staged:
-                start = 0
-                await staged.write(b"")
-                for piece in pieces:
-                    buffer = bytearray(data[start : start + piece])
-                    await staged.write(memoryview(buffer) if views else bytes(buffer))
-                    buffer[:] = bytes(piece)  # the caller may use its buffer again
-                    start += piece
-                    assert staged.size == start
-                ref = await staged.commit(size=len(data))
-            assert ref.sha256 == sha(data)
-            got = [chunk async for chunk in store.open(ref.id, chunk_size=max(read, len(data) // 50 + 1))]
-            assert b"".join(got) == data and all(got)
+    with asyncio.Runner() as runner:
 
-    asyncio.run(main())
+        @given(
+            pieces=st.lists(st.integers(0, 700_000), max_size=6),
+            views=st.booleans(),
+            read=st.integers(1, 1 << 20),
+        )
+        def any_chunking(pieces: list[int], views: bool, read: int) -> None:
+            runner.run(put_and_read(pieces, views, read))
+
+        any_chunking()
 
 
 async def test_non_contiguous_memoryviews_are_stored(store: LocalStore) -> None:
@@ -279,26 +281,26 @@ async def test_user_file_replacing_stored_file_is_kept(store: LocalStore, root: 
 
 @pytest.mark.fault(42)
 @pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
-@given(
-    st.text(max_size=300)
-    | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])
-)
-def test_any_suggested_name_is_safe(suggestion: str) -> None:
-    async def main() -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            store = LocalStore(Path(folder))
-            ref = await store.put_bytes(PDF, filename=suggestion)
-            assert ref.path is not None and Path(ref.path).parent == Path(folder)
-            assert visible(Path(folder)) == [ref.filename] and Path(ref.path).read_bytes() == PDF
-            assert (
-                not ref.filename.startswith((".", "-"))
-                and "\0" not in ref.filename
-                and len(ref.filename.encode()) <= 255
-            )
-            assert ref.id == f"artifact_{sha(PDF)[:12]}"
-            assert await store.delete(ref.id) and visible(Path(folder)) == []
+def test_any_suggested_name_is_safe(store: LocalStore, root: Path) -> None:
+    async def put_and_delete(suggestion: str) -> None:
+        ref = await store.put_bytes(PDF, filename=suggestion, durability="process")
+        assert ref.path is not None and Path(ref.path).parent == root
+        assert visible(root) == [ref.filename] and Path(ref.path).read_bytes() == PDF
+        assert not ref.filename.startswith((".", "-")) and "\0" not in ref.filename
+        assert len(ref.filename.encode()) <= 255
+        assert ref.id == f"artifact_{sha(PDF)[:12]}"
+        assert await store.delete(ref.id) and visible(root) == []
 
-    asyncio.run(main())
+    with asyncio.Runner() as runner:
+
+        @given(
+            st.text(max_size=300)
+            | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])
+        )
+        def any_name(suggestion: str) -> None:
+            runner.run(put_and_delete(suggestion))
+
+        any_name()
 
 
 @pytest.mark.parametrize("refusal", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])

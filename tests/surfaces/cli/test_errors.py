@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
-import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import transports
 from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import FOLDER
 from transports import Browser, WebSocketTransport
@@ -191,45 +186,6 @@ def test_refused_address_starts_no_browser_and_is_not_retried(
             assert ran.status == 1 and "start the app or correct the address [TRANSPORT_ERROR]" in ran.err
             assert ran.err.count("\n") == 1 and ran.document["error"]["code"] == "TRANSPORT_ERROR"
     assert started == [] and len(tried) == (0 if "postmessage" in command else 1)
-
-
-#: Arguments of ``connect`` without an option, or of one that messages about pages and callbacks name.
-_WITHOUT_OPTION = {"page", "context", "auth", "routing", "config", "target", "on_elicitation", "on_progress"}
-_WITHOUT_OPTION |= {"on_notification", "requested_capabilities", "extension_page"}
-
-
-def literals(tree: ast.AST) -> Iterator[tuple[str, bool]]:
-    """The texts of some code without its docstrings, each with whether it is the argument of ``spelled``."""
-    spelled: set[int] = set()
-    parts: set[int] = set()
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-            parts.add(id(body[0].value))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "spelled":
-            spelled.update(map(id, node.args))
-        if isinstance(node, ast.JoinedStr):
-            parts.update(map(id, node.values))
-            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-            yield text, id(node) in spelled
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-            yield node.value, id(node) in spelled
-
-
-@pytest.mark.load
-def test_messages_name_arguments_through_replaceable_helper() -> None:
-    names = set(inspect.signature(transports.connect).parameters) - _WITHOUT_OPTION
-    argument = re.compile(rf"(?<![-\w?&;\"'])(?:{'|'.join(names)})=(?![\w=\"'{{])")
-    root = Path(transports.__file__).parent
-    plain, unknown = [], []
-    for path in root.rglob("*.py"):
-        if not {"surfaces", "testing"} & set(path.relative_to(root).parts):
-            for text, is_spelled in literals(ast.parse(path.read_text(encoding="utf-8"))):
-                if is_spelled and text not in OPTIONS and "…" not in text:
-                    unknown.append(f"{path.relative_to(root)}: {text}")
-                if not is_spelled and argument.search(text):
-                    plain.append(f"{path.relative_to(root)}: {text}")
-    assert plain == [] and unknown == []
 
 
 def test_cli_errors_give_no_python_api_advice() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
 from tests.support.foreign import json_values
@@ -56,17 +57,13 @@ async def test_read_tool_accepts_whole_floats_and_rejects_bad_numbers(serve: Ser
         assert not listed.is_error and isinstance(listed.content[0], TextContent)
 
 
-@pytest.mark.parametrize(
-    "query", ["?offset=" + "9" * 400, "?offset=" + "9" * 5000, "?offset=-1", "?length=-1", "[", "?offset=a"]
-)
-async def test_any_resource_uri_is_answered(serve: Serve, query: str) -> None:
-    from mcp.shared.exceptions import MCPError
-
+async def test_any_resource_uri_is_answered(serve: Serve) -> None:
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
         uri = files_of(await called(client, "abp_make"))[0]["uri"]
-        try:
-            read = await client.read_resource(uri + query)
-        except MCPError as error:
-            assert error.error.code == -32602, error
-        else:
-            assert read.contents[0].text == ""
+        for query in ("?offset=" + "9" * 400, "?offset=" + "9" * 5000, "?offset=-1", "?length=-1", "[", "?offset=a"):
+            try:
+                read = await client.read_resource(uri + query)
+            except MCPError as error:
+                assert error.error.code == -32602, (query, error)
+            else:
+                assert read.contents[0].text == "", query

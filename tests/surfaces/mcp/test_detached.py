@@ -108,7 +108,6 @@ async def test_detached_call_questions_are_asked_when_result_is_fetched(serve: S
         assert (await result_of(client, call)).is_error  # the first question has no default, so it is declined
 
 
-@both_eras
 async def test_calls_and_connections_survive_restart(serve: Serve, gate: Gate) -> None:
     options = {"apps": ["memory:configured"]}
     async with serve(options=options) as client:

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp_types import ResourceLink, TextContent
 
-from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, files_of, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, words
 from transports.artifacts import ArtifactRef, open_store
 from transports.artifacts.local import _tree as tree
 from transports.surfaces.mcp._bridge import Bridge
@@ -104,13 +104,12 @@ async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None
 
 
 @pytest.mark.requirement("R2-5.5c", "R4-13f")
-@pytest.mark.parametrize("era", ERAS)
-async def test_results_carry_urls_from_link_function(tmp_path: Path, era: str) -> None:
+async def test_results_carry_urls_from_link_function(tmp_path: Path) -> None:
     def link(ref: ArtifactRef) -> str | None:
         return f"https://files.test/{ref.id}?sig=1" if ref.size_bytes < 100 else None
 
     bridge = Bridge(Options(), open_store(tmp_path), connect=Apps(), link=link)
-    async with Client(bridge.server, mode=era) as client:
+    async with Client(bridge.server) as client:
         await called(client, "abp_connect", url=URL)
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         (item,) = [item for item in answer.content if isinstance(item, ResourceLink)]

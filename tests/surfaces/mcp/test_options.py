@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
 from tests.support.command_line import CommandLine
-from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, files_of, read_with_tool, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, read_with_tool, words
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
@@ -372,14 +372,12 @@ async def test_read_limits_set_large_file_warning_and_auto_read(serve: Serve) ->
 
 
 @pytest.mark.requirement("R4-10e")
-@both_eras
-async def test_file_tools_can_be_disabled(serve: Serve, era: str) -> None:
+async def test_file_tools_can_be_disabled(serve: Serve) -> None:
     async with serve(options={"enable_file_tools": False}) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert not {"abp_artifacts", "abp_read_artifact"} & set(tools)
         assert not any("files" in tools[name].input_schema["properties"] for name in ("abp_call", "abp_file_digest"))
-        if era == "legacy":  # newer clients of the SDK show none
-            assert client.instructions and "abp_read_artifact" not in client.instructions
+        assert client.instructions and "abp_read_artifact" not in client.instructions
         for hidden in ("abp_artifacts", "abp_read_artifact"):
             with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool(hidden, {"id": "a"})

@@ -106,10 +106,8 @@ async def test_long_call_becomes_task_if_client_supports_tasks(
 
 
 @pytest.mark.usefixtures("soon")
-@both_eras
-async def test_task_is_cancelled_and_found_after_restart_by_owner_only(serve: Serve, gate: Gate, era: str) -> None:
-    if era == "legacy":
-        return
+@pytest.mark.parametrize("era", ["2026-07-28"])
+async def test_task_is_cancelled_and_found_after_restart_by_owner_only(serve: Serve, gate: Gate) -> None:
     polling = Polling()
     async with serve(extensions=[polling], user="ann") as client:
         await called(client, "abp_connect", url=URL)
@@ -131,13 +129,10 @@ async def test_task_is_cancelled_and_found_after_restart_by_owner_only(serve: Se
         assert CallToolResult.model_validate(found["result"]).structured_content == answer.structured_content
 
 
-@both_eras
+@pytest.mark.parametrize("era", ["2026-07-28"])
 async def test_questions_are_asked_directly_until_call_becomes_task(
-    serve: Serve, gate: Gate, era: str, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if era == "legacy":
-        return
-
     async def late(params: Mapping[str, object], call: Call) -> object:
         await gate.opened.wait()
         return await ask(params, call)

@@ -147,10 +147,11 @@ WILD_KEY_SETS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("keys", WILD_KEY_SETS, ids=range(len(WILD_KEY_SETS)))
-async def test_malformed_key_set_rejects_tokens_without_crash(keys: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_key_set_rejects_tokens_without_crash(caplog: pytest.LogCaptureFixture) -> None:
+    keys = ""
     async with answering(lambda _: web.Response(text=keys)) as jwks:
-        assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token()) is None
+        for keys in WILD_KEY_SETS:
+            assert await JwtVerifier(Options(**trusting(jwks)), AUDIENCE).verify(token()) is None, keys[:80]
     assert not [record for record in caplog.records if record.exc_info]
 
 
