@@ -24,6 +24,7 @@ async def stored(folder: Path, content: bytes) -> tuple[ArtifactRef, Path]:
     return ref, ref.path
 
 
+@pytest.mark.load
 async def test_verified_file_reads_across_chunks_like_plain_file(tmp_path: Path) -> None:
     chance = random.Random(7)
     content = chance.randbytes(3 * MB + 4321)

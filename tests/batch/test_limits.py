@@ -181,6 +181,7 @@ def require_pauses(apps: Apps, pause: float) -> None:
         assert not any(refused < moment < refused + pause for moment in apps.sent["refuses"])
 
 
+@pytest.mark.load
 def test_rate_and_per_host_limits_hold_across_different_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [Job("do", {"n": n}, host) for n in range(1500) for host in TAKES]
     options = RunOptions(concurrency=20, per_host=PER_HOST, rate=RATE, deadline=SECONDS)

@@ -243,6 +243,7 @@ def test_job_with_over_1000_fields_is_rejected(tmp_path: Path) -> None:
     assert len(read(lines)[0].params) == 5000
 
 
+@pytest.mark.load
 async def test_parquet_manifest_keeps_first_1000_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     manifest, path = tmp_path / "manifest.jsonl", tmp_path / "manifest.parquet"

@@ -180,37 +180,37 @@ def test_basic_credentials_are_redacted_in_every_spelling(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("start", "repeated", "end"),
     [
-        "\n" * 60_000 + ":",
-        " \n" * 60_000 + ":",
-        "a.-" * 60_000 + ":",
-        "-eyJ" * 60_000 + ":",
-        "eyJ-aaaaaaaa." * 20_000,
-        "a.b" * 60_000 + "=",
-        "a://" * 60_000 + "@",
-        "bearer " + " " * 200_000 + ":",
-        "basic basic" * 20_000 + ":",
-        "x-key" * 40_000 + " :",
-        "authorization" + " " * 200_000,
-        "?;&a" * 50_000 + "=",
-        "x-x-key-" * 40_000 + ":",
-        "cookie:a=b " * 20_000 + ";",
-        "cookie:" * 30_000 + "=",
-        "authorization:digest " * 10_000,
-        "<!--" * 50_000,
-        "<a " * 50_000,
-        "<input value='" * 20_000,
-        "--B\r\nContent-Disposition: a\r\n\r\n" * 10_000,
+        ("", "\n", ":"),
+        ("", " \n", ":"),
+        ("", "a.-", ":"),
+        ("", "-eyJ", ":"),
+        ("", "eyJ-aaaaaaaa.", ""),
+        ("", "a.b", "="),
+        ("", "a://", "@"),
+        ("bearer ", " ", ":"),
+        ("", "basic basic", ":"),
+        ("", "x-key", " :"),
+        ("authorization", " ", ""),
+        ("", "?;&a", "="),
+        ("", "x-x-key-", ":"),
+        ("", "cookie:a=b ", ";"),
+        ("", "cookie:", "="),
+        ("", "authorization:digest ", ""),
+        ("", "<!--", ""),
+        ("", "<a ", ""),
+        ("", "<input value='", ""),
+        ("", "--B\r\nContent-Disposition: a\r\n\r\n", ""),
     ],
-    ids=lambda text: repr(text[:12]),
 )
-def test_redaction_time_is_proportional_to_length(text: str) -> None:
+def test_redaction_time_is_proportional_to_length(start: str, repeated: str, end: str) -> None:
+    text = start + repeated * (100_000 // len(repeated)) + end
     began = time.thread_time()
     Redactor().text(text)
     Redactor().form(text)
     redact_url(text)
-    assert time.thread_time() - began < 1.0  # quadratic time would be minutes
+    assert time.thread_time() - began < 1.0  # quadratic time would be half a minute
 
 
 def test_jwts_are_redacted_among_dotted_words() -> None:

@@ -135,6 +135,7 @@ async def test_session_artifacts_are_removed_at_end_if_configured(cleanup: bool)
         assert await held(store, others) == [True]
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
 async def test_calls_are_unlimited_without_retention(tmp_path: Path) -> None:
     """More files than a trace may have by default."""

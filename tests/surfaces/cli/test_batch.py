@@ -41,6 +41,7 @@ def next_steps(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.startswith("To ")]
 
 
+@pytest.mark.load
 def test_repeated_batch_command_makes_no_more_files(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     path = write_jobs(
         tmp_path / "jobs.jsonl",

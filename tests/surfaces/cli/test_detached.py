@@ -151,6 +151,7 @@ def placeless(text: str) -> str:
     return re.sub(r"(: )/\S+$", r"\1", text, flags=re.MULTILINE)
 
 
+@pytest.mark.load
 def test_detached_call_prints_same_output_as_direct_call(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     with in_thread(serve(store, Options(token=TOKEN, key="k" * 32))) as served:

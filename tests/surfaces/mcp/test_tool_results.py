@@ -268,6 +268,7 @@ async def test_error_keeps_previously_stored_artifacts(serve: Serve) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-5.5c", "R4-2d", "R4-3c", "R4-3e", "R4-3f", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8c")
 @pytest.mark.requirement("R4-8d", "R4-8e", "R4-8f", "R4-8g", "R4-8h", "R4-12c", "R4-13e", "R4-14f", "R4-14g", "R4-14i")
 @pytest.mark.requirement("R4-6d", "R4-14j", "R4-15i")
