@@ -370,9 +370,9 @@ async def test_hanging_tab_is_named_as_reason_not_to_attach(tmp_path: Path) -> N
                 member.suspend()
         with pytest.raises(
             ConnectFailed,
-            match=r"within 4 s; if one runs there, allow .*, and wake or close its tabs that sleep or hang",
+            match=r"within 2 s; if one runs there, allow .*, and wake or close its tabs that sleep or hang",
         ):
-            async with connect(url, cdp_url=cdp_url, store=tmp_path / "out", timeout=4):
+            async with connect(url, cdp_url=cdp_url, store=tmp_path / "out", timeout=2):
                 pass
         assert process.is_running()
 

@@ -92,22 +92,19 @@ async def test_call_interrupted_by_reload_fails_with_reason(tmp_path: Path, brow
             await view.call("slow", timeout=30)
 
 
-@pytest.mark.parametrize(
-    "away", ["location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()"]
-)
-async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser, away: str) -> None:
-    leave = f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}"
-    body = "if (!window.name) start();"
-    async with (
-        connect(viewing(tmp_path, body), store="memory:", browser=browser) as app,
-        app.open_view("go", timeout=6) as view,
-    ):
-        await view.frame.evaluate(leave)
-        async with asyncio.timeout(60):
-            while True:
-                if await _is_refused(view):
-                    break
-                await asyncio.sleep(0.1)
+async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser) -> None:
+    target = viewing(tmp_path, "if (!window.name) start();")
+
+    async def leave(away: str) -> None:
+        script = f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}"
+        async with connect(target, store="memory:", browser=browser) as app, app.open_view("go", timeout=6) as view:
+            await view.frame.evaluate(script)
+            async with asyncio.timeout(60):
+                while not await _is_refused(view):
+                    await asyncio.sleep(0.1)
+
+    ways = ("location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()")
+    await asyncio.gather(*map(leave, ways))
 
 
 async def _is_refused(view: View) -> bool:
@@ -257,25 +254,24 @@ async def test_error_names_spec_csp_when_declared_domain_is_blocked(tmp_path: Pa
     assert '; this policy is for views that declare nothing; csp="declared" grants' in message
 
 
-@pytest.mark.parametrize(("status", "answered"), [(404, "404"), (200, "a page of HTML")])
-async def test_script_answered_with_wrong_content_is_named(
-    tmp_path: Path, browser: Browser, status: int, answered: str
-) -> None:
-    async def absent(route: Route) -> None:
-        await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
-
+async def test_script_answered_with_wrong_content_is_named(tmp_path: Path, browser: Browser) -> None:
     head = '<script type="module" src="https://cdn.example/lib.js?v=1"></script>'
     target = viewing(tmp_path, "lib.start(); start();", {"resourceDomains": ["https://cdn.example"]}, head=head)
-    context = await browser.playwright.new_context()
-    try:
-        await context.route("https://cdn.example/**", absent)
-        said = rf"script https://cdn\.example/lib\.js\?… was answered with {answered}; put the script into the document"
-        async with connect(target, context=context, store="memory:") as app:
-            with pytest.raises(NotAbpApp, match=said):
-                async with app.open_view("go", timeout=3):
-                    pass
-    finally:
-        await context.close()
+
+    async def check(status: int, answered: str) -> None:
+        async def answer(route: Route) -> None:
+            await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
+
+        async with await browser.playwright.new_context() as context:
+            await context.route("https://cdn.example/**", answer)
+            async with connect(target, context=context, store="memory:") as app:
+                with pytest.raises(NotAbpApp) as raised:
+                    async with app.open_view("go", timeout=3):
+                        pass
+        fault = f"script https://cdn.example/lib.js?… was answered with {answered}; put the script into the document"
+        assert fault in raised.value.message
+
+    await asyncio.gather(check(404, "404"), check(200, "a page of HTML"))
 
 
 async def test_request_flood_does_not_evict_other_kinds(tmp_path: Path, browser: Browser) -> None:
