@@ -96,7 +96,7 @@ CheckAll: TypeAlias = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def check_all(server: tuple[Server, str], browser: Browser, tmp_path: Path) -> CheckAll:
-    """``await check_all(check, rows)``: each row in a session of its own, all at once, since most of each is waiting."""
+    """``await check_all(check, rows)``: all rows at once, each in its own session, since most of it is waiting."""
 
     async def check_rows(
         check: Callable[..., Awaitable[None]], rows: Sequence[tuple[Any, ...]], browser: Browser = browser

@@ -9,6 +9,7 @@ import json
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from email.utils import formatdate
@@ -80,9 +81,8 @@ async def content(app: Session, result: Result) -> list[bytes]:
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
+async def test_tools_with_bad_schemas_can_be_called(tmp_path: Path) -> None:
+    schemas: list[object] = [
         {"type": "object", "properties": []},
         {"type": "object", "properties": None},
         {"type": "object", "properties": {"x": True, "y": []}},
@@ -92,16 +92,14 @@ async def content(app: Session, result: Result) -> list[bytes]:
         {"type": "string"},
         [],
         None,
-    ],
-    ids=json.dumps,
-)
-async def test_tool_with_bad_schema_does_not_hide_others(tmp_path: Path, schema: object) -> None:
-    results = {"go": {"content": [WORDS]}}
-    tools = [{"name": "go", "inputSchema": schema, "outputSchema": schema}, {"name": "good", "inputSchema": {}}]
+    ]
+    named = {json.dumps(schema): schema for schema in (*schemas, {})}
+    tools = [{"name": name, "inputSchema": schema, "outputSchema": schema} for name, schema in named.items()]
+    results = {name: {"content": [WORDS]} for name in named}
     async with connect(canned(tmp_path, tools=tools, results=results), store=tmp_path / "out") as app:
-        assert {*app.capabilities} == {"go", "good"}
-        result = await app.call("go")
-    assert result.data == {"content": [WORDS]}
+        assert {*app.capabilities} == named.keys()
+        for name in named:
+            assert (await app.call(name)).data == {"content": [WORDS]}, name
 
 
 @pytest.mark.parametrize("cursors", [[1, 2], [1.0, 2.0], ["1", "2"], ["1", "2", ""]], ids=json.dumps)
@@ -124,13 +122,17 @@ async def test_omitted_invalid_tool_is_named(tmp_path: Path, caplog: pytest.LogC
     )
 
 
-@pytest.mark.parametrize("uri", ["https://evil.example/view.html", "file:///etc/passwd", 7, "ui://" + "x" * 3000])
-async def test_view_uri_must_use_ui_scheme(tmp_path: Path, uri: object) -> None:
-    tools = [{"name": "go", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}}]
+async def test_view_uri_must_use_ui_scheme(tmp_path: Path) -> None:
+    uris = ("https://evil.example/view.html", "file:///etc/passwd", 7, "ui://" + "x" * 3000)
+    tools = [
+        {"name": f"tool {number}", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}}
+        for number, uri in enumerate(uris)
+    ]
     async with connect(canned(tmp_path, tools=tools), store="memory:") as app:
-        assert app.capabilities["go"].view is None
-        with pytest.raises(UsageError, match="has no view"):
-            app.open_view("go")
+        assert [capability.view for capability in app.capabilities.values()] == [None] * 4
+        for name in app.capabilities:
+            with pytest.raises(UsageError, match="has no view"):
+                app.open_view(name)
 
 
 async def test_bad_resource_entry_does_not_hide_others(tmp_path: Path) -> None:
@@ -252,13 +254,13 @@ async def test_split_sse_events_and_forgotten_session_are_handled(status: int, t
             ended.set()
 
 
-@pytest.mark.parametrize("retry", ["0", "-1", "000"])
-async def test_stream_that_ends_at_once_is_not_reopened_without_pause(retry: str) -> None:
-    opened = []
+async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
+    opened: Counter[str] = Counter()
 
     async def answer(request: web.Request) -> web.Response:
+        retry = request.match_info["retry"]
         if request.method == "GET":
-            opened.append(request)
+            opened[retry] += 1
             return web.Response(text=f"retry: {retry}\nid: 1\ndata:\n\n", content_type="text/event-stream")
         asked = json.loads(await request.read() or b"{}")
         results: dict[str, object] = {"initialize": INITIALIZE, "tools/list": {"tools": []}}
@@ -268,15 +270,21 @@ async def test_stream_that_ends_at_once_is_not_reopened_without_pause(retry: str
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
 
     app = web.Application()
-    app.router.add_route("*", "/mcp", answer)
-    async with TestServer(app) as server, connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=20):
+    app.router.add_route("*", "/{retry}", answer)
+    began = time.monotonic()
+    async with TestServer(app) as server, AsyncExitStack() as sessions:
+        for retry in ("0", "-1", "000"):
+            target = f"mcp+{server.make_url(f'/{retry}')}"
+            await sessions.enter_async_context(connect(target, store="memory:", timeout=20))
         await asyncio.sleep(1)
-    assert 1 < len(opened) <= 15
+    seconds = time.monotonic() - began
+    assert len(opened) == 3 and all(2 < count <= 15 * seconds for count in opened.values()), opened
 
 
 #: A server whose JSON library writes floats, and whose errors and log messages have forms of their own.
 _LOOSE = """
 import json, sys
+answers = json.loads(sys.argv[1])
 for line in sys.stdin:
     request = json.loads(line)
     if "id" not in request:
@@ -286,7 +294,7 @@ for line in sys.stdin:
         for level in ("warn", "ERROR", "loud"):
             log = {"level": level, "data": level}
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": log}), flush=True)
-        answer |= json.loads(sys.argv[1])
+        answer |= answers.pop(0)
     elif request["method"] == "tools/list":
         answer["result"] = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
     else:
@@ -296,10 +304,11 @@ for line in sys.stdin:
 """
 
 
-def loose_server(folder: Path, answer: object) -> str:
+def loose_server(folder: Path, *answers: object) -> str:
+    """The target of a server that answers successive calls so."""
     server = folder / "server.py"
     server.write_text(_LOOSE)
-    return f"mcp+stdio:{shlex.join([sys.executable, str(server), json.dumps(answer)])}"
+    return f"mcp+stdio:{shlex.join([sys.executable, str(server), json.dumps(answers)])}"
 
 
 async def test_ids_may_be_floats_and_log_levels_those_of_other_libraries(tmp_path: Path) -> None:
@@ -328,9 +337,8 @@ async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
         assert (await app.call("go")).data == {"content": [WORDS]}
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
+async def test_odd_error_is_shown_as_refusal(tmp_path: Path) -> None:
+    errors: list[tuple[object, str]] = [
         ("just text", "just text"),
         ({"code": "E_DISK", "message": "disk is full"}, "E_DISK: disk is full"),
         ({"message": "no code"}, "no code"),
@@ -338,13 +346,12 @@ async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
         ({"code": 1.5, "message": "half"}, "half"),
         (["odd"], "odd"),
         ({"code": -32000, "message": "no city"}, "no city"),
-    ],
-    ids=json.dumps,
-)
-async def test_odd_error_is_shown_as_refusal(tmp_path: Path, error: object, words: str) -> None:
-    async with connect(loose_server(tmp_path, {"error": error}), store="memory:", timeout=20) as app:
-        with pytest.raises(CapabilityError, match=words):
-            await app.call("go")
+    ]
+    target = loose_server(tmp_path, *({"error": error} for error, _ in errors))
+    async with connect(target, store="memory:", timeout=20) as app:
+        for _, words in errors:
+            with pytest.raises(CapabilityError, match=words):
+                await app.call("go")
 
 
 Answer = Callable[[dict[str, Any], dict[str, Any]], web.Response]
@@ -739,9 +746,8 @@ async def test_server_that_cannot_be_started_says_what_to_correct(
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("block", "warning"),
-    [
+async def test_bad_block_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+    blocks: list[tuple[object, str]] = [
         ({"type": "image", "data": PICTURE}, "content.1: an image without mimeType"),
         ({"type": "audio", "mimeType": "audio/wav"}, "content.1: an audio without data"),
         ({"type": "video", "data": PICTURE, "mimeType": "video/mp4"}, "content.1: a block of unknown type 'video'"),
@@ -750,31 +756,41 @@ async def test_server_that_cannot_be_started_says_what_to_correct(
         ({"type": "text"}, "content.1: a text without text"),
         ("plain words", "content.1: not a block but str"),
         (None, "content.1: not a block but NoneType"),
-    ],
-    ids=str,
-)
-async def test_bad_block_is_named_and_the_others_are_kept(tmp_path: Path, block: object, warning: str) -> None:
-    result = await call(tmp_path, {"content": [WORDS, block, {"type": "text", "text": "more"}]})
-    assert warning in result.warnings
-    data: Any = result.data
-    assert data["content"][0] == WORDS and data["content"][2]["text"] == "more"
+    ]
+    more = {"type": "text", "text": "more"}
+    said = [{"content": [WORDS, block, more]} for block, _ in blocks]
+    async with connect(canned(tmp_path, results={"go": said}), store=tmp_path / "out") as app:
+        for _, warning in blocks:
+            result = await app.call("go")
+            assert warning in result.warnings
+            data: Any = result.data
+            assert data["content"][0] == WORDS and data["content"][2]["text"] == "more", warning
 
 
-@pytest.mark.parametrize(
-    "value", [[1, 2, {"a": 3}], "deleted 3", 42, 0, False, {"a": 1}, {"result": "x"}], ids=json.dumps
-)
+STRUCTURED: list[Any] = [[1, 2, {"a": 3}], "deleted 3", 42, 0, False, {"a": 1}, {"result": "x"}]
+
+
 @pytest.mark.parametrize("repeated", [False, True])
-async def test_structured_content_of_any_type_is_data(tmp_path: Path, value: object, repeated: bool) -> None:
-    blocks = [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}] if repeated else []
-    said = {"content": blocks, "structuredContent": value, "resultType": "complete"}
+async def test_structured_content_of_any_type_is_data(tmp_path: Path, repeated: bool) -> None:
+    said = []
+    for value in STRUCTURED:
+        text = value if isinstance(value, str) else json.dumps(value)
+        blocks = [{"type": "text", "text": text}] if repeated else []
+        said.append({"content": blocks, "structuredContent": value, "resultType": "complete"})
     tools = [{"name": "go", "inputSchema": {"type": "object"}}]
     always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     target = canned(tmp_path, **{"server/discover": MODERN}, tools=tools, results={"go": said}, always=always)
     async with connect(target, store="memory:") as app:
-        result = await app.call("go")
-    assert result.data == value and type(result.data) is type(value)
-    result = await call(tmp_path, {"content": [WORDS], "structuredContent": [value]})
-    assert result.data == {"content": [WORDS], "structuredContent": [value]}
+        for value in STRUCTURED:
+            result = await app.call("go")
+            assert result.data == value and type(result.data) is type(value)
+
+
+async def test_list_in_structured_content_of_older_protocol_stays_beside_content(tmp_path: Path) -> None:
+    said = [{"content": [WORDS], "structuredContent": [value]} for value in STRUCTURED]
+    async with connect(canned(tmp_path, results={"go": said}), store=tmp_path / "out") as app:
+        for expected in said:
+            assert (await app.call("go")).data == expected
 
 
 @pytest.mark.parametrize("blocks", [True, False])
@@ -796,9 +812,8 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
-    ("said", "warnings"),
-    [
+async def test_structured_content_is_validated_unmodified(tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, object], tuple[str, ...]]] = [
         ({"content": [WORDS], "structuredContent": {"content": "words"}}, ()),
         ({"content": [WORDS, {**WORDS, "text": "other"}], "structuredContent": {"content": "words"}}, ()),
         (
@@ -806,13 +821,12 @@ SCHEMA = {
             ('outputSchema: data.content: 5 is not of type "string"',),
         ),
         ({"content": [WORDS]}, ("outputSchema: the answer has no structuredContent",)),
-    ],
-    ids=["repeated", "more text", "wrong type", "missing"],
-)
-async def test_structured_content_is_validated_unmodified(
-    tmp_path: Path, said: dict[str, object], warnings: tuple[str, ...]
-) -> None:
-    assert (await call(tmp_path, said, outputSchema=SCHEMA)).warnings == warnings
+    ]
+    tools = [{"name": "go", "inputSchema": {"type": "object"}, "outputSchema": SCHEMA}]
+    results = {"go": [said for said, _ in cases]}
+    async with connect(canned(tmp_path, tools=tools, results=results), store=tmp_path / "out") as app:
+        for said, warnings in cases:
+            assert (await app.call("go")).warnings == warnings, said
 
 
 async def test_lone_surrogate_is_replaced_with_warning(tmp_path: Path) -> None:
@@ -825,31 +839,34 @@ async def test_lone_surrogate_is_replaced_with_warning(tmp_path: Path) -> None:
     assert result.warnings == ("half of a surrogate pair became U+FFFD",)
 
 
-@pytest.mark.parametrize("data", [bytes(300_000) + b"\xfb\xff\xfe" * 50, b"\xfb\xff\xfe" * 100_000, bytes(300_000)])
-async def test_long_url_safe_base64_is_decoded(tmp_path: Path, data: bytes) -> None:
-    block = {"type": "image", "data": base64.urlsafe_b64encode(data).decode(), "mimeType": "image/png"}
-    async with connect(canned(tmp_path, results={"go": {"content": [block]}}), store="memory:") as app:
-        assert await content(app, await app.call("go")) == [data]
+async def test_long_url_safe_base64_is_decoded(tmp_path: Path) -> None:
+    files = [bytes(300_000) + b"\xfb\xff\xfe" * 50, b"\xfb\xff\xfe" * 100_000, bytes(300_000)]
+    said = [
+        {"content": [{"type": "image", "data": base64.urlsafe_b64encode(data).decode(), "mimeType": "image/png"}]}
+        for data in files
+    ]
+    async with connect(canned(tmp_path, results={"go": said}), store="memory:") as app:
+        for data in files:
+            assert await content(app, await app.call("go")) == [data]
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("structured", "words"),
-    [
+async def test_error_in_structured_content_only_is_shown(tmp_path: Path) -> None:
+    errors: list[tuple[object, str]] = [
         ({"error": "database refused"}, "database refused"),
         ({"message": "quota is used up", "code": 42}, "quota is used up"),
         ({"error": {"message": "inner"}}, "inner"),
         ("only text", "only text"),
         ({"reason": 5}, '{"reason":5}'),
         ({}, "did not say why"),
-    ],
-    ids=json.dumps,
-)
-async def test_error_in_structured_content_only_is_shown(tmp_path: Path, structured: object, words: str) -> None:
-    with pytest.raises(CapabilityError, match=words):
-        await call(tmp_path, {"isError": True, "content": [], "structuredContent": structured})
+    ]
+    said = [{"isError": True, "content": [], "structuredContent": structured} for structured, _ in errors]
+    async with connect(canned(tmp_path, results={"go": said}), store=tmp_path / "out") as app:
+        for _, words in errors:
+            with pytest.raises(CapabilityError, match=words):
+                await app.call("go")
 
 
 async def test_failed_tool_image_is_stored_with_its_error(tmp_path: Path) -> None:
@@ -862,14 +879,16 @@ async def test_failed_tool_image_is_stored_with_its_error(tmp_path: Path) -> Non
         assert await content(app, raised.value.result) == [PNG]
 
 
-@pytest.mark.parametrize(("flag", "fails"), [("false", False), ("true", True), (0, False), (1, True), (None, False)])
-async def test_is_error_flag_may_be_a_string(tmp_path: Path, flag: object, fails: bool) -> None:
-    said = {"isError": flag, "content": [WORDS]}
-    if not fails:
-        assert (await call(tmp_path, said)).data == {"content": [WORDS]}
-        return
-    with pytest.raises(CapabilityError, match="words"):
-        await call(tmp_path, said)
+async def test_is_error_flag_may_be_a_string(tmp_path: Path) -> None:
+    flags = [("false", False), ("true", True), (0, False), (1, True), (None, False)]
+    said = [{"isError": flag, "content": [WORDS]} for flag, _ in flags]
+    async with connect(canned(tmp_path, results={"go": said}), store=tmp_path / "out") as app:
+        for flag, fails in flags:
+            if fails:
+                with pytest.raises(CapabilityError, match="words"):
+                    await app.call("go")
+            else:
+                assert (await app.call("go")).data == {"content": [WORDS]}, flag
 
 
 async def test_server_exit_is_detected_although_child_holds_stdout(tmp_path: Path) -> None:
