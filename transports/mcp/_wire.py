@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from ..errors import CapabilityError, ProtocolError, TooLarge
 from ..protocol._find_content import Found, Place, declares_base64, find, replace
 from ..protocol._payloads import ElicitationRequest
-from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, inner_values, without_half_pairs
+from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, objects_in, without_half_pairs
 from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
@@ -308,17 +308,12 @@ def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMe
 def with_content(tree: object) -> Any:
     """Replace the base64 runs of a result in place and return it.
 
-    A run becomes content where a block or descriptor declares it (docs/requirements.md R2-2.3), elsewhere text. The
-    tree is walked level by level, since the parser accepts deeper nesting than Python's recursion limit.
+    A run becomes content where a block or descriptor declares it (docs/requirements.md R2-2.3), elsewhere text.
     """
-    level: list[object] = [tree]
-    while level:
-        for node in level:
-            if isinstance(node, dict):
-                for key, item in node.items():
-                    if isinstance(item, Base64Run):
-                        node[key] = _text_or_content(node, key, item)
-        level = inner_values(level)
+    for node in objects_in(tree):
+        for key, item in node.items():
+            if isinstance(item, Base64Run):
+                node[key] = _text_or_content(node, key, item)
     return tree
 
 

@@ -596,7 +596,7 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
                     learn_event(event, secrets)
                 continue
 
-            for mime_type in types.get(Path(name).name, [""]):
+            for mime_type in types.get(Path(name).name, [""]):  # a file that no request names has no type
                 text = body_text(data, mime_type)
                 if text is not None:
                     learn_body(text, mime_type, secrets)

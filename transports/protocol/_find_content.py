@@ -184,6 +184,7 @@ class _Search:
             self._add_value(node, path)
 
     def _walk_object(self, node: dict[str, object], path: Place) -> None:
+        # The members that hold the content of a block or of the flat form are not searched again.
         block_keys: Place = ()
         flat_key: str | None = None
         if not _DECLARING.isdisjoint(node):
@@ -459,9 +460,7 @@ _HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F]*")  # with a digit: a run of "A" is bas
 
 
 def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPError] | None:
-    """Return the key of ``node`` that holds content in the flat form, and the content or its error.
-
-    Return ``None`` if ``node`` holds no content.
+    """Return the key of ``node`` that holds content in the flat form, and the content or its error, or ``None``.
 
     The type must be binary or the encoding base64, as in a descriptor (docs/protocol.md 9.2). Keys named after the
     type (``image``, ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with

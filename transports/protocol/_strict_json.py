@@ -306,6 +306,15 @@ def inner_values(nodes: Iterable[object]) -> list[object]:
     ]
 
 
+def objects_in(tree: object) -> Iterator[dict[str, object]]:
+    """Yield the objects of a tree, which may be deeper than Python's recursion limit, level by level. The values of an
+    object may be replaced before the next one is requested."""
+    level: list[object] = [tree]
+    while level:
+        yield from (node for node in level if isinstance(node, dict))
+        level = inner_values(level)
+
+
 def members_of(value: object) -> Mapping[str, Any]:
     """Return the members of a JSON object; none for any other value."""
     return value if isinstance(value, Mapping) else {}

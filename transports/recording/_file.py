@@ -306,8 +306,8 @@ class Writer:
         head = read_at(self._file.fileno(), 64, 0)
         if head and b'"abp_recording"' not in head:
             raise UsageError(f"{self._path} exists and is not a recording; name another file")
-
         try:
+            # Opened in any case: this refuses a symlink, and a folder of another user.
             with self._content.folder() as folder:
                 for name in folder.names():
                     is_content = _SHA256.fullmatch(name) or name.startswith(_STAGED)

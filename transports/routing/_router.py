@@ -145,10 +145,8 @@ class Unkept(Mapping[str, ArtifactRef]):
 
 
 def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> Unkept | None:
-    """Return the artifacts of a JSON answer, ``data``, for a store that keeps nothing; ``None`` if it keeps or audits.
-
-    ``origin`` is the ``source`` of the reference, with the capability.
-    """
+    """Return the artifacts of a JSON answer, ``data``, for a store that keeps nothing; ``None`` if the store must see
+    it now: it keeps or audits, or has to check the size or ``origin``, the ``source`` of the reference."""
     if not isinstance(store, NoneStore) or store.audit or len(data) > min(store.max_bytes, _SMALL):
         return None
     for value in origin.values():

@@ -94,7 +94,7 @@ class Handshake:
         )
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
-        """Add the manifest's capabilities to those that the app gave at run time (docs/protocol.md 7.5)."""
+        """Fill in from the manifest what the app did not say at run time (docs/protocol.md 7.5)."""
         await asyncio.wait((discovery,), timeout=1.0)
         if not discovery.done():
             # A slow web server must not hold up a session that is connected already.

@@ -43,10 +43,7 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
         try:
             context = browser.context
             if context is None:
-                earlier = entry.storage_state
-                if earlier is not None and not earlier.exists():
-                    earlier = None
-                context = await browser.playwright.new_context(storage_state=earlier, no_viewport=True)
+                context = await _new_context(browser, entry.storage_state)
             page = await context.new_page()
             await page.goto(entry.url)
         except Error as error:
@@ -58,6 +55,12 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
                 raise ConnectFailed("the browser ended before its state could be read; sign in once more")
             await asyncio.to_thread(_write_state, entry.storage_state, json.dumps(state))
     return place
+
+
+async def _new_context(browser: browsers.Browser, earlier_state: Path | None) -> BrowserContext:
+    if earlier_state is not None and not earlier_state.exists():
+        earlier_state = None
+    return await browser.playwright.new_context(storage_state=earlier_state, no_viewport=True)
 
 
 async def _read_state_until_closed(

@@ -18,7 +18,7 @@ import pybase64
 
 from ..errors import ProtocolError, UsageError
 from ..protocol._find_content import MAX_DEPTH, Place, declares_base64, replace
-from ..protocol._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_VALUES, decode_json, encode_json, inner_values
+from ..protocol._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_VALUES, decode_json, encode_json, objects_in
 from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 
@@ -104,15 +104,11 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
 
 def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:
     """Replace the markers in ``tree`` in place."""
-    level: list[object] = [tree]
-    while level:
-        for node in level:
-            if isinstance(node, dict):
-                for key, value in node.items():
-                    if isinstance(value, str) and value.startswith(marker):
-                        number = int(value.removeprefix(marker))
-                        node[key] = on_run(node, key, runs[number])
-        level = inner_values(level)
+    for node in objects_in(tree):
+        for key, value in node.items():
+            if isinstance(value, str) and value.startswith(marker):
+                number = int(value.removeprefix(marker))
+                node[key] = on_run(node, key, runs[number])
 
 
 def encode_envelope(message: Message) -> bytes:
