@@ -1,7 +1,11 @@
 """Resources that were read are kept until the server reports a change."""
 
+import asyncio
+from pathlib import Path
+
 from tests.conftest import Connect
 from tests.support.resources import ResourceApp
+from transports import LocalStore
 
 
 async def test_resource_is_reread_after_change_of_it_or_its_parent(app_of: Connect) -> None:
@@ -21,3 +25,22 @@ async def test_resource_is_reread_after_change_of_it_or_its_parent(app_of: Conne
             await app.resources.read(picture)
             assert server.reads == kept + 1
     assert server.reads == 4
+
+
+async def test_resource_that_changes_while_its_kept_result_is_checked_is_reread(
+    app_of: Connect, tmp_path: Path
+) -> None:
+    server = ResourceApp()
+    picture = "file:///x/picture.png"
+
+    class ChangingStore(LocalStore):
+        async def exists(self, artifact_id: str) -> bool:
+            server.change(picture)
+            await asyncio.sleep(0.05)  # the change arrives
+            return await super().exists(artifact_id)
+
+    async with ChangingStore(tmp_path / "out") as store, app_of(server, store=store) as app:
+        await app.resources.subscribe(picture)
+        for _ in range(2):
+            await app.resources.read(picture)
+    assert server.reads == 2

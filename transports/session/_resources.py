@@ -45,10 +45,14 @@ class ResourceCache:
         self.changes = 0
 
     async def get(self, uri: str) -> Result | None:
-        if uri not in self._results:
+        cached = self._results.get(uri)
+        if cached is None:
             return None
-        result, expires = self._results[uri]
+        result, expires = cached
         if time.monotonic() < expires and all([await self._store.exists(ref.id) for ref in result.artifacts.values()]):
+            # A change that was reported meanwhile has removed it.
+            if self._results.get(uri) is not cached:
+                return None
             self._results.move_to_end(uri)
             return result
         self._results.pop(uri, None)
