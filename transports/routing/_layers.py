@@ -57,10 +57,10 @@ def fill_summary(
 
     A file that was not stored is marked as such.
     """
-    if not content_type and ref.mime_type == OCTET_STREAM:
-        content_type = "binary"
-    elif not content_type:
+    if not content_type:
         content_type = extension_for(ref.mime_type).removeprefix(".")
+        if ref.mime_type == OCTET_STREAM:
+            content_type = "binary"
 
     values = {
         "content_type": content_type,
@@ -96,11 +96,11 @@ def human_size(size: int) -> str:
     if size < 1024:
         return f"{size} bytes"
     value = float(size)
-    for unit in ("KB", "MB", "GB"):
+    for unit in ("KB", "MB"):
         value /= 1024
-        if value < 1024 or unit == "GB":
-            break
-    return f"{value:.1f} {unit}"
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} GB"
 
 
 def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:

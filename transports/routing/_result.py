@@ -343,7 +343,7 @@ class Result:
         body = whole
         if limits.max_field_chars is not None:
             body = cast(dict[str, JSONValue], cut_texts(whole, limits.max_field_chars, limits.truncation_suffix))
-        if body is whole and json_size(body) <= max_bytes:
+        if body is whole and json_size(body) <= max_bytes:  # no text was cut
             return body
 
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
@@ -412,9 +412,9 @@ class Result:
 
     def small_answer(self, *, max_chars: int = MAX_ANSWER_CHARS) -> str | None:
         """Return an answer without files as one line of JSON, or ``None`` for more than ``max_chars`` characters."""
-        has_files = [*self.artifacts] != [""] or bool(self.inline_fields)
+        has_only_its_json = [*self.artifacts] == [""] and not self.inline_fields
         # A character has at most 4 bytes, so a larger file need not be encoded again.
-        if has_files or self.artifacts[""].size_bytes > 4 * max_chars:
+        if not has_only_its_json or self.artifacts[""].size_bytes > 4 * max_chars:
             return None
         text = msgspec.json.format(encode_json(self.data), indent=0).decode()
         if len(text) > max_chars:

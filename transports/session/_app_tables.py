@@ -170,7 +170,8 @@ def _table_error(error: ValidationError, file: Path) -> UsageError:
         if fault["type"] != "extra_forbidden":
             continue
         *table, key = map(str, fault["loc"])
-        keys = (AppEntry if table[:1] == ["apps"] else SecretEntry).model_fields
+        entry_model = AppEntry if table[:1] == ["apps"] else SecretEntry
+        keys = entry_model.model_fields
         similar = difflib.get_close_matches(key, keys, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"use one of {', '.join(keys)}"
         return UsageError(f"{file}: {'.'.join((*table, key))}: unknown; {hint}")

@@ -147,10 +147,10 @@ def settings_variables() -> set[str]:
 _OF_SERVICES = re.compile(r"ABP_\w*?_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)")
 
 
-def unknown_variables(known: Callable[[], Collection[str]], prefix: str = _PREFIX) -> dict[str, str | None]:
-    """Return the variables with this ``prefix`` that nothing reads, each with the known one that was probably meant.
+def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _PREFIX) -> dict[str, str | None]:
+    """Return the variables with this ``prefix`` that nothing reads, each with the one that was probably meant.
 
-    ``known`` returns the names of variables that are read; it is called only if there are others than those of
+    ``read_names`` returns the names of variables that are read; it is called only if there are others than those of
     :class:`Settings`. Empty variables count as not set."""
     names = {"ABP_BROWSER", *_VARIABLES}
     others = [
@@ -160,7 +160,7 @@ def unknown_variables(known: Callable[[], Collection[str]], prefix: str = _PREFI
     ]
     if not others:
         return {}
-    names |= {*known()}
+    names |= {*read_names()}
     unknown: dict[str, str | None] = {}
     for name in others:
         if name.upper() not in names:

@@ -343,7 +343,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     async def _is_alive(self, timeout: float) -> bool:
         """Return whether a byte arrives, at most ``timeout`` seconds after the peer has read what was sent before."""
-        reads = self._reads
+        reads_before = self._reads
         unread = max(self._sent - self._read_by_peer, 0)
         patience = timeout + min(unread / _SLOWEST_RATE, _MAX_EXTRA)
 
@@ -351,7 +351,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         taken = self._bytes_taken()
         last_proof = taken + unread
         silent_since = self.loop.time()
-        while self._is_open and self._reads == reads:
+        while self._is_open and self._reads == reads_before:
             if self.loop.time() - silent_since > patience:
                 return False
             await asyncio.sleep(timeout / 10)

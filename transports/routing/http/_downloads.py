@@ -387,6 +387,7 @@ class Transfer:
         if earlier is not None and earlier.matches(headers):
             if whole.total is not None and earlier.total not in (None, whole.total):
                 raise RetryRequest(self._truncated(answer.display_url, "the length of the same file differs"), wait=0.0)
+            # No validator: the server cannot continue, so the rest is not requested again.
             whole = replace(whole, total=earlier.total or whole.total, validator=None)
 
         self.representation = whole
