@@ -393,10 +393,10 @@ def _conversion(response: httpx2.Response, kind: str, request_id: int, aside: As
     """Return what makes a message of a response's body; ``None`` for a body that the SDK gets as it is.
 
     ``kind`` is the type of the body, as the server sent it."""
-    # The SDK itself names an answer without a body.
+    # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
         return partial(_convert_answer, request_id, kind, aside)
-    # The SDK itself names an unknown method.
+    # The SDK reports a 404 without a session itself, as an unknown method.
     has_session = _SESSION_HEADER in response.request.headers
     if response.is_error and (has_session or response.status_code != 404):
         return partial(_convert_error, request_id, response)

@@ -103,7 +103,7 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
             raise BrowserNotFound(f"no executable browser at {executable}; correct ABP_BROWSER or unset it")
         return BrowserChoice(path, reason)
 
-    # Of these, Playwright fully supports only its own builds.
+    # Of these two, Playwright fully supports only its own builds.
     if name in ("firefox", "webkit"):
         build = _installed_by_playwright(name)
         if build is not None:

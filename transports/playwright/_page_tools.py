@@ -116,7 +116,7 @@ class JudgedNetwork:
         self._received_bytes = 0
         self._refused: dict[_Server | None, str] = {}
         self._failed: dict[_Server | None, str] = {}
-        self._requested: set[_Server | None] = {None}
+        self._requested: set[_Server | None] = {None}  # limits of the proxy itself have no server
 
     def watch(self, context: BrowserContext) -> None:
         def note(request: Request | WebSocket) -> None:

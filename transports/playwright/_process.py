@@ -444,16 +444,16 @@ class BrowserProcess:
 
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
-            # Downloads are assigned to windows and frames by these events. The first three kinds have none.
-            kinds = ("browser", "browser_ui", "tab")
-            targets = [*({"type": kind, "exclude": True} for kind in kinds), {}]
+            # Downloads are assigned to windows and frames by these events. Targets of other kinds have no downloads.
+            other_kinds = ("browser", "browser_ui", "tab")
+            targets = [*({"type": kind, "exclude": True} for kind in other_kinds), {}]
             discover = self.cdp.send("Target.setDiscoverTargets", {"discover": True, "filter": targets})
             self.pids, _ = await asyncio.gather(self._read_pids(self.cdp), discover)
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
     async def new_context(self, options: Mapping[str, Any]) -> tuple[BrowserContext, str]:
-        # Playwright does not say the id: it is the only one that was not there before.
+        # Playwright does not return the id of the context: it is the only new one.
         async with self._opening_context:
             context = await self.browser.new_context(**options)
             if self.cdp is None:

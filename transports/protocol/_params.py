@@ -92,7 +92,7 @@ class _Preparation:
                         f"params: {type(value).__name__} at {_dotted(path)} cannot be sent; "
                         "use JSON values, bytes, pathlib.Path, a file that is open in binary mode, or BinaryData"
                     )
-        self.content.append(Found(path, binary))
+        self.content.append(Found(path, binary))  # a descriptor, or content by its type
         return binary
 
     def _described_content(self, node: dict[object, object], path: Place) -> BinaryData | None:
