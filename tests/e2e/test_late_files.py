@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from tests.support.eventually import eventually
 from tests.support.pages import serve_answers
 from transports import Browser, Result, Session, connect
 
@@ -135,6 +136,7 @@ async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Sessio
         'setTimeout(() => link("data:text/plain,content of later.txt", "later.txt").click());',
         'setTimeout((name) => setTimeout(() => blobLink(name).click()), 0, "later.txt");',
         'setTimeout(() => blobLink("later.txt").click(), 8);',
+        'const a = blobLink("later.txt"); setTimeout(() => a.click(), 66);',
         'const a = blobLink("later.txt"), { port1, port2 } = new MessageChannel();'
         "port2.onmessage = () => a.click(); port1.postMessage(0);",
     ):
@@ -152,6 +154,17 @@ async def test_late_file_is_flagged_in_result_of_later_call(app: Session) -> Non
     result = await run(app, 'blobLink("own.txt").click(); await wait(1500);')
     assert sorted(await contents(app, result)) == [b"content of own.txt", b"content of slow.txt"]
     assert result.warnings == ("the app's download 'slow.txt' began before this call",)
+
+
+async def test_downloads_that_begin_while_session_closes_leave_no_tasks(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    before = asyncio.all_tasks()
+    script = "for (let at = 1; at < 10; at += 1) setTimeout(() => blobLink(`${at}.txt`).click(), 20 * at);"
+    for _ in range(3):
+        async with connect(server[1], browser=browser, store=tmp_path) as app:
+            await run(app, script)
+    await eventually(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_patched_timer_keeps_arguments_this_and_errors(app: Session) -> None:
@@ -174,6 +187,7 @@ async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(app:
     for count, click in (
         (20, "const a = blobLink(name); a.click(); URL.revokeObjectURL(a.href);"),
         (12, 'link("data:text/plain,content of " + name, name).click();'),
+        (12, 'blobLink(name).dispatchEvent(new MouseEvent("click"));'),
         (
             12,
             "const a = blobLink(name); document.documentElement.append(a);"

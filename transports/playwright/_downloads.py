@@ -690,7 +690,7 @@ class AppDownloads:
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
         self._browser.remove_listener("Target.targetCreated", self._on_target)
 
-        for guid, (ended, folder) in self._running.items():
+        for guid, (ended, folder) in tuple(self._running.items()):
             if not ended.done():
                 ended.cancel()
                 with contextlib.suppress(TransportError):

@@ -176,6 +176,9 @@ class PageEffects:
             self.tracker.expect(call, "event", {}, number)
 
     async def aclose(self) -> None:
+        if self._app_downloads is not None:
+            # A download that begins now has no call to go to.
+            self._app_downloads.on_started = lambda *_: False
         await self._windows.aclose()
         await self.tracker.aclose()
         if self._app_downloads is not None:

@@ -233,12 +233,15 @@
 
   // --- what a call leaves for a later turn: libraries click a download link in a timer of 0 ms (FileSaver.js) ---------
   const SHORT = 10; // ms of the longest timer that a call's answer waits for
+  const AFTER_URL = 100; // … once the call has made an object URL that no link has downloaded yet (download.js: 66 ms)
+  let urlMaker = null; // that call
   let due = 0;      // time of the latest short timer or object URL of a call
   const expectSoon = (delay) => { if (currentCall() !== null) due = max(due, clock() + delay); };
   hook(window, "setTimeout", (native, self, args) => {
     const callback = args[0], delay = args[1] ?? 0, call = currentCall();
     if (call === null || typeof callback !== "function") return apply(native, self, args);
-    if (typeof delay === "number" && !(delay > SHORT)) expectSoon(max(0, delay || 0));
+    const longest = call === urlMaker ? AFTER_URL : SHORT;
+    if (typeof delay === "number" && !(delay > longest)) expectSoon(max(0, delay || 0));
     const callbackArgs = filterList(args, (_, index) => index > 1);
     return apply(native, self, [() => within(call, () => apply(callback, window, callbackArgs)), delay]);
   });
@@ -294,6 +297,7 @@
   const clicking = (target, click) => {
     const link = downloadLink(target), call = currentCall();
     if (!link) return click();
+    urlMaker = null;
     if (!queued.length && !isFull()) {
       let clicked;
       const remember = (event) => { clicked ??= event; }, outer = hearClick;
@@ -307,15 +311,22 @@
         else listPush(startTimes, clock());
       }
     }
-    let postponed = false;
+    let postponed = false, href = null;
     const postpone = (event) => { // the last listener of the link
       if (eventDefaultPrevented(event)) return;
       eventPreventDefault(event);
+      if (!eventDefaultPrevented(event)) { // new MouseEvent("click") cannot be prevented
+        href = elementGetAttribute(link, "href");
+        elementRemoveAttribute(link, "href");
+      }
       postponed = true;
     };
     targetAddEventListener(link, "click", postpone);
     let clickResult;
-    try { clickResult = click(); } finally { targetRemoveEventListener(link, "click", postpone); }
+    try { clickResult = click(); } finally {
+      targetRemoveEventListener(link, "click", postpone);
+      if (href !== null) elementSetAttribute(link, "href", href);
+    }
     if (!postponed) return clickResult;
     quietly(() => {
       if (queued.length >= MAX_QUEUED) {
@@ -416,6 +427,7 @@
     const url = apply(native, self, args);
     if (quietly(() => blobSize(args[0])) !== undefined) blobsByUrl.set(url, args[0]);
     liveUrls.add(url);
+    urlMaker = currentCall();
     expectSoon(0);
     return url;
   });
