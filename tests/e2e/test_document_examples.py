@@ -1,22 +1,21 @@
-"""The JavaScript of apps that the source documents of docs/requirements.md print, run unchanged: what it answers in a
-page, over postMessage and over a WebSocket."""
+"""The JavaScript of apps that the source documents of docs/requirements.md print, run unchanged in a page.
+
+What R1-8 and R1-9 print for postMessage and a WebSocket, the reference app does: ``test_postmessage.py`` and the
+contract suite show it."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
-from websockets.asyncio.server import ServerConnection, serve as serve_websocket
 
 from tests.e2e.conftest import Connect
-from transports import Browser, PostMessageTransport, Result, connect
+from transports import Browser, Result
 from transports.errors import BadEncoding, UrlExpired
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -116,46 +115,6 @@ async function handlePdfExport(params) {
     }
   };
 }
-"""
-#: R1-8 "App-side: use transfer list for zero-copy".
-POST = """
-const arrayBuffer = await blob.arrayBuffer();
-
-window.parent.postMessage({
-  type: 'capabilities/call-result',
-  id: requestId,
-  payload: {
-    success: true,
-    data: {
-      document: {
-        content: arrayBuffer,
-        mimeType: 'application/pdf',
-        size: arrayBuffer.byteLength
-      }
-    }
-  }
-}, targetOrigin, [arrayBuffer]);  // Transfer list - zero-copy!
-"""
-#: R1-9 "App-side: encode as Base64".
-SEND = """
-const arrayBuffer = await blob.arrayBuffer();
-const base64 = btoa(String.fromCharCode(...new Uint8Array(arrayBuffer)));
-
-ws.send(JSON.stringify({
-  type: 'capabilities/call-result',
-  id: requestId,
-  payload: {
-    success: true,
-    data: {
-      document: {
-        content: base64,
-        mimeType: 'application/pdf',
-        encoding: 'base64',
-        size: arrayBuffer.byteLength
-      }
-    }
-  }
-}));
 """
 #: R1-12 "Capability schema conventions".
 CAPABILITY = """
@@ -275,21 +234,6 @@ window.abp = {{
   async shutdown() {{}},
 }};
 </script>"""
-EMBEDDED = f"""<!doctype html><meta charset="utf-8"><title>Document</title><script>
-{PREPARED}
-const capabilities = [{{name: 'export.pdf', available: true}}];
-window.addEventListener('message', async ({{data: {{type, id: requestId, payload}}, origin: targetOrigin}}) => {{
-  const reply = (result) =>
-    window.parent.postMessage({{type: `${{type}}-result`, id: requestId, payload: result}}, targetOrigin);
-  if (type === 'initialize') reply({{...initialized, capabilities}});
-  else if (type === 'capabilities/list') reply(capabilities);
-  else if (type === 'capabilities/call') {{
-    const blob = await generatePdf(payload.params.html);
-    {POST}
-    window.left = arrayBuffer.byteLength;
-  }}
-}});
-</script>"""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -314,7 +258,7 @@ async def site() -> AsyncIterator[str]:
         return answer
 
     app = web.Application(client_max_size=64 << 20)
-    app.add_routes([web.get("/", page(PAGE)), web.get("/embedded", page(EMBEDDED)), web.post("/upload", upload)])
+    app.add_routes([web.get("/", page(PAGE)), web.post("/upload", upload)])
     app.add_routes([web.get("/kept", sizes), web.get("/kept/{name}", download)])
     async with TestServer(app) as server:
         yield str(server.make_url("/"))
@@ -396,50 +340,3 @@ async def test_documented_image_input_arrives(connected: Connect, site: str) -> 
         result = await app.call("process.image", params)
     sha256 = hashlib.sha256(image).hexdigest()
     assert result.data == {"sha256": sha256, "mimeType": "image/png", "operations": operations}
-
-
-@pytest.mark.requirement("R1-8a", "R1-8b", "R1-8c")
-async def test_a_buffer_is_transferred_over_post_message(site: str, browser: Browser, tmp_path: Path) -> None:
-    transport = PostMessageTransport(f"{site}embedded", browser=browser)
-    async with connect(f"{site}embedded", transport=transport, store=tmp_path / "out") as app:
-        result = await app.call("export.pdf", {"html": "x" * 300_000})
-        assert content(result, "document") == written(300_000)
-        page = transport.page
-        assert page is not None
-        (frame,) = [one for one in page.frames if one.url == f"{site}embedded"]
-        assert await frame.evaluate("window.left") == 0  # it was moved, not copied
-
-
-@pytest.mark.requirement("R1-9a", "R1-9b", "R1-13e")
-async def test_base64_pdf_arrives_over_websocket(site: str, browser: Browser, tmp_path: Path) -> None:
-    async with await browser.playwright.new_context() as context:
-        page = await context.new_page()
-        await page.goto(site)
-
-        async def serve(socket: ServerConnection) -> None:
-            async for message in socket:
-                request = json.loads(message)
-                kind, capabilities = request["type"], [{"name": "export.pdf", "available": True}]
-                payload: object = capabilities
-                if kind == "initialize":
-                    payload = {**await page.evaluate("initialized"), "capabilities": capabilities}
-                if kind == "capabilities/call":
-                    sent = await page.evaluate(
-                        f"""async ([size, requestId]) => {{
-                            const blob = await generatePdf('x'.repeat(size)), sent = [];
-                            const ws = {{send: (text) => sent.push(text)}};
-                            {SEND}
-                            return sent[0];
-                        }}""",
-                        [request["payload"]["params"]["size"], request["id"]],
-                    )
-                    await socket.send(sent)
-                elif "id" in request:
-                    answer = {"type": f"{kind}-result", "id": request["id"], "payload": payload}
-                    await socket.send(json.dumps(answer))
-
-        async with serve_websocket(serve, "127.0.0.1", 0) as server:
-            url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            async with connect(url, store=tmp_path / "out") as app:
-                result = await app.call("export.pdf", {"size": 50_000})
-        assert content(result, "document") == written(50_000)
