@@ -5,6 +5,7 @@ Each goes wrong on purpose, in one known way. ``faults.json`` has their definiti
 
 import asyncio
 import base64
+import functools
 import time
 import uuid
 from typing import Any
@@ -90,19 +91,27 @@ async def never(_params: Json, _context: Context) -> None:
     await asyncio.Event().wait()
 
 
+def _reference(state: State, where: str, params: Json, expires_at: int | None = None, **query: Any) -> Json:
+    """Return an answer with a generated file at an address below ``where``."""
+    size, seed = int(params.get("bytes", 1 << 20)), int(params.get("seed", 0))
+    path = f"{where}/{size}/{seed}/download.bin"
+    auth, absolute = params.get("auth"), params.get("absolute", False)
+    address = download_address(state, path, auth, absolute, expires=expires_at, **query)
+    document = {**address, "mimeType": OCTETS, "size": size, "filename": "download.bin"}
+    if expires_at is not None:
+        document["expiresAt"] = expires_at
+    return _document(document)
+
+
 def _downloads(state: State) -> dict[str, Handler]:
-    def reference(where: str, params: Json, expires_at: int | None = None, **query: Any) -> Json:
-        size, seed = int(params.get("bytes", 1 << 20)), int(params.get("seed", 0))
-        path = f"{where}/{size}/{seed}/download.bin"
-        auth, absolute = params.get("auth"), params.get("absolute", False)
-        address = download_address(state, path, auth, absolute, expires=expires_at, **query)
-        expiry = {} if expires_at is None else {"expiresAt": expires_at}
-        return _document({**address, "mimeType": OCTETS, "size": size, "filename": "download.bin", **expiry})
+    reference = functools.partial(_reference, state)
 
     def length(where: str, extreme: str) -> Handler:
         def make(params: Json) -> Json:
-            flag = {extreme: 1} if params.get("how") == extreme else {}
-            return reference(f"faults/{where}", params, delta=params.get("delta"), **flag)
+            query = {"delta": params.get("delta")}
+            if params.get("how") == extreme:
+                query[extreme] = 1
+            return reference(f"faults/{where}", params, **query)
 
         return sync(make)
 

@@ -380,19 +380,7 @@ class HostedStore(ArtifactStore):
             namespace = _namespace_of_scope(namespace, host_scope)
             host_ref = await self._call_host(put(content, namespace=namespace, **options))
         self._require_same_content(host_ref, description)
-
-        artifact_id = id_of(host_ref)
-        ref = ArtifactRef(
-            id=artifact_id,
-            uri=f"artifact://{artifact_id}",
-            local_path=None,
-            filename=description.name,
-            mime_type=description.mime_type,
-            size_bytes=description.size,
-            sha256=description.sha256,
-            source=description.source | source_of(host_ref),
-            scope=self.scope or host_scope,
-        )
+        ref = _described_ref(host_ref, description, self.scope or host_scope)
         self._remember_ref(ref)
         return ref
 
@@ -481,6 +469,21 @@ class _Staged(BufferedFile):
     async def _publish(self, description: Description) -> ArtifactRef:
         data = await self.read_all()
         return await self._store.publish(data if self.text is None else self.text, description)
+
+
+def _described_ref(host_ref: object, description: Description, scope: Scope) -> ArtifactRef:
+    artifact_id = id_of(host_ref)
+    return ArtifactRef(
+        id=artifact_id,
+        uri=f"artifact://{artifact_id}",
+        local_path=None,
+        filename=description.name,
+        mime_type=description.mime_type,
+        size_bytes=description.size,
+        sha256=description.sha256,
+        source=description.source | source_of(host_ref),
+        scope=scope,
+    )
 
 
 def _namespace_of_scope(namespace: str, scope: Scope) -> str:

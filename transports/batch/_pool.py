@@ -259,9 +259,10 @@ class Pool(OpenedHere):
             sources.append(Source(connect_browser, 1, endpoint.sessions or sessions, endpoint.weight))
         self._size = sum(source.count * source.sessions for source in sources)
 
+        room_without_browser = Member(0, Source(make_browser, 1, self._size), None)
         self._fleet = Fleet(
             sources,
-            Member(0, Source(make_browser, 1, self._size), None),
+            room_without_browser,
             Limits(recycle_after, max_age, max_memory, max_slowdown),
             lambda: free_memory() >= min_free_memory,
         )

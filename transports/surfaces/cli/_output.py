@@ -387,7 +387,8 @@ def _usage_message(error: Exception) -> str:
             return f"no such option: {option}; did you mean {similar[0]}?; {hint}"
 
     if text.startswith("missing argument"):
-        form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
+        _usage, *words = re.sub("[{}]", "", context.get_usage()).split()  # "Usage: abp call …"
+        form = " ".join(words)
         if "'CAPABILITY'" in text:
             text += "; `abp capabilities TARGET` lists them"
         return f"{text}; the form is `{form}`, {hint}"

@@ -154,16 +154,8 @@ async def gather_views(
             raise initialized.error
         evidence.initialize_answer = initialized.answer
 
-        server = _mcp_server(client)
         views = evidence.views
-        views.tools = server.tools
-
-        plan.on_step("resources")
-        views.resources = await _listed_resources(server, plan.timeout)
-        addresses = _view_addresses(views.tools)
-        for uri in dict.fromkeys(addresses.values()):
-            views.documents[uri] = await _request_document(server, uri, plan.timeout)
-
+        addresses = await _gather_documents(_mcp_server(client), views, plan)
         trials = _prepare_trials(evidence, plan, addresses)
         shows_views = any(views.documents[addresses[trial.name]].error is None for trial in trials)
         if shows_views and not isinstance(browser, Browser):
@@ -242,6 +234,17 @@ async def _relay(
     server: MCPTransport, method: str, params: Mapping[str, object], *, timeout: float
 ) -> Mapping[str, object]:
     return await _request_payload(server, "view/request", {"method": method, "params": params}, timeout)
+
+
+async def _gather_documents(server: MCPTransport, views: ServerViews, plan: Plan) -> dict[str, str]:
+    """Collect the tools, the resources, and the documents of views. Return the address of the view of each tool."""
+    views.tools = server.tools
+    plan.on_step("resources")
+    views.resources = await _listed_resources(server, plan.timeout)
+    addresses = _view_addresses(views.tools)
+    for uri in dict.fromkeys(addresses.values()):
+        views.documents[uri] = await _request_document(server, uri, plan.timeout)
+    return addresses
 
 
 def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) -> list[Trial]:

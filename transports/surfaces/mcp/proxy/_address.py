@@ -396,14 +396,7 @@ class AddressServer:
         is_list = raw.lstrip()[:1] == b"["
         try:
             if is_list and waiting is not None and waiting.has_requests:
-                items = await read_batch(raw)
-                if waiting.is_batch:
-                    for item in items:
-                        _note_answer(await read_message(item), waiting)
-                    await self._pass_on(raw)
-                    return
-                for item in items:
-                    await self._take_message(item, waiting)
+                await self._take_list(raw, waiting)
                 return
             message = await read_message(raw)
         except TooLarge as error:
@@ -418,6 +411,16 @@ class AddressServer:
 
         if waiting is not None and _note_answer(message, waiting):
             self._learn_from_answer(waiting.method, message)
+        await self._pass_on(raw)
+
+    async def _take_list(self, raw: bytes, waiting: _Waiting) -> None:
+        items = await read_batch(raw)
+        if not waiting.is_batch:
+            for item in items:
+                await self._take_message(item, waiting)
+            return
+        for item in items:
+            _note_answer(await read_message(item), waiting)
         await self._pass_on(raw)
 
     async def _answer_with_error(
