@@ -312,18 +312,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
         target = marker.args[0]
 
     if target:
-        file = request.path.parent / str(target)
-        is_file_name = file.suffix in (".html", ".htm", ".py", ".jsonl") and ":" not in str(target)
-        if not is_file_name:
-            return str(target)
-        if not file.is_file():
-            raise UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
-        if file.suffix == ".py":
-            return f"mcp+stdio:{shlex.join((sys.executable, str(file)))}"
-        if file.suffix == ".jsonl":
-            return f"replay:{file}"
-        return _abp_pages(file)
-
+        return _address_of(str(target), request, _abp_pages)
     if "abp_fixture_app" not in request.fixturenames:
         raise UsageError(
             f"{request.node.nodeid}: no app is named. Name it with @pytest.mark.abp('http://…'), --abp-target, your "
@@ -332,6 +321,20 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     fixture: Fixture = request.getfixturevalue("abp_fixture_app")
     addresses = {"websocket": fixture.ws_url, "postmessage": fixture.embed_url, "webmcp": fixture.webmcp_url}
     return addresses.get(abp_transport, fixture.url)
+
+
+def _address_of(target: str, request: pytest.FixtureRequest, serve_page: Callable[[Path], str]) -> str:
+    file = request.path.parent / target
+    is_file_name = file.suffix in (".html", ".htm", ".py", ".jsonl") and ":" not in target
+    if not is_file_name:
+        return target
+    if not file.is_file():
+        raise UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
+    if file.suffix == ".py":
+        return f"mcp+stdio:{shlex.join((sys.executable, str(file)))}"
+    if file.suffix == ".jsonl":
+        return f"replay:{file}"
+    return serve_page(file)
 
 
 @pytest.fixture(scope="session")
