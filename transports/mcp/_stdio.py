@@ -148,7 +148,7 @@ async def _end_process(process: ServerProcess) -> None:
     if not _HAS_GROUPS:
         from ..playwright._process import kill, process_tree
 
-        descendants = process_tree([process.pid])
+        descendants = process_tree([process.pid])  # which cannot be found once the server has ended
 
     if process.stdin is not None:
         process.stdin.close()

@@ -609,7 +609,7 @@ class ReplayTransport(Transport):
 
     async def _play_until_answer(self, action: Action, end: int) -> None:
         """Emit the events of an action before its answer on line ``end``, and wait until the answer is due."""
-        lines_before = deque(self._script.lines_between(action.start, end))
+        lines_before = deque(self._script.lines_between(action.start, end))  # wait_until() takes from it
         for line, event in action.events:
             if line < end:
                 await self._progress.wait_until(line, lines_before)

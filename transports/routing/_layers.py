@@ -104,6 +104,7 @@ def human_size(size: int) -> str:
 
 
 def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
+    """Return the content of a field, or ``None`` if the rule does not fit its format, its encoding or its text."""
     if not _fits_formats(siblings.get("format"), rule.formats):
         return None
 

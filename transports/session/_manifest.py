@@ -279,7 +279,7 @@ class _Tags(HTMLParser):
         match tag:
             case "body" | "frameset":
                 self.ended = True
-            case "title" if self._in_title is None:
+            case "title" if self._in_title is None:  # no title so far
                 self._in_title = True
             case "base" if self.base is None and "href" in attributes:
                 self.base = href

@@ -102,7 +102,9 @@ def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
 
 
 def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None:
-    """Return the app that ``target`` names for ``user`` (``None``: the operator), or ``None`` if it is not a name.
+    """Return the app that ``target`` names for ``user`` (``None``: the operator).
+
+    ``None`` if the target is not a name, and if the file has no apps for this user.
 
     Raises :class:`~transports.errors.UsageError` for an unknown name, for a file that is not trusted, and for invalid
     tables. An app of another user is reported as an unknown name, so that its existence is not revealed.

@@ -80,7 +80,8 @@ class ResourceCache:
             self.changes += 1
             uri = str(data.get("uri", ""))
             below = uri.rstrip("/") + "/"
-            for cached in [cached for cached in self._results if cached == uri or cached.startswith(below)]:
+            stale = [cached for cached in self._results if cached == uri or cached.startswith(below)]
+            for cached in stale:
                 del self._results[cached]
 
     def clear(self) -> None:

@@ -153,11 +153,8 @@ def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _
     ``read_names`` returns the names of variables that are read; it is called only if there are others than those of
     :class:`Settings`. Empty variables count as not set."""
     names = {"ABP_BROWSER", *_VARIABLES}
-    others = [
-        name
-        for name, text in sorted(os.environ.items())
-        if text and name.upper().startswith(prefix) and name.upper() not in names and not _OF_SERVICES.fullmatch(name)
-    ]
+    set_names = [name for name, text in sorted(os.environ.items()) if text and name.upper().startswith(prefix)]
+    others = [name for name in set_names if name.upper() not in names and not _OF_SERVICES.fullmatch(name)]
     if not others:
         return {}
     names |= {*read_names()}

@@ -79,8 +79,9 @@ class ViewDocument:
         declared_sources = self.csp if mode == "declared" else None
         directives = dict(_directives(declared_sources))
         for name, sources in (granted or {}).items():
-            declared = [source for source in directives.get(name, "").split() if source != "'none'"]
-            directives[name] = " ".join(dict.fromkeys((*declared, *sources)))
+            # 'none' is valid only as the single source of a directive.
+            earlier_sources = [source for source in directives.get(name, "").split() if source != "'none'"]
+            directives[name] = " ".join(dict.fromkeys((*earlier_sources, *sources)))
         return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
     def policy_headers(
