@@ -262,7 +262,7 @@ class TopPageTransport(PageTransport):
         """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded, or at
         ``until`` (time of the event loop); and the seconds since it loaded.
 
-        The time is not the page's, which may have stopped its clock."""
+        They are measured here, since the page may have stopped its clock."""
         now = asyncio.get_running_loop().time
         loaded_at: float | None = None
         while True:
@@ -272,8 +272,8 @@ class TopPageTransport(PageTransport):
             takes_tools = since_load >= 0.3
             state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
             app = parse_json(state, AppState, "the app found in the page")
-            is_over = loaded_at is not None and (since_load >= self._grace or now() >= until)
-            if app.is_app or is_over:
+            gives_up = loaded_at is not None and (since_load >= self._grace or now() >= until)
+            if app.is_app or gives_up:
                 return app, min(since_load, self._grace)
             if app.state == "complete" and loaded_at is None:
                 loaded_at = now()

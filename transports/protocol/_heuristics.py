@@ -146,7 +146,7 @@ def _is_plausible(mime_type: str, data: bytes) -> bool:
         case "audio/mpeg" if not head.startswith(b"ID3"):
             return _has_second_frame(head)
         case "image/bmp":
-            return bool(struct.unpack_from("<I", head, 2)[0] == len(data))
+            return bool(struct.unpack_from("<I", head, 2)[0] == len(data))  # the header has the size of the file
         case "image/x-icon":
             return _has_first_icon(data)
         case "font/ttf":
@@ -154,7 +154,7 @@ def _is_plausible(mime_type: str, data: bytes) -> bool:
         case "application/gzip":
             return len(head) > 18 and head[3] < 0x20  # RFC 1952: three bits are reserved
         case "image/jpeg":
-            return head[3:4] >= b"\xc0"
+            return head[3:4] >= b"\xc0"  # no lower byte is the code of a marker there
         case _:
             return True
 

@@ -126,7 +126,8 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
     patterns = 0
     id_keyword = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
     for node in _objects_in(schema):
-        patterns += isinstance(node.get("pattern"), str)
+        if isinstance(node.get("pattern"), str):
+            patterns += 1
         patterns += len(members_of(node.get("patternProperties")))
         if node is not schema and isinstance(node.get(id_keyword), str):
             changes_base = True

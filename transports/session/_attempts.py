@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from itertools import count
 
 from .._internal.tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
 from .._internal.telemetry import annotate, is_tracing, traced
@@ -63,7 +62,9 @@ class Attempts:
             _annotate_params(call.params, call.content)
 
         deadline = time.monotonic() + call.timeout
-        for attempt in count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             # Another call may repeat the handshake while this one is under way.
             handshakes = self._handshakes
             attempt_id = call.id if attempt == 1 else new_id()
@@ -93,7 +94,6 @@ class Attempts:
                 await self._pause_before_retry(call, attempt, delay, error)
                 if error.code in SESSION_LOST:
                     await self._initialize_once(handshakes, deadline)
-        raise AssertionError("unreachable")
 
     async def _pause_before_retry(self, call: Call, attempt: int, delay: float, error: ABPError) -> None:
         logger.info("%s is sent again in %.1f s: %s", call.capability, delay, error.message)

@@ -349,7 +349,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
         # Bytes that are sent from now on prove nothing: the system of a stopped peer takes them, too.
         taken = self._bytes_taken()
-        last_proof = taken + unread
+        earlier_taken = taken + unread  # the number when all earlier bytes are taken
         silent_since = self.loop.time()
         while self._is_open and self._reads == reads_before:
             if self.loop.time() - silent_since > patience:
@@ -358,7 +358,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
             taken_before = taken
             taken = self._bytes_taken()
-            if taken_before < taken <= last_proof:
+            if taken_before < taken <= earlier_taken:
                 silent_since = self.loop.time()
         return True
 

@@ -410,8 +410,8 @@ class WebSocketTransport(Transport):
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1)."""
-        close = closed.rcvd or closed.sent
-        code = close.code if close else CloseCode.ABNORMAL_CLOSURE.value
+        close_frame = closed.rcvd or closed.sent
+        code = close_frame.code if close_frame else CloseCode.ABNORMAL_CLOSURE.value
         is_closed_here = closed.sent is not None and not closed.rcvd_then_sent
 
         # An app that closes the connection itself may use these codes for other reasons.
