@@ -11,7 +11,11 @@ import pytest
 
 from tests.benchmarks import __main__ as program
 from tests.benchmarks.docs import DOCUMENT, with_figures
+from tests.benchmarks.filled import SESSIONS, filled_store
+from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Report, Row
+from transports import LocalStore
+from transports.artifacts import Scope
 
 CALL = Row("a small call", "a bare call", 0.9, "×", "1 ms against 0.9 ms", at_least=0.85)
 MEMORY = Row("memory", "nothing", 12.0, "MB", "12 MB stay", at_least=16, want=8)
@@ -69,3 +73,22 @@ def test_docs_program_reads_runs_and_writes_page(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--write-docs", *map(str, files)])
     assert program.main() == 0
     assert table(page.read_text(encoding="utf-8")) == ["| a small call | a bare call | 0.90× | 0.80×–0.90× | 0.85× |"]
+
+
+@pytest.mark.load
+async def test_benchmark_store_is_intact_and_built_once(tmp_path: Path) -> None:
+    bench = Bench("", None, tmp_path / "one", quick=True, shared=tmp_path)
+    root = await filled_store(bench, 2 * SESSIONS)
+    async with LocalStore(root) as store:
+        refs = await store.list()
+        assert len(refs) == 2 * SESSIONS
+        assert [len(await store.get(ref.id) or b"") for ref in refs] == [ref.size_bytes for ref in refs]
+        assert not (await store.fsck()).problems
+        assert len(await store.scoped(Scope(session="session-7")).list()) == 2
+        await store.delete(refs[0].id)
+        assert await filled_store(Bench("", None, tmp_path / "two", quick=True, shared=tmp_path), 2 * SESSIONS) == root
+        assert len(await store.list()) == 2 * SESSIONS - 1
+
+
+def test_browserless_measurements_are_registered() -> None:
+    assert program._MEASUREMENTS.keys() > program.WITHOUT_BROWSER

@@ -1,6 +1,7 @@
 """A session is opened once and closed in every case; what the handshake accepts."""
 
 import asyncio
+import importlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from transports import (
     UsageError,
 )
 from transports.errors import ConnectFailed
+from transports.session._session import load_modules
 
 # --- opening ----------------------------------------------------------------------------------------------------------
 
@@ -204,3 +206,18 @@ async def test_non_text_address_is_named_by_its_type(target: Any) -> None:
             connecting(target)
     with pytest.raises(UsageError, match=rf"url must be text, not {type(target).__name__}"):
         await transports.discover(target)
+
+
+async def test_modules_are_imported_once_transport_has_begun_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", imported.append)
+    for is_open in (True, False):
+        opened = asyncio.Event()
+        loading = asyncio.ensure_future(load_modules(["transports.is_not_there"], opened))
+        await asyncio.sleep(0)
+        assert not imported
+        if is_open:
+            opened.set()
+        await loading
+        assert imported == ["transports.is_not_there"]
+        imported.clear()

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2 as httpx
@@ -43,8 +44,11 @@ async def served(
 
 
 @asynccontextmanager
-async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {token}"}
+async def client_of(
+    url: str, token: str, era: str, headers: Mapping[str, str] = MappingProxyType({}), **more: Any
+) -> AsyncIterator[Client]:
+    """``headers`` are sent besides the token, ``more`` are options of the client."""
+    headers = {"Authorization": f"Bearer {token}", **headers}
     async with (
         httpx.AsyncClient(headers=headers, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=era, **more) as client,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,47 +11,19 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import httpx2 as httpx
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared import _otel
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, RequestParamsMeta
 from opentelemetry.trace import INVALID_SPAN, StatusCode
 
-from tests.support.mcp_clients import ERAS, URL, Apps
+from tests.support.mcp_clients import ERAS, URL
+from tests.support.mcp_http import ANN, client_of, served
 from tests.support.spans import Collector, Tree
 from transports import connect
-from transports.artifacts import open_store
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import parse_tokens, serve_http
-from transports.surfaces.mcp._options import Options
 
-TOKEN = "ann-0123456789abcdef"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 SECRET = "canary-4711"
-
-
-@asynccontextmanager
-async def bridge(folder: Path) -> AsyncIterator[str]:
-    made = Bridge(Options(), open_store(folder), connect=Apps())
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(serve_http(made, "127.0.0.1", 0, parse_tokens(TOKEN), started.set_result))
-    try:
-        yield await started
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-@asynccontextmanager
-async def client(url: str, era: str, **headers: str) -> AsyncIterator[Client]:
-    async with (
-        httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}", **headers}, timeout=30) as http,
-        Client(streamable_http_client(url, http_client=http), mode=era) as made,
-    ):
-        yield made
 
 
 def meta(traceparent: str) -> RequestParamsMeta:
@@ -79,7 +48,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
         raise MCPError(INVALID_PARAMS, f"no {SECRET}")
 
     monkeypatch.setattr("transports.surfaces.mcp._bridge.read_app_resource", refused_by_the_app)
-    async with bridge(tmp_path) as url, client(url, era) as agent:
+    async with served(tmp_path) as url, client_of(url, ANN, era) as agent:
         with tracer.start_as_current_span("agent"):
             await agent.call_tool("abp_connect", {"url": URL})
             await agent.call_tool("abp_text_shout", {"text": SECRET})
@@ -90,7 +59,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
                 await agent.read_resource("app:///list")
         async with httpx.AsyncClient() as http:
             address = url.replace("/mcp", "/metrics")
-            allowed = {"Authorization": f"Bearer {TOKEN}"}
+            allowed = {"Authorization": f"Bearer {ANN}"}
             answers = [
                 await http.get(address, headers=headers)
                 for headers in (allowed, {}, allowed | {"Host": "evil.test"}, allowed | {"Origin": "http://evil.test"})
@@ -139,13 +108,13 @@ async def test_client_without_spans_continues_trace_by_meta_or_header(
     )
     monkeypatch.setattr("mcp.shared.jsonrpc_dispatcher.inject_trace_context", lambda _: None)
     monkeypatch.setattr(_otel, "_tracer", tracer)
-    async with bridge(tmp_path) as url:
-        async with client(url, era) as agent:
+    async with served(tmp_path) as url:
+        async with client_of(url, ANN, era) as agent:
             await agent.call_tool("abp_connect", {"url": URL})
             await agent.call_tool("abp_text_shout", {"text": "a"}, meta=meta(TRACEPARENT))
             assert "execute_tool text.shout" in spans_of_trace(collector)
             await agent.call_tool("abp_text_shout", {"text": "a"}, meta=meta("00-nonsense"))
-        async with client(url, era, traceparent=TRACEPARENT) as agent:
+        async with client_of(url, ANN, era, {"traceparent": TRACEPARENT}) as agent:
             await agent.call_tool("abp_file_digest", {})
     assert "execute_tool file.digest" in spans_of_trace(collector)
     (server,) = [span for span in collector.ended if span.name == "tools/call abp_file_digest"]
@@ -157,8 +126,8 @@ async def test_bridge_calls_join_trace_of_calling_session(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_otel, "_tracer", collector.tracers.get_tracer("mcp"))
-    async with bridge(tmp_path) as url:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with served(tmp_path) as url:
+        headers = {"Authorization": f"Bearer {ANN}"}
         async with connect(f"mcp+{url}", headers=headers, store="none:") as server:
             await server.call("abp_connect", {"url": URL})
             await server.call("abp_call", {"capability": "text.shout", "params": {"text": "a"}})

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from transports import LocalStore, Router
-from transports.surfaces.cli._output import print_result
+from transports.surfaces.cli._output import aligned_rows, print_result
 
 #: An ANSI sequence that sets a colour.
 COLOUR = re.compile(r"\x1b\[(\d+;)*[39][0-7]m")
@@ -54,3 +55,23 @@ async def test_terminal_answer_is_indented_coloured_and_sanitized(
     text, path = await printed(ANSWER, Terminal(), tmp_path / "again", monkeypatch)
     assert not COLOUR.search(text)  # bold stays
     assert re.sub(r"\x1b\[[0-9;]*m", "", text) == f"{shown}\nOutput saved to file: {path}\n"
+
+
+def test_a_wide_character_takes_two_cells() -> None:
+    lines = aligned_rows([("报表.导出", "a report"), ("export", "a file"), ("e\u0301tat", "combined")])
+    starts = {cell_len(line[: line.index(text)]) for line, text in zip(lines, ("a rep", "a fi", "comb"), strict=True)}
+    assert starts == {cell_len("报表.导出") + 2}
+
+
+def test_long_cell_shifts_only_its_row() -> None:
+    long = "x" * 200
+    assert aligned_rows([("a", "b"), (long, "c"), ("d", "e")]) == [
+        f"a{' ' * 81}b", f"{long}  c", f"d{' ' * 81}e"
+    ]  # fmt: skip
+
+
+def test_aligned_rows_right_align_numbers_and_clean_text() -> None:
+    assert aligned_rows([("a", "1,000", "x\n\x1b[31my"), ("bb", "7", "")], numbers=(1,)) == [
+        "a   1,000  x �[31my", "bb      7"
+    ]  # fmt: skip
+    assert aligned_rows([]) == []

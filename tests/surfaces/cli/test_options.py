@@ -282,3 +282,80 @@ def test_unwritable_recording_error_names_record_option(abp: CommandLine, workbe
     ran = abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", "--record", "/proc/rec.jsonl")
     assert ran.status == 1 and "cannot write the recording in /proc" in ran.err
     assert "record to another file" in ran.err and "--record" in ran.err and "ABP_OUTPUT_DIR" not in ran.err
+
+
+CSV = "name,value\nlonger than ten,2"
+
+
+@pytest.mark.requirement("R2-6.1b")
+def test_routing_settings_come_from_options_and_file(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    call = ("call", workbench.ws_url, "data.json", "-p", f"csv={CSV}", "--json")
+
+    def fields(*options: str) -> list[str]:
+        ran = abp(*call, *options)
+        assert ran.status == 0, ran.err
+        return [one["field"] for one in ran.document["artifacts"]]
+
+    assert fields() == [""]
+    assert len(fields("--routing", "max_inline_chars=10")) == 2
+    assert len(fields("--routing", "max_inline_size=10", "--preset", "tableau")) == 2  # as the document calls it
+    Path("abp.toml").write_text("[routing]\nmax_inline_chars = 10\n")
+    assert len(fields()) == 2
+    assert len(fields("--routing", "agent.max_bytes=2000")) == 2  # what the file says besides stays
+    assert fields("--routing", "max_inline_chars=none") == [""]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("max_inline_char=10", "--routing.max_inline_char: unknown; did you mean max_inline_chars?"),
+        ("max_inline_chars", "--routing 'max_inline_chars' is not of the form KEY=VALUE"),
+        ("max_inline_chars=soon", "--routing.max_inline_chars: Input should be a valid integer"),
+        ("agent=3", "--routing.agent"),
+        ("servers.a.max_texts=3", "--routing.servers: unknown"),
+        ("preset=b", "--routing.preset: no preset is called 'b'"),
+    ],
+)
+def test_unknown_setting_is_rejected(abp: CommandLine, option: str, said: str) -> None:
+    ran = abp("call", "http://127.0.0.1:9/", "x", "--routing", option)
+    assert ran.status == 2 and said in ran.err
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "meant"),
+    [
+        ("mcp", "ABP_MCP_ALLOWED_HOST", "ABP_MCP_ALLOWED_HOSTS"),
+        ("mcp", "abp_mcp_rots", "ABP_MCP_ROOTS"),
+        ("serve", "ABP_SERVE_TENANT", "ABP_SERVE_TENANTS"),
+    ],
+)
+def test_server_command_rejects_unknown_variable(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str, variable: str, meant: str
+) -> None:
+    if command == "mcp":
+        pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    monkeypatch.setenv(variable, "x")
+    ran = abp(command, "--config", "missing.toml") if command == "serve" else abp(command)
+    assert ran.status == 2 and f"{variable}: nothing reads this variable; did you mean {meant}?" in ran.err
+
+
+def test_kubernetes_service_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transports.surfaces.web._access import Options
+
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR"):
+        monkeypatch.setenv(f"ABP_SERVE_{name}", "10.0.0.1")
+    assert Options.load().token is None
+
+
+def test_unknown_variable_is_noted_once_by_other_commands(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "abp: ABP_CALL_TIMEOT: nothing reads this variable; did you mean ABP_CALL_TIMEOUT?"
+    (empty,) = abp("artifacts", "list").err.splitlines()
+    # those of servers concern the servers alone, and limits of the retention are known
+    for name, value in (("ABP_CALL_TIMEOT", "5"), ("ABP_MCP_ALLOWED_HOST", "x"), ("ABP_RETENTION_TTL_SECONDS", "9")):
+        monkeypatch.setenv(name, value)
+    assert abp("artifacts", "list").err.splitlines() == [note, empty]
+    assert abp("artifacts", "list", "-q").err == ""

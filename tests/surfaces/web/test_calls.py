@@ -130,6 +130,21 @@ async def test_reuse_returns_session_of_same_full_url(store: ArtifactStore) -> N
         await bridge.aclose()
 
 
+async def test_question_is_attributed_to_latest_call(web: Web) -> None:
+    session = await web.connect()
+    async with web.listen() as events:
+        await start(web, session, "forever")
+        await events.until("call_started", capability="forever")
+        latest = await start(web, session, "ask")
+        assert (await events.until("call_asked"))[2]["id"] == latest
+
+
+async def test_disconnecting_one_app_leaves_others_connected(web: Web) -> None:
+    first, second = await web.connect(), await web.connect()
+    assert (await web.ask("DELETE", f"/apps/{first}")).status == 204
+    assert [app["session"] for app in (await web.get("/apps")).json["apps"]] == [second]
+
+
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
