@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -339,14 +339,22 @@ async def test_frozen_server_is_reported_unavailable_within_budget(bucket: str, 
     stream = hasty.open(ref.id, chunk_size=65536)
     await anext(stream)
     frozen.freeze()
-    for work in (
-        hasty.put_bytes(b"small"), hasty.put_bytes(os.urandom(12 << 20)), hasty.get(ref.id), hasty.stat(ref.id),
-        hasty.list(), hasty.delete(ref.id), hasty.gc(),
-    ):  # fmt: skip
+
+    async def refused(work: Awaitable[object]) -> None:
         started = time.monotonic()
         with pytest.raises(StoreUnavailable) as caught:
             await work
         assert time.monotonic() - started < 3.0 and caught.value.retryable
+
+    await asyncio.gather(
+        refused(hasty.put_bytes(b"small")),
+        refused(hasty.put_bytes(os.urandom(12 << 20))),
+        refused(hasty.get(ref.id)),
+        refused(hasty.stat(ref.id)),
+        refused(hasty.list()),
+        refused(hasty.delete(ref.id)),
+        refused(hasty.gc()),
+    )
     with pytest.raises(StoreUnavailable):
         async for _ in stream:
             pass

@@ -90,6 +90,8 @@ async def test_stale_listing_does_not_overwrite_newer_index(
     folder.settle()
     assert await fast.list() == [first, second]
     slow._catalog._sync_index(keys, mark)
+    with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db:
+        assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (2,)
     assert await fast.list() == [first, second]
 
 

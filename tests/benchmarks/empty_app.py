@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 __all__ = ["serve_empty_app"]
 
@@ -31,11 +32,5 @@ async def serve_empty_app() -> AsyncIterator[str]:
     """Serve the app while the block lasts; its address."""
     app = web.Application()
     app.router.add_get("/", _answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        yield f"http://{host}:{port}/"
-    finally:
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))

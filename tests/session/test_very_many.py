@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.support import answers_of_many
 from tests.support.answers_of_many import AS_MANY, VERY_MANY
@@ -86,15 +87,8 @@ async def server_of(tools: int, carrier: str) -> AsyncIterator[str]:
 
     application = web.Application()
     application.router.add_route("*", "/mcp", serve_request)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        (address,) = runner.addresses
-        yield f"mcp+http://127.0.0.1:{address[1]}/mcp"
-    finally:
-        await runner.cleanup()
+    async with TestServer(application) as server:
+        yield f"mcp+{server.make_url('/mcp')}"
 
 
 @pytest.mark.load

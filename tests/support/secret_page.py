@@ -59,9 +59,5 @@ async def secret_page() -> AsyncIterator[str]:
 
     app = web.Application()
     app.add_routes([web.get("/", page), web.post("/sign-in", sign_in)])
-    server = TestServer(app)
-    await server.start_server()
-    try:
+    async with TestServer(app) as server:
         yield str(server.make_url("/"))
-    finally:
-        await server.close()

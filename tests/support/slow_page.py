@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest_asyncio
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 _HTML = """<!doctype html><title>Slow</title><body style="margin:0;height:3000px"><script>
 addEventListener("load", async () => {
@@ -44,12 +45,6 @@ async def slow_page() -> AsyncIterator[SlowPage]:
         raise web.HTTPFound(served.url.replace("127.0.0.1", "localhost"))
 
     app.add_routes([web.get("/", page), web.get("/slow", slow), web.get("/elsewhere", elsewhere)])
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    served = SlowPage(f"http://127.0.0.1:{runner.addresses[0][1]}/")
-    try:
+    async with TestServer(app) as server:
+        served = SlowPage(str(server.make_url("/")))
         yield served
-    finally:
-        await runner.cleanup()

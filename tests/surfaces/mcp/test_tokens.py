@@ -19,6 +19,7 @@ import aiohttp
 import jwt
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
@@ -211,13 +212,8 @@ async def answering(answer: Callable[[web.Request], Any]) -> AsyncIterator[str]:
         return found if isinstance(found, web.StreamResponse) else await found
 
     app.router.add_get("/jwks", give)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks"
-    finally:
-        await runner.cleanup()
+    async with TestServer(app) as server:
+        yield str(server.make_url("/jwks"))
 
 
 @asynccontextmanager
