@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jsonschema_rs
 import pytest
@@ -192,48 +192,49 @@ def has_pillow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return bool(request.param == "with Pillow")
 
 
-@pytest.mark.parametrize(
-    ("content", "mime_type", "shown", "shown_without_pillow"),
-    [
-        pytest.param(_FLAT, "image/png", (60, 60), True, id="whole"),
-        pytest.param(_encoded("GIF", (30, 20), "P"), "image/gif", (30, 20), True, id="GIF"),
-        pytest.param(_encoded("JPEG", (30, 20)), "image/jpeg", (30, 20), True, id="JPEG"),
-        pytest.param(_encoded("WEBP", (30, 20)), "image/webp", (30, 20), True, id="WebP"),
-        pytest.param(_encoded("WEBP", (30, 20), lossless=True), "image/webp", (30, 20), True, id="lossless WebP"),
-        pytest.param(_encoded("WEBP", (30, 20), "RGBA"), "image/webp", (30, 20), True, id="WebP with alpha"),
-        pytest.param(_encoded("PNG", (8000, 10)), "image/png", (8000, 10), True, id="as wide as allowed"),
-        pytest.param(_encoded("PNG", (1280, 12_000), "1"), "image/png", (653, 6123), False, id="too tall"),
-        pytest.param(_encoded("JPEG", (9000, 20)), "image/jpeg", (800, 1), False, id="too wide"),
-        pytest.param(_FLAT[:100], "image/png", None, False, id="cut off"),
-        pytest.param(_encoded("JPEG", (300, 200))[:-200], "image/jpeg", None, False, id="JPEG cut off"),
-        pytest.param(_encoded("WEBP", (300, 200))[:-9], "image/webp", None, False, id="WebP cut off"),
-        pytest.param(_BROKEN, "image/png", None, True, id="broken inside"),
-        pytest.param(bytes(range(256)), "image/png", None, False, id="random"),
-        pytest.param(b"\x89PNG\r\n\x1a\n", "image/png", None, False, id="signature alone"),
-        pytest.param(b"\xff\xd8\xff\xe0\xff\xff\xff\xd9", "image/jpeg", None, False, id="markers alone"),
-    ],
-)
-async def test_image_unsupported_by_models_stays_a_reference(
-    app_of: Connect,
-    has_pillow: bool,
-    content: bytes,
-    mime_type: str,
-    shown: tuple[int, int] | None,
-    shown_without_pillow: bool,
-) -> None:
-    async with app_of({"draw": answering({"picture": file(content, "a.png", mime_type)})}) as app:
-        answer = await AppTools(app, {}).call("abp_draw", {})
-    assert answer.result is not None and answer.result.artifact("picture").size_bytes == len(content)
-    if not has_pillow:
-        assert [picture.data for picture in answer.attachments] == [content] * shown_without_pillow
-    elif shown is not None:
-        (picture,) = answer.attachments
-        assert Image.open(io.BytesIO(picture.data)).size == shown
-    else:
-        assert answer.attachments == ()
-    if not answer.attachments:
-        reason = "cannot be decoded" if has_pillow else "need Pillow"
-        assert "Images: 0 of 1 shown" in answer.text and reason in answer.text
+#: Images by what they are: content, type, the size that is shown, and whether it is shown without Pillow.
+_Image: TypeAlias = tuple[bytes, str, tuple[int, int] | None, bool]
+IMAGES: dict[str, _Image] = {
+    "whole": (_FLAT, "image/png", (60, 60), True),
+    "GIF": (_encoded("GIF", (30, 20), "P"), "image/gif", (30, 20), True),
+    "JPEG": (_encoded("JPEG", (30, 20)), "image/jpeg", (30, 20), True),
+    "WebP": (_encoded("WEBP", (30, 20)), "image/webp", (30, 20), True),
+    "lossless WebP": (_encoded("WEBP", (30, 20), lossless=True), "image/webp", (30, 20), True),
+    "WebP with alpha": (_encoded("WEBP", (30, 20), "RGBA"), "image/webp", (30, 20), True),
+    "as wide as allowed": (_encoded("PNG", (8000, 10)), "image/png", (8000, 10), True),
+    "too tall": (_encoded("PNG", (1280, 12_000), "1"), "image/png", (653, 6123), False),
+    "too wide": (_encoded("JPEG", (9000, 20)), "image/jpeg", (800, 1), False),
+    "cut off": (_FLAT[:100], "image/png", None, False),
+    "JPEG cut off": (_encoded("JPEG", (300, 200))[:-200], "image/jpeg", None, False),
+    "WebP cut off": (_encoded("WEBP", (300, 200))[:-9], "image/webp", None, False),
+    "broken inside": (_BROKEN, "image/png", None, True),
+    "random": (bytes(range(256)), "image/png", None, False),
+    "signature alone": (b"\x89PNG\r\n\x1a\n", "image/png", None, False),
+    "markers alone": (b"\xff\xd8\xff\xe0\xff\xff\xff\xd9", "image/jpeg", None, False),
+}
+
+
+@pytest.mark.load
+async def test_image_unsupported_by_models_stays_a_reference(app_of: Connect, has_pillow: bool) -> None:
+    app = {
+        f"draw.{number}": answering({"picture": file(content, "a.png", mime_type)})
+        for number, (content, mime_type, _, _) in enumerate(IMAGES.values())
+    }
+    async with app_of(app) as session:
+        tools = AppTools(session, {})
+        answers = [await tools.call(f"abp_draw_{number}", {}) for number in range(len(IMAGES))]
+    for answer, (name, (content, _, shown, shown_without_pillow)) in zip(answers, IMAGES.items(), strict=True):
+        assert answer.result is not None and answer.result.artifact("picture").size_bytes == len(content), name
+        if not has_pillow:
+            assert [picture.data for picture in answer.attachments] == [content] * shown_without_pillow, name
+        elif shown is not None:
+            (picture,) = answer.attachments
+            assert Image.open(io.BytesIO(picture.data)).size == shown, name
+        else:
+            assert answer.attachments == (), name
+        if not answer.attachments:
+            reason = "cannot be decoded" if has_pillow else "need Pillow"
+            assert "Images: 0 of 1 shown" in answer.text and reason in answer.text, name
 
 
 async def test_multiple_images_are_downscaled_and_keep_real_type(app_of: Connect) -> None:

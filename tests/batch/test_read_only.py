@@ -39,12 +39,13 @@ def work(run, out):
         print(main(["batch", *args]), flush=True)
     print(json.dumps(asyncio.run(look(run))), flush=True)
 
-warm, warm_out, run, out = sys.argv[1:]
+warm, warm_out, *places = sys.argv[1:]
 work(warm, warm_out)
-print("---", flush=True)
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
-work(run, out)
+for run, out in zip(places[::2], places[1::2]):
+    print("---", flush=True)
+    work(run, out)
 """
 
 
@@ -67,7 +68,7 @@ async def plant(folder: Path) -> None:
 
 async def left_over(folder: Path, *, shared_memory: bool) -> None:
     """A run whose last transactions are in the write-ahead log alone, as a process leaves it that is killed."""
-    source = folder.with_name("source")
+    source = folder.with_name(f"source-of-{folder.name}")
     await plant(source)
     with closing(sqlite3.connect(source / "ledger.sqlite", isolation_level=None)) as db:
         db.execute("PRAGMA wal_autocheckpoint=0")
@@ -90,36 +91,38 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("kind", ["whole", "left over", "left over without its index"])
-async def test_run_in_read_only_folder_is_viewable(place: Path, kind: str) -> None:
-    run, out = place / "run", place / "out"
-    if kind == "whole":
-        await plant(run)
-    else:
-        await left_over(run, shared_memory=kind == "left over")
+async def test_run_in_read_only_folder_is_viewable(place: Path) -> None:
+    runs = [place / name for name in ("whole", "left-over", "left-over-without-its-index")]
+    await plant(runs[0])
+    await left_over(runs[1], shared_memory=True)
+    await left_over(runs[2], shared_memory=False)
     await plant(place / "warm")
-    out.mkdir(mode=0o777)
-    out.chmod(0o777)
-    before = close(run)
+    outs = [place / f"out-of-{run.name}" for run in runs]
+    for out in outs:
+        out.mkdir(mode=0o777)
+        out.chmod(0o777)
+    before = [close(run) for run in runs]
+    places = [path for both in zip(runs, outs, strict=True) for path in both]
     done = subprocess.run(
-        [sys.executable, "-c", _COMMANDS, place / "warm", place / "warm-out", run, out],
-        env={**os.environ, "TMPDIR": str(out)},
+        [sys.executable, "-c", _COMMANDS, place / "warm", place / "warm-out", *places],
+        env={**os.environ, "TMPDIR": str(outs[0])},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    status, status_code, report, report_code, view = done.stdout.partition("---\n")[2].splitlines()
-    state = "succeeded" if kind == "whole" else "failed"
-    assert (status_code, report_code) == ("0", "3"), done.stderr
-    for text in (status, view):
-        counts = json.loads(text)
-        assert (counts[state], counts["queued"]) == (1, 2)
-    assert json.loads(report)["states"][state] == 1
-    assert content(run) == before
-    assert {path.name for path in out.iterdir()} >= {"manifest.jsonl", "report.json"}
-    assert not list(out.glob("abp-*"))
+    _, *printed = done.stdout.split("---\n")
+    for run, out, lines, state in zip(runs, outs, printed, ("succeeded", "failed", "failed"), strict=True):
+        status, status_code, report, report_code, view = lines.splitlines()
+        assert (status_code, report_code) == ("0", "3"), (run.name, done.stderr)
+        for text in (status, view):
+            counts = json.loads(text)
+            assert (counts[state], counts["queued"]) == (1, 2), run.name
+        assert json.loads(report)["states"][state] == 1, run.name
+        assert {path.name for path in out.iterdir()} >= {"manifest.jsonl", "report.json"}
+        assert not list(out.glob("abp-*"))
+    assert [content(run) for run in runs] == before
 
 
 async def test_run_view_is_read_only_and_sees_concurrent_writes(tmp_path: Path) -> None:

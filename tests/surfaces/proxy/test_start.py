@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command_line import CommandLine
 from tests.support.relayed import HELLO, LARGE
 from tests.surfaces.proxy.test_stdio import environment
 
@@ -94,7 +95,6 @@ def test_proxy_http_requires_mcp_sdk(tmp_path: Path, options: list[str]) -> None
     assert "pip install 'abp-transports[mcp]'" in said
 
 
-@pytest.mark.load
 @pytest.mark.parametrize(
     ("options", "note"),
     [
@@ -104,8 +104,12 @@ def test_proxy_http_requires_mcp_sdk(tmp_path: Path, options: list[str]) -> None
     ],
     ids=["time", "size", "no-limit"],
 )
-def test_proxy_prints_file_retention_in_one_line(tmp_path: Path, options: list[str], note: str) -> None:
-    program = "import sys; from transports.surfaces.cli import main; sys.exit(main(sys.argv[1:]))"
-    with start_proxy(tmp_path, program, *options, "--", "cat") as proxy:
-        said = proxy.communicate(timeout=120)[1]
-    assert said == f"abp: files stay in {(tmp_path / 'out').as_uri()} {note}\n"
+def test_proxy_prints_file_retention_in_one_line(
+    abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], note: str
+) -> None:
+    async def relay_nothing(upstream: object, shared: object) -> int:
+        return 0
+
+    monkeypatch.setattr("transports.surfaces.mcp.proxy._duplex.run_stdio", relay_nothing)
+    ran = abp("proxy", *options, "--", sys.executable, "-c", "")
+    assert ran.err == f"abp: files stay in {(tmp_path / 'out').as_uri()} {note}\n"
