@@ -206,6 +206,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.load
 @pytest.mark.fault(40)
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
 def test_folder_without_permission_raises_and_changes_nothing() -> None:
@@ -266,6 +267,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.load
 @pytest.mark.fault(40)
 def test_exhausted_file_descriptors_leave_no_staging_files(root: Path) -> None:
     assert run_script(OUT_OF_FILES, root) == "['.abp', 'first.txt', 'second.txt'] 2\n"

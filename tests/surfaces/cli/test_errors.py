@@ -220,6 +220,7 @@ def test_invalid_output_folder_error_is_one_line(
     assert not caplog.records
 
 
+@pytest.mark.load
 def test_app_text_resembling_arguments_is_unchanged(abp: CommandLine, tmp_path: Path) -> None:
     own = "no view of text/html;profile=mcp-app; raise timeout=, give headers= and store="
     said = {

@@ -181,6 +181,7 @@ async def test_multiple_images_are_labelled_and_counted(serve: Serve) -> None:
     assert shown[3].size == (40, 30)
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-5d", "R3-5f", "R3-9g")
 async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
     many = {

@@ -16,6 +16,8 @@ import pytest
 from tests.support.relayed import LARGE, relayed
 from tests.surfaces.proxy.test_stdio import ABP, environment
 
+pytestmark = pytest.mark.load
+
 #: Ways to write an id, and the id as JSON.
 SPELLINGS = [("7", 7), ("7.0", 7), ("7e0", 7), ('"seven"', "seven"), ('"\\u0073even"', "seven"), ('"7"', "7")]
 #: Forms of an answer with some ``@id`` in it.
@@ -56,7 +58,6 @@ async def test_answer_over_limit_error_names_limit(tmp_path: Path, value: str, l
             assert waiting not in client.raw
 
 
-@pytest.mark.load
 async def test_answer_over_byte_limit_uses_little_memory(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         answer = await client.answer(client.ask("tools/call", name="huge", arguments={"size": 120_000_000}))
@@ -242,7 +243,6 @@ def run_abp(folder: Path, source: str | IO[str], *command: str) -> subprocess.Co
     )
 
 
-@pytest.mark.load
 @pytest.mark.parametrize("is_file", [False, True])
 def test_requests_from_pipe_or_file_are_answered(tmp_path: Path, is_file: bool) -> None:
     requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
@@ -256,7 +256,6 @@ def test_requests_from_pipe_or_file_are_answered(tmp_path: Path, is_file: bool) 
     assert done.returncode == 0
 
 
-@pytest.mark.load
 @pytest.mark.parametrize(
     ("program", "status"),
     [

@@ -7,9 +7,13 @@ import hashlib
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from tests.support.relayed import relayed
 from tests.surfaces.proxy.test_relay import bytes_of, text_of
 from transports.surfaces.mcp.proxy._files import _parts
+
+pytestmark = pytest.mark.load
 
 
 async def test_large_prompt_content_becomes_links(tmp_path: Path) -> None:

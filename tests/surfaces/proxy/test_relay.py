@@ -20,6 +20,8 @@ from tests.support.relayed import LARGE, relayed
 from transports.artifacts import Retention, open_store
 from transports.surfaces.mcp.proxy._stats import read_log, table_rows
 
+pytestmark = pytest.mark.load
+
 LIMIT = 64 * 1024
 
 
@@ -62,7 +64,7 @@ async def test_value_at_inline_limit_stays_and_larger_becomes_link(tmp_path: Pat
         assert (await client.content(link["uri"])).decode() == beyond["text"]
 
 
-@pytest.mark.parametrize("size", [60_000, 300_000, pytest.param(5_000_000, marks=pytest.mark.load)])
+@pytest.mark.parametrize("size", [60_000, 300_000, 5_000_000])
 async def test_binaries_are_replaced_in_place_by_links(tmp_path: Path, size: int) -> None:
     image = {"type": "image", "data": f"@base64:{size}", "mimeType": "image/webp", "annotations": {"priority": 1}}
     resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": f"@base64:{size + 1}"}

@@ -42,6 +42,7 @@ async def newest(url: str) -> AsyncIterator[aiohttp.ClientSession]:
         yield http
 
 
+@pytest.mark.load
 async def test_http_proxy_isolates_clients_sharing_a_server(tmp_path: Path) -> None:
     async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
         async with eve.post("/mcp", json=call("hold")) as listening:
@@ -56,6 +57,7 @@ async def test_http_proxy_isolates_clients_sharing_a_server(tmp_path: Path) -> N
         assert "hold" in overheard and "of-ann" not in overheard
 
 
+@pytest.mark.load
 async def test_client_cannot_end_or_answer_call_of_another_client(tmp_path: Path) -> None:
     async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
         async with ann.post("/mcp", json=call("hold")) as held:
@@ -72,6 +74,7 @@ async def test_client_cannot_end_or_answer_call_of_another_client(tmp_path: Path
         assert "hold" in answered and "forged" not in answered and '"id":1' in answered.replace(" ", "")
 
 
+@pytest.mark.load
 async def test_field_that_looks_like_an_id_does_not_fail_answer(tmp_path: Path) -> None:
     async with (
         served(tmp_path, TALKATIVE) as url,
