@@ -110,8 +110,9 @@ async def test_one_call_reports_every_side_effect(
             "choose",
             "pick",
             {"kind": "copy", "text": "to the clipboard"},
+            timeout=60,
         )
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 20
         assert got(result) == [
             *(None, False, None),
             ["beforeprint", "afterprint"],
@@ -585,8 +586,7 @@ async def test_file_choosers_are_closed_without_a_file(connected: Connect) -> No
         assert got(result) == ["cancel", "cancel", "AbortError", "AbortError", "AbortError"]
         assert kinds(result.effects) == ["filechooser"] * 5
 
-        page = page_of(app)  # a real click
-        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 700}))
+        page = page_of(app)
         await page.evaluate(
             """() => {
               const input = Object.assign(document.createElement('input'), { type: 'file', id: 'chooser' });
@@ -595,7 +595,8 @@ async def test_file_choosers_are_closed_without_a_file(connected: Connect) -> No
               input.addEventListener('cancel', () => { document.title = 'cancelled'; });
             }"""
         )
-        await page.click("#chooser")
+        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1500}))
+        await page.click("#chooser")  # a real click
         assert kinds((await call).effects) == ["filechooser"]
         assert await page.title() == "cancelled"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -95,16 +96,17 @@ async def test_call_interrupted_by_reload_fails_with_reason(tmp_path: Path, brow
 async def test_view_leaving_for_good_raises_kit_error(tmp_path: Path, browser: Browser) -> None:
     target = viewing(tmp_path, "if (!window.name) start();")
 
-    async def leave(away: str) -> None:
-        script = f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}"
-        async with connect(target, store="memory:", browser=browser) as app, app.open_view("go", timeout=6) as view:
-            await view.frame.evaluate(script)
-            async with asyncio.timeout(60):
-                while not await _is_refused(view):
-                    await asyncio.sleep(0.1)
+    async def leave(view: View, away: str) -> None:
+        await view.frame.evaluate(f"() => {{ window.name = 'gone'; setTimeout(() => {{ {away}; }}); }}")
+        async with asyncio.timeout(60):
+            while not await _is_refused(view):
+                await asyncio.sleep(0.1)
 
     ways = ("location.href = 'https://example.invalid/'", "location.href = 'about:blank'", "location.reload()")
-    await asyncio.gather(*map(leave, ways))
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(connect(target, store="memory:", browser=browser))
+        views = [await stack.enter_async_context(app.open_view("go", timeout=6)) for _ in ways]
+        await asyncio.gather(*map(leave, views, ways))
 
 
 async def _is_refused(view: View) -> bool:
@@ -225,7 +227,7 @@ async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browse
 
     async def check_conformance(name: str) -> None:
         _, _, reason, remedy = BLANK[name]
-        report = await check_app(target_of(name), Plan(timeout=5), browser=browser)
+        report = await check_app(target_of(name), Plan(timeout=8), browser=browser)
         (failed, *_) = [
             outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
         ]
@@ -266,7 +268,7 @@ async def test_script_answered_with_wrong_content_is_named(tmp_path: Path, brows
             await context.route("https://cdn.example/**", answer)
             async with connect(target, context=context, store="memory:") as app:
                 with pytest.raises(NotAbpApp) as raised:
-                    async with app.open_view("go", timeout=3):
+                    async with app.open_view("go", timeout=5):
                         pass
         fault = f"script https://cdn.example/lib.js?… was answered with {answered}; put the script into the document"
         assert fault in raised.value.message
