@@ -71,7 +71,8 @@ OFFICE_TYPES = {
     b"ppt/": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
 _ENTRY = rb"PK\x03\x04[\s\S]{26}"  # header of a ZIP entry, before the file name
-_OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/)")
+# SheetJS writes [Content_Types].xml last.
+_OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/|(?:word|xl|ppt)/_rels/[a-z]+\.xml\.rels)")
 _OFFICE_PART = re.compile(_ENTRY + rb"(word/|xl/|ppt/)")
 _SELF_NAMED = re.compile(_ENTRY + rb"mimetype(application/(?:epub\+zip|vnd\.oasis\.opendocument\.[a-z-]+))")
 

@@ -173,6 +173,8 @@ REAL = {
     "docx": (zipped(*OFFICE, "word/document.xml"), DOCX),
     "xlsx": (zipped(*OFFICE, "xl/workbook.xml"), XLSX),
     "pptx": (zipped(*OFFICE, "ppt/presentation.xml"), PPTX),
+    "xlsx of SheetJS": (zipped("xl/_rels/workbook.xml.rels", "xl/theme/theme1.xml"), XLSX),
+    "zip of a renamed folder": (zipped("pixl/_rels/workbook.xml.rels", "xl/a"), "application/zip"),
     "office file whose parts come late": (zipped(*OFFICE), "application/zip"),
     "zip of a password/ folder": (zipped(*OFFICE, "password/a.txt", "pixl/b"), "application/zip"),
     "zip of a word/ folder": (zipped("word/list.txt"), "application/zip"),
