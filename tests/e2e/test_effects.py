@@ -694,6 +694,16 @@ async def test_embedded_app_side_effects_neither_block_nor_get_lost(
             await eventually(lambda: pages(app) == 1)
 
 
+async def test_embedded_app_copies_text_despite_its_own_blob_class(browser: Browser, tmp_path: Path) -> None:
+    page = EMBEDDED.replace("const later", "window.Blob = class extends Blob {}; const later")
+    page = page.replace("const steps = {", "const steps = { copy: () => navigator.clipboard.writeText('copied'),")
+    async with serve_page(page) as url:
+        transport = PostMessageTransport(url, browser=browser)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            result = await app.call("do", {"step": "copy"}, timeout=10)
+    assert [file.read_bytes() for file in files(result)] == [b"copied"]
+
+
 @pytest.mark.parametrize("harness", ["same", "other"])
 async def test_embedded_app_side_effects_come_with_reply(
     browser: Browser, tmp_path: Path, harness: Literal["same", "other"]

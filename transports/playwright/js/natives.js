@@ -181,7 +181,16 @@
     each(keys(STATICS), (owner) => each(words(STATICS[owner]), (name) => {
       natives[name] = pick(`${owner}.${name}`, (realm) => realm[owner][name]);
     }));
-    each(words(CLASSES), (name) => { natives[name] = pick(name, (realm) => realm[name]); });
+    // The native class, also if the page wrapped it in a subclass, a proxy or a function with its prototype.
+    const classOf = (realm, name) => {
+      const Class = realm[name], source = sourceOf(sure[name]);
+      const isNative = (value) => attempt(() => sourceOf(value)) === source;
+      if (isNative(Class)) return Class;
+      const Parent = attempt(() => getPrototypeOf(Class));
+      if (isNative(Parent)) return Parent;
+      return attempt(() => Class.prototype.constructor);
+    };
+    each(words(CLASSES), (name) => { natives[name] = pick(name, (realm) => classOf(realm, name)); });
     // A promise of a window that has gone never settles. That of an async function is the page's, whatever Promise is.
     natives.Promise = pick("Promise", (realm) => (realm === page ? getPrototypeOf((async () => {})()).constructor : realm.Promise));
     each(words(FUNCTIONS), (name) => {
