@@ -381,7 +381,7 @@ class _FrameDocuments:
         document = self._documents.get(frame)
         if document is None:
             origin = _origin_of(frame.url)
-            same_origin = origin == _origin_of(self._page.url) != OPAQUE
+            same_origin = origin != OPAQUE and origin == _origin_of(self._page.url)
             document = FrameDocument(self._channel.inside(frame), origin, same_origin, frame.url)
             self._documents[frame] = document
             self._watcher.add_document(document)

@@ -246,7 +246,7 @@ class FrameContexts:
         document = FrameDocument(
             channel=self._channel_of(self._session, PageObject(object_id)),
             origin=origin,
-            same_origin=origin == root.origin != OPAQUE,
+            same_origin=origin != OPAQUE and origin == root.origin,
             url=self._urls.get(frame_id, "about:blank"),
             id=frame_id,
         )

@@ -85,8 +85,8 @@ def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = 
 def captured_places(data: object, files: Sequence[Found]) -> Iterator[Place]:
     """Yield places for files that the app produced beside its answer (docs/protocol.md 12.6).
 
-    The first is ``document`` if the answer has no file and no field of that name. Then follow ``captured.0``,
-    ``captured.1`` and so on, except for places of files in the answer.
+    They are ``captured.0``, ``captured.1`` and so on, except for places of files in the answer. The first is
+    ``document`` instead of ``captured.0`` if the answer has no file and no field ``document``.
     """
     number = 0
     has_document_field = isinstance(data, dict) and "document" in data
