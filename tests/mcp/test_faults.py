@@ -104,19 +104,17 @@ async def test_notification_flood_does_not_delay_answers(tmp_path: Path) -> None
     assert told[0].event == "notifications/message"
 
 
-@pytest.mark.parametrize("tool", ["deep_schema", "doubling_schema", "regex_schema", "remote_schema"])
-async def test_hostile_schema_does_not_break_or_stall_call(tmp_path: Path, tool: str) -> None:
+async def test_hostile_schema_does_not_break_or_stall_call(tmp_path: Path) -> None:
     """It is checked within bounds or not at all, and never fetched from anywhere."""
     async with connect(target("rude"), store=tmp_path) as app:
-        result = await app.call(tool, {} if tool != "regex_schema" else {"x": "a" * 30}, timeout=10)
-        assert words(result) == "fine"
-        if tool == "regex_schema":
-            with pytest.raises(UsageError):
-                await app.call(tool, {"x": "a" * 5000 + "!"})
-        elif tool == "deep_schema":  # the SDK could not take it
-            assert app.capabilities[tool].input_schema == {"type": "object"}
-        else:
-            assert any("not checked" in warning for warning in result.warnings)
+        for tool in ("doubling_schema", "remote_schema"):
+            result = await app.call(tool, timeout=10)
+            assert words(result) == "fine" and any("not checked" in warning for warning in result.warnings), tool
+        assert words(await app.call("deep_schema", timeout=10)) == "fine"
+        assert app.capabilities["deep_schema"].input_schema == {"type": "object"}  # the SDK could not take it
+        assert words(await app.call("regex_schema", {"x": "a" * 30}, timeout=10)) == "fine"
+        with pytest.raises(UsageError):
+            await app.call("regex_schema", {"x": "a" * 5000 + "!"})
 
 
 @pytest.mark.load
