@@ -20,29 +20,31 @@ def joined(entry: Path) -> str:
     and ``export { a, b };``.
 
     Raises:
-        ValueError: a module imports or exports in another way, or imports a module that imports it.
-    """
-    parts: dict[Path, str] = {}
+        ValueError: a module imports or exports in another way, or imports a module that imports it."""
+    names: dict[Path, str] = {}
+    scripts: list[str] = []
     under_way: set[Path] = set()
 
     def add(path: Path) -> str:
+        """Add a module after those that it imports, unless it is there already, and return its name."""
         if path in under_way:
             raise ValueError(f"{path.name} imports a module that imports it")
-        if path not in parts:
-            under_way.add(path)
-            text = _IMPORT.sub(partial(imported, path.parent), path.read_text("utf-8"))
-            names = ", ".join(match[1] or match[2] for match in _EXPORT.finditer(text))
-            text = _EXPORT.sub("", text)
-            if left := _LEFT.search(text):
-                raise ValueError(f"{path.name}: cannot join {left[0]!r}")
-            under_way.remove(path)
-            parts[path] = (
-                f"// {path.name}\nconst module{len(parts)} = (() => {{\n{text}\nreturn {{ {names} }};\n}})();\n"
-            )
-        return f"module{list(parts).index(path)}"
+        if path in names:
+            return names[path]
+        under_way.add(path)
+        text = _IMPORT.sub(partial(imported, path.parent), path.read_text("utf-8"))
+        exported = ", ".join(match[1] or match[2] for match in _EXPORT.finditer(text))
+        text = _EXPORT.sub("", text)
+        unknown = _LEFT.search(text)
+        if unknown:
+            raise ValueError(f"{path.name}: cannot join {unknown[0]!r}")
+        under_way.remove(path)
+        names[path] = name = f"module{len(scripts)}"
+        scripts.append(f"// {path.name}\nconst {name} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();\n")
+        return name
 
     def imported(folder: Path, match: re.Match[str]) -> str:
         return f"const {match[1]} = {add((folder / match[2]).resolve())};"
 
     add(entry.resolve())
-    return "".join(parts.values())
+    return "".join(scripts)

@@ -33,7 +33,9 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
         # The size is only a hint: a file may grow, and some file systems report 0.
         size = os.fstat(file.fileno()).st_size
         piece_size = max(size, 1 << 20)
-        remaining = most if size <= most else -1
+        remaining = most
+        if size > most:
+            remaining = -1  # nothing is read
         while remaining >= 0:
             # One byte more than allowed shows that the file is too large.
             piece = file.read(min(remaining, piece_size) + 1)

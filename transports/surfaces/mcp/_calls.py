@@ -116,18 +116,18 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
         return None
 
     prompt = types.CreateMessageRequestParams(messages=messages, max_tokens=1000)
-    match params.get("maxTokens"):
-        case int() as max_tokens if max_tokens > 0:
-            prompt.max_tokens = int(max_tokens)
-    match params.get("systemPrompt", params.get("system")):
-        case str() as system_prompt:
-            prompt.system_prompt = system_prompt
-    match params.get("temperature"):
-        case int() | float() as temperature:
-            prompt.temperature = float(temperature)
-    match params.get("stopSequences"):
-        case list() as stops:
-            prompt.stop_sequences = [stop for stop in stops if isinstance(stop, str)] or None
+    max_tokens = params.get("maxTokens")
+    if isinstance(max_tokens, int) and max_tokens > 0:
+        prompt.max_tokens = int(max_tokens)
+    system_prompt = params.get("systemPrompt", params.get("system"))
+    if isinstance(system_prompt, str):
+        prompt.system_prompt = system_prompt
+    temperature = params.get("temperature")
+    if isinstance(temperature, int | float):
+        prompt.temperature = float(temperature)
+    stops = params.get("stopSequences")
+    if isinstance(stops, list):
+        prompt.stop_sequences = [stop for stop in stops if isinstance(stop, str)] or None
     return Prompt(prompt)
 
 

@@ -212,7 +212,10 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         artifacts = error.result.artifacts
         refs = [ref for ref in artifacts.values() if ref.stored]
         document["artifacts"] = [{"field": place, **_short_reference(ref)} for place, ref in artifacts.items()]
-        lines.append("These files were stored:" if refs else "The rest of the answer:")
+        title = "The rest of the answer:"
+        if refs:
+            title = "These files were stored:"
+        lines.append(title)
         lines.append(error.result.summary(max_chars=_MAX_SUMMARY))
         lines += view.url_lines(refs)
     return _fit_result(max_bytes, plain_text("\n".join(lines)), document, refs, view, is_error=True)

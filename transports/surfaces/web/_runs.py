@@ -68,8 +68,7 @@ class ServedRuns:
     """Runs at ``places``: a run's folder, a folder with any number of runs, or a ``postgresql://`` address.
 
     ``on_change`` is called with the id and the statistics of a watched run after a change of its states; it may not
-    block. Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address.
-    """
+    block. Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address."""
 
     def __init__(
         self, places: Sequence[str], on_change: Callable[[str, Overview], object], limits: Limits = LIMITS
@@ -322,7 +321,7 @@ def _overview_document(overview: Overview) -> dict[str, object]:
             "succeeded": overview.succeeded,
             "others": overview.others,
         },
-        "recent_per_second": overview.recent / 10,
+        "recent_per_second": overview.recent / 10,  # it counts the last ten seconds
         "now": _time(overview.now),
     }
 

@@ -231,7 +231,7 @@ class ReverseProxy:
             try:
                 return await exchange.with_files(message, files, questions.put)
             finally:
-                questions.put_nowait(None)
+                questions.put_nowait(None)  # after the last question, also if this fails
 
         reading = asyncio.ensure_future(read_files())
         raw_id = bytes(message.envelope.id)
