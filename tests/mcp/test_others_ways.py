@@ -181,8 +181,10 @@ async def test_text_before_answer_on_its_line_is_dropped(tmp_path: Path, prefix:
         assert [*app.capabilities] == ["go"]
 
 
-async def test_server_may_end_at_a_first_message_other_than_initialize(tmp_path: Path) -> None:
-    async with connect(canned(tmp_path, strict=True, results={"go": {"content": [WORDS]}}), store="memory:") as app:
+@pytest.mark.parametrize("kind", ["strict", "eager"])
+async def test_server_may_insist_on_initialize_as_the_first_message(tmp_path: Path, kind: str) -> None:
+    target = canned(tmp_path, **{kind: True}, results={"go": {"content": [WORDS]}})
+    async with connect(target, store="memory:") as app:
         assert (await app.call("go")).data == {"content": [WORDS]}
 
 

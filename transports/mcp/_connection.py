@@ -154,10 +154,12 @@ class Connection:
         self.client = self._new_client("auto")
         try:
             await stack.enter_async_context(self.client)
-        except _OPENING_ERRORS:
-            if not self.lost.done():
+        except _OPENING_ERRORS as error:
+            is_refused = isinstance(self.server, StdioServer) and isinstance(root_cause(error), MCPError)
+            if not (self.lost.done() or is_refused):
                 raise
-            # Some older servers end if the first message is not `initialize`.
+            # Some older servers end if the first message is not `initialize`, and some gateways have initialized their
+            # server then and refuse to do it again.
             self.lost = asyncio.get_running_loop().create_future()
             self.client = self._new_client("legacy")
             await stack.enter_async_context(self.client)

@@ -2,8 +2,8 @@
 ``documents`` by URI.
 
 A list in the place of a result has those of successive calls. A text in the place of a result is written as it stands,
-so that it need not be JSON. ``prefix`` comes before each line. ``strict`` ends the server at a first message other than
-``initialize``.
+so that it need not be JSON. ``prefix`` comes before each line. At a first message other than ``initialize``, a server
+with ``strict`` ends, and one with ``eager`` refuses ``initialize`` from then on.
 """
 
 import json
@@ -28,6 +28,8 @@ for line in sys.stdin:
         continue
     if answers.pop("strict", False) and method != "initialize":
         sys.exit("expected an initialize request")
+    if answers.pop("eager", False) and method != "initialize":
+        del answers["initialize"]
     if method in ("initialize", "server/discover") and method in answers:
         send(request["id"], answers[method])
     elif method == "tools/list":
