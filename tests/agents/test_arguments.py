@@ -74,9 +74,13 @@ async def test_any_arguments_produce_an_answer(app_of: Connect, data: Any) -> No
     async with app_of(echoing()) as app:
         ref = await app.store.put_bytes(b"hello", filename="a.txt", mime_type="text/plain")
         tools = AppTools(app, {"attach": ("image/*", "text/*")})
+        names, values = (
+            st.sampled_from([READ_TOOL, "abp_make", "x"]),
+            json_values(("id", "offset", "page", "n", "pages")),
+        )
         for _ in range(10):  # a session for each costs more
-            name = data.draw(st.sampled_from([READ_TOOL, "abp_make", "x"]))
-            drawn = data.draw(json_values(("id", "offset", "page", "n", "pages")))
+            name = data.draw(names)
+            drawn = data.draw(values)
             for arguments in (drawn, {"id": ref.id, "offset": drawn}, {"n": drawn, "pages": [drawn]}):
                 answer = await tools.call(name, arguments)
                 assert answer.text

@@ -24,11 +24,12 @@ UNEXPECTED = "should not have happened"
 @given(data=st.data())
 async def test_any_arguments_produce_a_result(serve: Serve, tool: str, data: Any) -> None:
     properties = FIXED_TOOLS[tool].input_schema["properties"]
+    values = json_values(properties)
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
         artifact = files_of(await called(client, "abp_make"))[0]["id"]
         valid = {"id": artifact, "capability": "make", "call": "x", "html": "<p>Hi</p>"}
         for _ in range(15):  # a bridge for each costs more
-            arguments = data.draw(json_values(properties))
+            arguments = data.draw(values)
             needed = {name: value for name, value in valid.items() if name in properties}
             for given_arguments in (arguments, {**arguments, **needed}):
                 answer = await client.call_tool(tool, given_arguments)
