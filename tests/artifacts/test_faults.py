@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -52,8 +53,10 @@ def database(root: Path) -> sqlite3.Connection:
     return sqlite3.connect(root / ".abp/index.sqlite")
 
 
-async def put(store: LocalStore, count: int) -> list[ArtifactRef]:
-    return [await store.put_bytes(b"%d" % n, namespace=f"n{n:03}", filename=f"{n}.txt") for n in range(count)]
+async def put(store: LocalStore, count: int, **options: Any) -> list[ArtifactRef]:
+    return [
+        await store.put_bytes(b"%d" % n, namespace=f"n{n:03}", filename=f"{n}.txt", **options) for n in range(count)
+    ]
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
@@ -71,7 +74,7 @@ async def test_lost_or_broken_index_is_rebuilt(
 ) -> None:
     change_limits(monkeypatch, _index, pause=0.0)
     store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
-    refs = await put(store, 50)
+    refs = await put(store, 50, durability="process")
     assert await store.list() == refs
     path = root / ".abp/index.sqlite"
     if damage == "delete":
