@@ -58,6 +58,12 @@ for line in sys.stdin:
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(90)
 PICTURE = base64.b64encode(PNG).decode()
 WORDS = {"type": "text", "text": "words"}
+#: Results of a server with one tool, by the method of the request.
+RESULTS: dict[str, Any] = {
+    "initialize": INITIALIZE,
+    "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
+    "tools/call": {"content": [WORDS]},
+}
 
 
 def canned(folder: Path, **said: Any) -> str:
@@ -225,17 +231,12 @@ async def test_split_sse_events_and_forgotten_session_are_handled(status: int, t
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = json.loads(await request.read())
-        results = {
-            "initialize": INITIALIZE,
-            "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
-            "tools/call": {"content": [WORDS]},
-        }
-        if asked.get("method") not in results:
+        if asked.get("method") not in RESULTS:
             return web.Response(status=202 if "id" not in asked else 404)
         if asked["method"] == "tools/call" and forgets:
             forgets.clear()
             return web.Response(status=status, text=text, content_type="application/json")
-        said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
+        said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS[asked["method"]]})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Mcp-Session-Id": "s"})
         await response.prepare(request)
         for piece in (f"\ufeffdata: {said}\n", "\n"):
@@ -366,20 +367,15 @@ async def http_server(
     """A session with a server over HTTP that gives it an id, and answers calls by ``answer(request, usual answer)``.
 
     If it ``closes``, it closes the connection of an unknown request."""
-    results = {
-        "initialize": INITIALIZE,
-        "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
-        "tools/call": {"content": [WORDS]},
-    }
 
     async def serve(request: web.Request) -> web.Response:
         asked = json.loads(await request.read())
         if "id" not in asked:
             return web.Response(status=202)
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})}
+        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})}
         if asked["method"] == "tools/call":
             return answer(asked, said)
-        if closes and asked["method"] not in results:
+        if closes and asked["method"] not in RESULTS:
             assert request.transport is not None
             request.transport.abort()
         return web.json_response(said, headers={"Mcp-Session-Id": "s"})
@@ -530,11 +526,6 @@ async def crowded(number: int) -> AsyncIterator[list[asyncio.Task[Result]]]:
 
     async def serve(request: web.Request) -> web.Response:
         asked = json.loads(await request.read())
-        results = {
-            "initialize": INITIALIZE,
-            "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
-            "tools/call": {"content": [WORDS]},
-        }
         if "id" not in asked:
             return web.Response(status=202)
         if asked["method"] == "tools/call":
@@ -542,7 +533,7 @@ async def crowded(number: int) -> AsyncIterator[list[asyncio.Task[Result]]]:
             if len(running) == number:
                 all_run.set()
             await all_run.wait()
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": results.get(asked["method"], {})})
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})})
 
     app = web.Application()
     app.add_routes([web.post("/mcp", serve)])
