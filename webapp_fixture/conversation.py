@@ -190,15 +190,16 @@ class Conversation:
         """Refuse a call, or begin it and run it in a task. It is begun before this returns, so that a cancellation in
         the next message finds it."""
         options = payload.get("options")
+        if not isinstance(options, dict):
+            options = {}
         try:
             if not self.session_id:
                 raise AbpError("NOT_INITIALIZED", "send initialize first", retryable=True)
-            ticket = self.calls.begin(payload.get("capability"), options if isinstance(options, dict) else {})
+            ticket = self.calls.begin(payload.get("capability"), options)
         except AbpError as error:
             self.spawn(self.deliver(envelope("capabilities/call-result", message_id, payload=failure(error))))
-        else:
-            params = payload.get("params")
-            self.spawn(self.finish(message_id, ticket, {} if params is None else params))
+            return
+        self.spawn(self.finish(message_id, ticket, payload.get("params")))
 
     async def finish(self, message_id: Any, ticket: Ticket, params: Any) -> None:
         answer = await self.calls.finish(ticket, params)

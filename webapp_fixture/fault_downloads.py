@@ -65,9 +65,11 @@ async def status(request: web.Request) -> web.StreamResponse:
     times = int(request.match_info["times"])
     if times and request.app[STATE].visit(request.match_info["key"]) >= times:
         return await send_file(request, *file_of(request))
-    headers = {"Retry-After": request.query["retry"]} if request.query.get("retry", "").isdigit() else None
     code = int(request.match_info["status"])
-    return web.Response(status=code, text="this download fails on purpose\n", headers=headers)
+    response = web.Response(status=code, text="this download fails on purpose\n")
+    if request.query.get("retry", "").isdigit():
+        response.headers["Retry-After"] = request.query["retry"]
+    return response
 
 
 @routes.get("/faults/redirect_away/" + FILE)

@@ -103,7 +103,7 @@ def make_pdf(text: str, title: str = "", page_size: str = "a4", landscape: bool 
     if landscape:
         width, height = height, width
     content = _page(text, width, height)
-    name = b"<" + b"\xfe\xff".hex().encode() + title.encode("utf-16-be", "replace").hex().encode() + b">"
+    hex_title = (b"\xfe\xff" + title.encode("utf-16-be", "replace")).hex().encode()
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -111,7 +111,7 @@ def make_pdf(text: str, title: str = "", page_size: str = "a4", landscape: bool 
         b"/Resources << /Font << /F1 5 0 R >> >> >>" % (width, height),
         b"<< /Length %d >>\nstream\n%bendstream" % (len(content), content),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
-        b"<< /Title %b /Producer (Workbench) >>" % name,
+        b"<< /Title <%b> /Producer (Workbench) >>" % hex_title,
     ]
     out = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
     offsets = []

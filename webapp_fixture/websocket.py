@@ -43,13 +43,17 @@ class Connection(Conversation):
 
     def take_call(self, message_id: Any, payload: Json) -> None:
         """Refuse a call, or run it in a task."""
-        name, params, options = payload.get("capability"), payload.get("params"), payload.get("options")
+        name = payload.get("capability")
         if not isinstance(name, str) or name not in self.wire:
             return super().take_call(message_id, payload)
-        options = options if isinstance(options, dict) else {}
-        params = {} if params is None else params
-        if self.named and name in self.named and isinstance(params, dict):
+        params = payload.get("params")
+        if params is None:
+            params = {}
+        if isinstance(params, dict) and name in (self.named or ()):
             params = {**params, **self.given}
+        options = payload.get("options")
+        if not isinstance(options, dict):
+            options = {}
         try:
             if not self.session_id:
                 raise AbpError("NOT_INITIALIZED", "send initialize first", retryable=True)
