@@ -121,6 +121,21 @@ async def test_resizable_buffers_arrive_with_current_size(connected: Open) -> No
             assert caught.value.code == "NOT_SUPPORTED"
 
 
+async def test_blob_of_a_removed_frame_arrives(connected: Open) -> None:
+    page = html(
+        """blob: ({ n }) => {
+          const frame = document.body.appendChild(document.createElement("iframe"));
+          const blob = new frame.contentWindow.Blob([new Uint8Array(n)], { type: "application/x-one" });
+          frame.remove();
+          return blob;
+        }"""
+    )
+    async with connected(page) as app:
+        for size in (1000, 1 << 20):
+            ref = (await app.call("blob", {"n": size}, timeout=10)).artifact()
+            assert (ref.mime_type, ref.size_bytes) == ("application/x-one", size)
+
+
 async def test_lone_surrogates_do_not_lose_messages(connected: Open) -> None:
     page = html(
         r"""

@@ -32,10 +32,10 @@
   const natives = makeNatives(config.late);
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
-    Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, blobArrayBuffer, blobSize, blobSlice, blobType,
+    Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, blobArrayBuffer, blobPrototype, blobSize, blobSlice, blobType,
     clock, createHtmlElement, createObjectURL, defineProperty, documentReadyState, documentTitle,
     elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
-    inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, parse, quietly, random,
+    inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, objectIsPrototypeOf, parse, quietly, random,
     responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
     typedArrayBuffer, typedArrayOffset, typedArraySize, wait, wordsOf,
   } = natives;
@@ -234,7 +234,7 @@
       if (size <= inlineLeft) {
         inlineLeft -= size;
         try {
-          const view = isBlob ? new Uint8Array(await blobArrayBuffer(value)) : value;
+          const view = isBlob ? await bytesOfBlob(value) : value;
           listPush(binaries, [path, "base64", codec.toBase64(view), type, name, size]);
         } catch (error) { listPush(binaries, [path, "broken", wordsOf(error)]); }
       } else {
@@ -242,6 +242,11 @@
       }
     }
     return longByReference(`{"answer":${packed.json},"rest":${toJson({ binaries, warnings: notes })}}`);
+  };
+  // A Blob of a window that has gone never gives its bytes, but a Blob made of it does.
+  const bytesOfBlob = async (blob) => {
+    const isOfPage = objectIsPrototypeOf(blobPrototype, blob);
+    return new Uint8Array(await blobArrayBuffer(isOfPage ? blob : new Blob(sequence([blob]))));
   };
   // The name of a File, or that an app gave to a Blob.
   const nameOf = (blob) => {
@@ -400,7 +405,7 @@
     async base64(id, start, end) {
       const value = heldContent.get(id);
       if (codec.isView(value)) return codec.toBase64(piece(value, start, end));
-      return codec.toBase64(new Uint8Array(await blobArrayBuffer(agent.blob(id, start, end))));
+      return codec.toBase64(await bytesOfBlob(agent.blob(id, start, end)));
     },
     // Holds the content of a blob: URL of the app. Throws if it is revoked, or forbidden by the app's policy.
     async holdUrl(url) {

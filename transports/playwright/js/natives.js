@@ -232,7 +232,7 @@
       typedArrayAt,
       // Prototypes by which values of the page are told apart.
       plainPrototype: getPrototypeOf({}), listPrototype: getPrototypeOf([]),
-      errorPrototype: prototypeOf("Error"), mapPrototype: prototypeOf("Map"), setPrototype: prototypeOf("Set"),
+      blobPrototype: natives.Blob.prototype, errorPrototype: prototypeOf("Error"), mapPrototype: prototypeOf("Map"), setPrototype: prototypeOf("Set"),
       ofPage,
       origin: sure.origin,
       // Whether a native is not of this window: what such a one makes belongs to a window that has gone.
