@@ -326,8 +326,7 @@ def body_of(rows: bytes) -> bytes:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
+@pytest.mark.parametrize(("era", "declared"), [(ERAS[0], True), (ERAS[1], False)])  # counted before the era shows
 async def test_request_with_very_many_values_does_not_delay_other_users(
     tmp_path: Path, era: str, declared: bool
 ) -> None:
