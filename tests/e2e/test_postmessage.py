@@ -320,9 +320,9 @@ async def test_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
     async with embedded(harness=harness) as app:
-        ref = (await app.call("export.pdf", {"html": "".join(f"<p>{word}</p>" for word in words)})).artifacts[
-            "document"
-        ]
+        result = await app.call("export.pdf", {"html": "".join(f"<p>{word}</p>" for word in words)})
+        assert result.warnings == ()
+        ref = result.artifacts["document"]
         assert ref.mime_type == "application/pdf"
         assert text_of(ref.path).split() == words
         ((width, _),) = pages_of(ref.path)

@@ -246,6 +246,9 @@ class PostMessageTransport(PageTransport):
             self._counts = Counter(payload)
         elif kind == "emitted":
             self._effects.on_emitted(payload)
+        elif kind == "frameprint":
+            # The frame is the app, whose print() gives a PDF.
+            pass
         elif kind == "unknown":
             if not self._has_unknown_types:
                 self._has_unknown_types = True
