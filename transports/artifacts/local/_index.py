@@ -38,7 +38,7 @@ T = TypeVar("T")
 _DATABASE_FILE = "index.sqlite"
 _LOG_FILE = "index.sqlite-wal"
 _FILES = (_DATABASE_FILE, _LOG_FILE, "index.sqlite-shm")
-#: An index of another version is replaced.
+#: An index of another version is replaced: a change of the table needs a new number.
 _VERSION = 2
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
