@@ -9,7 +9,7 @@ FUZZ := $(VENV)/.fuzz
 MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests with browsers wait more than they compute; those of `make unit` compute.
-WORKERS ?= 6
+WORKERS ?= 5
 UNIT_WORKERS ?= 2
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=

@@ -310,7 +310,7 @@ async def test_silent_server_is_reported_in_time(embedded: Embedded, odd: str) -
 async def test_page_that_answers_no_message_is_not_an_embedded_app(fixture: Fixture, embedded: Embedded) -> None:
     async def check(page: str) -> None:
         with pytest.raises(NotAbpApp, match=r"answered no message .*abp-embed\.js"):
-            await embedded(f"{fixture.url}{page}", timeout=3.0)
+            await embedded(f"{fixture.url}{page}", timeout=5.0)
 
     await asyncio.gather(check(""), check("embed/silent"))  # without the script, and one that says nothing
 
