@@ -18,6 +18,8 @@ from tests.benchmarks import (
     answers,
     batch,
     growth,
+    kept,
+    ledgers,
     limits,
     mcp,
     opening,
@@ -27,6 +29,7 @@ from tests.benchmarks import (
     sockets,
     speed,
     stores,
+    waits,
 )
 from tests.benchmarks.docs import DOCUMENT, read_report, with_figures
 from tests.benchmarks.machine import machine
@@ -39,10 +42,12 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "opening": opening.sessions,
     "cold": opening.cold_call,
     "imports": opening.imports,
+    "waits": waits.waits,
     "page": speed.page_to_file,
     "limit": limits.page_to_file_at_the_limit,
     "file": speed.file_to_page,
     "calls": answers.small_calls,
+    "kept": kept.kept_answers,
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,
@@ -53,6 +58,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[list[Row]]]] = {
     "proxy": proxy.proxied_results,
     "batch": batch.pooled_calls,
     "runs": runs.whole_runs,
+    "ledger": ledgers.ledger_work,
     "growth": growth.growth,
 }
 #: Those that need no browser, or start one of their own.
@@ -69,6 +75,8 @@ WITHOUT_BROWSER = frozenset(
         "mcp",
         "proxy",
         "runs",
+        "waits",
+        "ledger",
         "growth",
     }
 )
