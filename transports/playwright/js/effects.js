@@ -27,6 +27,7 @@
   } = natives;
 
   const undo = []; // steps that restore a page that stays open without us
+  let hooked = true; // until then
   // Replaces a native function by a proxy, which keeps its name, length and source text. A missing or fixed one stays.
   const install = (owner, name, instead) => quietly(() => {
     const property = { __proto__: null, ...owner && getOwnPropertyDescriptor(owner, name) };
@@ -217,7 +218,8 @@
   const reportPrint = (opened) => {
     const property = getOwnPropertyDescriptor(opened, "print");
     const print = new Proxy(property.value, { __proto__: null,
-      apply: () => {
+      apply: (native, self, args) => {
+        if (!hooked) return apply(native, self, args);
         targetDispatchEvent(opened, new Event("beforeprint"));
         targetDispatchEvent(opened, new Event("afterprint"));
         quietly(() => emit("windowprint", { call: currentCall() }));
@@ -454,7 +456,10 @@
       waiting = null;
       listForEach(steps, quietly);
     },
-    unhook() { listForEach(undo, quietly); },
+    unhook() {
+      hooked = false;
+      listForEach(undo, quietly);
+    },
     // Returns whether a call that began at `start` has set a short timer or made an object URL.
     leavesMore: (start) => due >= start,
     // Resolves two turns after the latest of these. Times are rounded up: cut off, they would be too early.
