@@ -266,17 +266,42 @@ async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) 
         assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
 
 
-async def test_page_with_its_own_promise_class_is_driven_normally(context: BrowserContext) -> None:
+@pytest.mark.parametrize(
+    "change", ["window.Promise = class extends Promise {};", "delete Promise.prototype.constructor;"]
+)
+async def test_page_with_its_own_promise_class_is_driven_normally(context: BrowserContext, change: str) -> None:
     calls = """
     url: () => URL.createObjectURL(new Blob(["a"])).startsWith("blob:"),
     ask: () => window.__abp_elicitation({ method: "elicitation/input", params: {} })"""
     page = await context.new_page()
-    async with serve_page(html(calls, before="window.Promise = class extends Promise {};")) as url:
+    async with serve_page(html(calls, before=change)) as url:
         await page.goto(url)
         answer = {"success": True, "data": {"value": 5}}
         async with connect(url, page=page, store="none:", timeout=5, on_elicitation=lambda _: answer) as app:
             assert (await app.call("url")).data is True
             assert (await app.call("ask")).data == answer
+
+
+async def test_blobs_of_a_page_that_wraps_their_class_arrive(context: BrowserContext, tmp_path: Path) -> None:
+    before = "const Native = Blob; window.Blob = function (...args) { return new Native(...args); };"
+    page = await context.new_page()
+    async with serve_page(html("blob: ({ n }) => new Blob([new Uint8Array(n)])", before=before)) as url:
+        await page.goto(url)
+        async with connect(url, page=page, store=tmp_path) as app:
+            for size in (1000, 1 << 20):
+                assert (await app.call("blob", {"n": size}, timeout=10)).artifact().size_bytes == size
+
+
+async def test_window_prints_again_once_the_session_has_ended(context: BrowserContext) -> None:
+    await context.add_init_script("window.print = () => { window.printed = true; };")
+    page = await context.new_page()
+    async with serve_page(html("open: () => { window.open(location.href); }")) as url:
+        await page.goto(url)
+        async with connect(url, page=page, store="none:") as app, page.expect_popup() as opened:
+            await app.call("open")
+        window = await opened.value
+        await window.wait_for_load_state()
+        assert await window.evaluate("(print(), window.printed)") is True
 
 
 async def test_file_picker_is_cancelled_and_reported(connected: Open) -> None:

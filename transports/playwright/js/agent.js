@@ -243,10 +243,10 @@
     }
     return longByReference(`{"answer":${packed.json},"rest":${toJson({ binaries, warnings: notes })}}`);
   };
-  // A Blob of a window that has gone never gives its bytes, but a Blob made of it does.
+  // A Blob of a window that has gone never gives its bytes, but a Blob of the page made of it does.
   const bytesOfBlob = async (blob) => {
-    const isOfPage = objectIsPrototypeOf(blobPrototype, blob);
-    return new Uint8Array(await blobArrayBuffer(isOfPage ? blob : new Blob(sequence([blob]))));
+    const isUsable = isForeign(Blob) || objectIsPrototypeOf(blobPrototype, blob);
+    return new Uint8Array(await blobArrayBuffer(isUsable ? blob : new Blob(sequence([blob]))));
   };
   // The name of a File, or that an app gave to a Blob.
   const nameOf = (blob) => {

@@ -181,18 +181,21 @@
     each(keys(STATICS), (owner) => each(words(STATICS[owner]), (name) => {
       natives[name] = pick(`${owner}.${name}`, (realm) => realm[owner][name]);
     }));
+    const isNative = (value, name) => attempt(() => sourceOf(value) === sourceOf(sure[name]));
     // The native class, also if the page wrapped it in a subclass, a proxy or a function with its prototype.
     const classOf = (realm, name) => {
-      const Class = realm[name], source = sourceOf(sure[name]);
-      const isNative = (value) => attempt(() => sourceOf(value)) === source;
-      if (isNative(Class)) return Class;
+      const Class = realm[name];
+      if (isNative(Class, name)) return Class;
       const Parent = attempt(() => getPrototypeOf(Class));
-      if (isNative(Parent)) return Parent;
+      if (isNative(Parent, name)) return Parent;
       return attempt(() => Class.prototype.constructor);
     };
     each(words(CLASSES), (name) => { natives[name] = pick(name, (realm) => classOf(realm, name)); });
     // A promise of a window that has gone never settles. That of an async function is the page's, whatever Promise is.
-    natives.Promise = pick("Promise", (realm) => (realm === page ? getPrototypeOf((async () => {})()).constructor : realm.Promise));
+    natives.Promise = pick("Promise", (realm) => {
+      const Class = classOf(realm, "Promise");
+      return isNative(Class, "Promise") ? Class : getPrototypeOf((async () => {})()).constructor;
+    });
     each(words(FUNCTIONS), (name) => {
       const native = pick(name, (realm) => realm[name]);
       natives[name] = native && apply(bind, native, [page]);
