@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import hashlib
 import io
 import os
@@ -71,13 +72,7 @@ class Golden:
         __tracebackhide__ = True
         data = _read_result(actual)
         golden = self.folder / name
-        try:
-            is_plain_name = golden.resolve().parent == self.folder.resolve()
-            golden.exists()
-        except (OSError, ValueError):
-            # A zero byte, or too long a name.
-            is_plain_name = False
-        if not is_plain_name:
+        if not _is_plain_name(name, self.folder):
             raise UsageError(f"{name[:100]!r} is not a plain file name")
         if self._update is not None:
             self._write_golden(data, golden, self._update, tolerance, differing)
@@ -199,6 +194,21 @@ def _as_rgba(frame: Image) -> Image:
         # Of numbers without a range, each byte is compared as a channel.
         return Image.frombytes("RGBA", frame.size, frame.tobytes())
     return frame.convert("RGBA")
+
+
+def _is_plain_name(name: str, folder: Path) -> bool:
+    """Return whether ``name`` can be the name of a file directly in ``folder``."""
+    path = folder / name
+    try:
+        if path.resolve().parent != folder.resolve():
+            return False
+        # Not Path.exists, which raises nothing in Python 3.14.
+        path.stat()
+    except ValueError:
+        return False  # a zero byte
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    return True
 
 
 def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
