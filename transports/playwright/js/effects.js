@@ -216,6 +216,7 @@
 
   // A window gives no PDF: its print() is reported, and the call warns of it. Its scripts wait for the events, too.
   const reportPrint = (opened) => {
+    if (opened.top !== opened) return; // a frame reports its own
     const property = getOwnPropertyDescriptor(opened, "print");
     const print = new Proxy(property.value, { __proto__: null,
       apply: (native, self, args) => {
