@@ -491,13 +491,23 @@ async def test_id_of_a_running_request_is_refused(tmp_path: Path) -> None:
         async with http.post(url, json=call(1, "abp_connect", url=URL), headers=headers) as answer:
             assert answer.status == 200 and await answer.read()
         async with http.post(url, json=call(2, "abp_job_hold"), headers=headers):
-            for number in (2, "2"):
-                async with http.post(url, json=call(number, "abp_status"), headers=headers) as answer:
-                    refusal = await answer.json()
-                    assert (answer.status, refusal["id"]) == (400, number)
-                    assert "still running; use another id" in refusal["error"]["message"]
+            numbers = (2, "2")
+            repeated = (http.post(url, json=call(number, "abp_status"), headers=headers) for number in numbers)
+            for number, answer in zip(numbers, await asyncio.gather(*repeated), strict=True):
+                refusal = await answer.json()
+                assert (answer.status, refusal["id"]) == (400, number)
+                assert "still running; use another id" in refusal["error"]["message"]
             async with http.post(url, json=call(3, "abp_status"), headers=headers) as answer:
                 assert answer.status == 200 and "job.hold" in await answer.text()
+
+        async with AsyncExitStack() as responses:
+            for _ in range(10):
+                answer = await responses.enter_async_context(
+                    http.post(url, json=call(4, "abp_status"), headers=headers)
+                )
+                assert answer.status == 200
+                # The response has its answer, and has not ended yet.
+                assert b'"id":4' in await answer.content.readuntil(b"}\r\n\r\n")
 
 
 async def test_one_users_requests_do_not_exhaust_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import TypeVar
@@ -59,8 +60,8 @@ class MessageCheck:
         self._app = app
         self._max_bytes = max_bytes
         self._challenge = challenge
-        #: Running requests of sessions with a handshake: the session and the request's id.
-        self._running: set[tuple[str, str]] = set()
+        #: Ends of the running requests of sessions with a handshake, by the session and the request's id.
+        self._running: dict[tuple[str, str], asyncio.Event] = {}
         message = (
             f"the request has more than {max_bytes:,} bytes; files in it may have {max_file_bytes:,} together "
             "(max_file_bytes): send fewer at once, name an artifact, or have the user raise the limit"
@@ -101,15 +102,27 @@ class MessageCheck:
             return
 
         # The SDK would send the answers to both requests in the response to the second.
-        running = (session, str(request_id))
-        if running in self._running:
+        key = (session, str(request_id))
+        if not await self._has_ended(key):
             await _repeated_id(request_id)(scope, receive, send)
             return
-        self._running.add(running)
+        ended = self._running[key] = asyncio.Event()
         try:
             await self._app(scope, receive, send)
         finally:
-            self._running.discard(running)
+            del self._running[key]
+            ended.set()
+
+    async def _has_ended(self, key: tuple[str, str]) -> bool:
+        """Return whether no request with this id is running. A response ends a moment after its answer is sent, when
+        the client may have sent the next request."""
+        try:
+            async with asyncio.timeout(1):
+                while key in self._running:
+                    await self._running[key].wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _read_body(self, request: Request) -> bytes | Response:
         counter = ValueCounter()
