@@ -6,6 +6,7 @@ The whole contract suite, recorded over Playwright and replayed, is in ``e2e/tes
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import itertools
 import json
@@ -491,6 +492,33 @@ async def test_two_sessions_do_not_record_to_one_file(recorded: Make, replayed: 
     async with replayed() as app:
         for text in ("a", "b"):
             await app.call("shout", {"text": text})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork()")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_forked_process_does_not_keep_a_recording_locked(recorded: Make) -> None:
+    async with recorded():
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        async with recorded():
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+async def test_recordings_need_no_file_system_with_locks(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(_: int, __: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    async with connect("memory:", transport=MemoryTransport({"shout": shout}), store="none:", record=file) as app:
+        assert (await app.call("shout", {"text": "a"})).data == {"text": "A"}
 
 
 # --- files that are something else ------------------------------------------------------------------------------------

@@ -156,6 +156,11 @@ except ImportError:
 
         return lock_descriptor(fd, blocking=False)
 
+    def unlock(fd: int) -> None:
+        from filelock import unlock_descriptor
+
+        unlock_descriptor(fd)
+
 else:
 
     def try_lock(fd: int) -> bool:
@@ -166,6 +171,10 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    def unlock(fd: int) -> None:
+        """Free the lock of an open file, also if a forked process has a copy of the descriptor."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def belongs_to_us(status: os.stat_result) -> bool:

@@ -28,7 +28,7 @@ from .._internal.arguments import checked_fields
 from .._internal.files import open_regular, read_regular, regular_file
 from .._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from .._internal.redaction import Redactor
-from ..artifacts._files import map_os_errors, open_file, read_at, try_lock, write_all
+from ..artifacts._files import map_os_errors, open_file, read_at, try_lock, unlock, write_all
 from ..artifacts._ref import ArtifactRef
 from ..artifacts.local._tree import SYMLINK, Tree
 from ..errors import (
@@ -280,7 +280,7 @@ class Writer:
             try:
                 self._clear_former_recording()
             except BaseException:
-                self._file.close()
+                self.close()
                 raise
         self._began = time.monotonic()
         self.write(header)
@@ -296,7 +296,10 @@ class Writer:
                 raise UsageError(f"{self._path} is a symlink; name its target") from None
             raise
         file = FileIO(fd, "a")
-        if not try_lock(fd):
+        is_recorded = False
+        with contextlib.suppress(OSError):  # a file system without locks
+            is_recorded = not try_lock(fd)
+        if is_recorded:
             file.close()
             raise UsageError(f"another session records to {self._path} now; name another file")
         return file
@@ -362,6 +365,9 @@ class Writer:
         return digest.hexdigest()
 
     def close(self) -> None:
+        if not self._file.closed:
+            with contextlib.suppress(OSError):
+                unlock(self._file.fileno())
         self._file.close()
 
 
