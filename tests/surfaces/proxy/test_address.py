@@ -120,5 +120,7 @@ async def test_answers_of_a_batch_stay_together_and_missing_ones_are_errors(kind
     head = "data: " if kind == "text/event-stream" else ""
     whole, part = (head + json.dumps(answers) for answers in ([ANSWER, OTHER_ANSWER], [OTHER_ANSWER]))
     assert await messages_for(whole, kind=kind, sent=batch) == [[ANSWER, OTHER_ANSWER]]
+    beside_no_message = [5, ANSWER, OTHER_ANSWER]
+    assert await messages_for(head + json.dumps(beside_no_message), kind=kind, sent=batch) == [beside_no_message]
     answers, missing = await messages_for(part, kind=kind, sent=batch, answers=2)
     assert answers == [OTHER_ANSWER] and missing["id"] == 7 and "no answer" in missing["error"]["message"]

@@ -422,7 +422,9 @@ class AddressServer:
                 await self._take_message(item, waiting)
             return
         for item in items:
-            _note_answer(await read_message(item), waiting)
+            # Something else beside the answers is the client's to report.
+            with suppress(ProtocolError):
+                _note_answer(await read_message(item), waiting)
         await self._pass_on(raw)
 
     async def _answer_with_error(
