@@ -325,6 +325,20 @@ async def test_print_of_window_is_a_warning(browser: Browser, tmp_path: Path, ad
     assert result.warnings == ("the app printed a window, which makes no PDF",) and files(result) == []
 
 
+async def test_print_of_window_of_a_frame_is_a_warning(browser: Browser, tmp_path: Path) -> None:
+    html = """<!doctype html><body><script>
+      const execute = async () => { const report = open(""); report.print(); report.close(); };
+      if (window === top) document.body.append(Object.assign(document.createElement("iframe"), { src: "/frame" }));
+      else document.modelContext.registerTool({ name: "report", description: "prints", execute });
+    </script>"""
+    async with serve_page(html) as url:
+        transport = PlaywrightTransport(url, browser=browser, protocol="webmcp")
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            await eventually(lambda: len(app.capabilities) == 1)
+            result = await app.call("report@frame")
+    assert result.warnings == ("the app printed a window, which makes no PDF",)
+
+
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 

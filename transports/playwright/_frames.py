@@ -534,7 +534,7 @@ class FrameTools:
                 self._warn(frame)
             case FileChooser() | Clipboard():
                 self._report_effect(frame, kind, payload)
-            case Effect() if kind in ("download", "submitting", "frameprint"):
+            case Effect() if kind in ("download", "submitting", "frameprint", "windowprint"):
                 self._report_effect(frame, kind, payload)
 
     def _report_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
