@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.apps import NotingTransport
+from tests.support.apps import NotingTransport, answering
 from tests.support.mcp_clients import (
     Apps,
     Serve,
@@ -352,6 +352,14 @@ async def test_text_ranges_end_at_character_boundaries(serve: Serve) -> None:
             header, content = (await client.call_tool("abp_read_artifact", {"id": uri, "length": length})).content
             assert isinstance(header, TextContent) and isinstance(content, TextContent)
             assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
+
+
+async def test_text_file_is_read_with_its_type_and_line_ends(serve: Serve) -> None:
+    table = {"content": "a,b\r\n1,é\r\n", "mimeType": "text/csv", "size": 11}
+    async with serve(Apps({"make": answering(table)})) as client:
+        uri = files_of(await called(client, "abp_make"))[0]["uri"]
+        (content,) = (await client.read_resource(uri)).contents
+        assert (content.mime_type, content.text) == ("text/csv", "a,b\r\n1,é\r\n")
 
 
 async def test_model_text_hides_control_characters_and_resource_is_exact(serve: Serve) -> None:
