@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import transports
 from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import FOLDER
 from transports import Browser, WebSocketTransport
@@ -186,6 +190,27 @@ def test_refused_address_starts_no_browser_and_is_not_retried(
             assert ran.status == 1 and "start the app or correct the address [TRANSPORT_ERROR]" in ran.err
             assert ran.err.count("\n") == 1 and ran.document["error"]["code"] == "TRANSPORT_ERROR"
     assert started == [] and len(tried) == (0 if "postmessage" in command else 1)
+
+
+#: Arguments of ``connect`` without an option, or of one that messages about pages and callbacks name.
+_WITHOUT_OPTION = {"page", "context", "auth", "routing", "config", "target", "on_elicitation", "on_progress"}
+_WITHOUT_OPTION |= {"on_notification", "requested_capabilities", "extension_page"}
+
+
+@pytest.mark.load
+def test_messages_name_no_argument_whose_option_cli_would_name() -> None:
+    names = inspect.signature(transports.connect).parameters.keys() - _WITHOUT_OPTION
+    argument = re.compile(rf"(?<![-\w?&;\"'])(?:{'|'.join(names)})=(?![\w=\"'{{])")
+    root = Path(transports.__file__).parent
+    unspelled = []
+    for path in root.rglob("*.py"):
+        if {"surfaces", "testing"} & set(path.relative_to(root).parts):
+            continue
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        unspelled += [text for text in texts if isinstance(text, str) and text not in OPTIONS and argument.search(text)]
+    assert unspelled == []
 
 
 def test_cli_errors_give_no_python_api_advice() -> None:
