@@ -221,13 +221,13 @@ async def test_blank_view_error_names_cause_and_next_step(tmp_path: Path, browse
 
     async def check_view(name: str) -> None:
         _, _, reason, remedy = BLANK[name]
-        message = await blank_view_error(target_of(name), browser, timeout=10)
+        message = await blank_view_error(target_of(name), browser, timeout=15)
         assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
         assert message.endswith(f"; {remedy}") and "blocked." not in message, message
 
     async def check_conformance(name: str) -> None:
         _, _, reason, remedy = BLANK[name]
-        report = await check_app(target_of(name), Plan(timeout=8), browser=browser)
+        report = await check_app(target_of(name), Plan(timeout=12), browser=browser)
         (failed, *_) = [
             outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
         ]
@@ -268,7 +268,7 @@ async def test_script_answered_with_wrong_content_is_named(tmp_path: Path, brows
             await context.route("https://cdn.example/**", answer)
             async with connect(target, context=context, store="memory:") as app:
                 with pytest.raises(NotAbpApp) as raised:
-                    async with app.open_view("go", timeout=5):
+                    async with app.open_view("go", timeout=8):
                         pass
         fault = f"script https://cdn.example/lib.js?… was answered with {answered}; put the script into the document"
         assert fault in raised.value.message

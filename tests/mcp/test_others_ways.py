@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER
 from transports import CapabilityError, Disconnected, Notification, Session, UsageError, connect
 from transports.errors import ABPError, ConnectFailed, ProtocolError
@@ -280,8 +281,9 @@ async def test_stream_that_ends_at_once_is_not_reopened_without_pause() -> None:
             target = f"mcp+{server.make_url(f'/{retry}')}"
             await sessions.enter_async_context(connect(target, store="memory:", timeout=20))
         await asyncio.sleep(1)
+        await eventually(lambda: len(opened) == 3 and min(opened.values()) > 2)
     seconds = time.monotonic() - began
-    assert len(opened) == 3 and all(2 < count <= 15 * seconds for count in opened.values()), opened
+    assert max(opened.values()) <= 15 * seconds, opened
 
 
 #: A server whose JSON library writes floats, and whose errors and log messages have forms of their own.
