@@ -738,6 +738,27 @@ async def test_server_that_cannot_be_started_says_what_to_correct(
     assert "my-secret" not in unstarted.value.message
 
 
+#: A server that refuses everything, and is silent when it is started again.
+_REFUSING = """
+import json, os, sys
+silent = os.path.exists("started")
+open("started", "w").close()
+for line in sys.stdin:
+    error = {"code": -32000, "message": "set API_KEY"}
+    if not silent:
+        print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}), flush=True)
+"""
+
+
+async def test_refusal_is_shown_if_second_start_takes_too_long(tmp_path: Path) -> None:
+    server = {"command": sys.executable, "args": ["-c", _REFUSING], "cwd": str(tmp_path)}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"a": server}}))
+    with pytest.raises(ConnectFailed, match="a cannot be connected: set API_KEY"):
+        async with connect(f"mcp:{config}", store="memory:", timeout=3):
+            pass
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

@@ -120,6 +120,7 @@ class Connection:
         self._sampling = sampling
         self._emit = emit
         self._stderr: Stderr | None = None
+        self._refusal: MCPError | None = None
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
@@ -144,7 +145,10 @@ class Connection:
                     await self._initialize(stack)
             except _OPENING_ERRORS as error:
                 output = self._stderr.summary() if self._stderr else ""
-                raise await self._connect_error(root_cause(error), timeout, output) from None
+                cause = root_cause(error)
+                if isinstance(cause, TimeoutError) and self._refusal is not None:
+                    cause = self._refusal
+                raise await self._connect_error(cause, timeout, output) from None
             stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
             self._listen_to_lists()
             yield
@@ -155,8 +159,10 @@ class Connection:
         try:
             await stack.enter_async_context(self.client)
         except _OPENING_ERRORS as error:
-            is_refused = isinstance(self.server, StdioServer) and isinstance(root_cause(error), MCPError)
-            if not (self.lost.done() or is_refused):
+            cause = root_cause(error)
+            if isinstance(self.server, StdioServer) and isinstance(cause, MCPError):
+                self._refusal = cause
+            if not self.lost.done() and self._refusal is None:
                 raise
             # Some older servers end if the first message is not `initialize`, and some gateways have initialized their
             # server then and refuse to do it again.
