@@ -526,7 +526,9 @@ async def test_window_showing_content_becomes_output(connected: Connect) -> None
             await eventually(lambda: pages(app) == 1)
 
     # Each call waits for seconds whether its window shows something else.
-    await asyncio.gather(*(check(shows, content) for shows, content in contents.items()))
+    async with asyncio.TaskGroup() as tasks:
+        for shows, content in contents.items():
+            tasks.create_task(check(shows, content))
 
 
 @pytest.mark.slow

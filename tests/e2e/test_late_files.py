@@ -105,7 +105,9 @@ def check_all(server: tuple[Server, str], browser: Browser, tmp_path: Path) -> C
             async with free, connect(server[1], browser=browser, store=tmp_path / str(number), timeout=60) as app:
                 await check(app, *row)
 
-        await asyncio.gather(*(check_row(number, row) for number, row in enumerate(rows)))
+        async with asyncio.TaskGroup() as tasks:
+            for number, row in enumerate(rows):
+                tasks.create_task(check_row(number, row))
 
     return check_rows
 
@@ -282,16 +284,22 @@ async def test_announced_file_that_never_comes_does_not_affect_later_calls(check
     ]
 
     async def check(app: Session, never: str, warnings: list[str], later: str) -> None:
-        started = time.monotonic()
-        result = await run(app, never)
+        async def timed(script: str) -> tuple[Result, float]:
+            started = time.monotonic()
+            result = await run(app, script)
+            return result, time.monotonic() - started
+
+        # A call that waits for the file takes 2 s longer; so may any on a busy machine.
+        _, usual = await timed(later)
+        limit = max(2, 3 * usual)
+        result, seconds = await timed(never)
         assert await contents(app, result) == [] and list(result.warnings) == warnings, never
         if "/prevented" in never:
-            assert time.monotonic() - started < 2
+            assert seconds < limit, never
         for _ in range(2):
-            started = time.monotonic()
-            result = await run(app, later)
+            result, seconds = await timed(later)
             assert await contents(app, result) == [b"real"] and result.warnings == (), never
-            assert time.monotonic() - started < 2, never
+            assert seconds < limit, (never, usual)
 
     await check_all(check, rows)
 
