@@ -755,7 +755,7 @@ async def test_refusal_is_shown_if_second_start_takes_too_long(tmp_path: Path) -
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"a": server}}))
     with pytest.raises(ConnectFailed, match="a cannot be connected: set API_KEY"):
-        async with connect(f"mcp:{config}", store="memory:", timeout=3):
+        async with connect(f"mcp:{config}", store="memory:", timeout=5):
             pass
 
 
