@@ -49,7 +49,7 @@ _RECORDS = {
     "adapter.js": {"line", "required", "source"},
     "agent.js": {"at", "files", "options", "protocol"},
     "codec.js": {"height", "width"},  # of pixels
-    "effects.js": {"attributes", "body", "clone", "files"},
+    "effects.js": {"attributes", "body", "clone", "files", "top"},  # no script can replace the top of any window
     "openai.js": {"href", "maxHeight", "mode", "prompt"},
     "view.js": {"blob", "call"},
     "webmcp_answers.js": {"contentEncoding", "filename", "format", "items", "pattern", "source"},
