@@ -185,12 +185,21 @@ async def test_unknown_dialog_and_permission_options_are_rejected() -> None:
         PlaywrightTransport("http://localhost/", permissions="geolocation")
 
 
-@pytest.mark.slow
-async def test_effects_beyond_100_are_counted(connected: Connect) -> None:
-    async with connected() as app:
-        result = await ui(app, *["alert"] * 103)
-        assert kinds(result.effects) == ["dialog"] * 100 + ["more"]
-        assert result.effects[-1].detail == {"count": 3}
+async def test_effects_beyond_100_are_counted(browser: Browser, tmp_path: Path) -> None:
+    html = """<!doctype html><script>
+      window.abp = {
+        initialize: () => ({ app: { name: "Notices" } }),
+        call: async () => {
+          for (let count = 0; count < 103; count += 1) new Notification("done");
+          return { success: true };
+        },
+        listCapabilities: () => [{ name: "notify" }],
+      };
+    </script>"""
+    async with serve_page(html) as url, connect(url, browser=browser, store=tmp_path) as app:
+        result = await app.call("notify")
+    assert kinds(result.effects) == ["notification"] * 100 + ["more"]
+    assert result.effects[-1].detail == {"count": 3}
 
 
 # --- printing ---------------------------------------------------------------------------------------------------------
