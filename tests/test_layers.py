@@ -214,3 +214,13 @@ def test_import_check_accepts_allowed_imports() -> None:
 
 def test_sqlite_is_opened_in_one_place() -> None:
     assert [path for path, code in sources().items() if "sqlite3.connect(" in code] == ["_internal/database.py"]
+
+
+def test_scripts_of_gallery_have_no_circular_imports() -> None:
+    folder = Path(transports.__file__).parent / "surfaces/web/page"
+    imports = {
+        path.name: re.findall(r"(?:from|import\() ?'\./(\w+\.js)'", path.read_text(encoding="utf-8"))
+        for path in folder.glob("*.js")
+    }
+    assert "view.js" in imports["panel.js"] and "dom.js" in imports["app.js"]  # also on demand
+    graphlib.TopologicalSorter(imports).prepare()  # raises for a ring
