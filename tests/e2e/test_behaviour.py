@@ -48,7 +48,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium and not recorded; ``firefox`` has no other.
 TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "mcp")
 
-#: What depends on the channel to the page: ``evaluate`` and ``firefox`` show this in each run, the rest in `make slow`.
+#: Transports that share with ``playwright`` what does not depend on the channel: that part of them is in `make slow`.
+CHANNEL_ONLY = ("evaluate", "firefox", "webmcp")
+#: What depends on the channel to the page.
 CHANNEL = {
     "a call under way fails when it is closed",
     "it has all the tools of a page or none",
@@ -130,7 +132,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 def every_row() -> Iterator[Any]:
     """Every behaviour over every transport. Most rows of those that differ in the channel alone are slow."""
     for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
-        slow = name in ("evaluate", "firefox") and behaviour.name not in CHANNEL
+        slow = name in CHANNEL_ONLY and behaviour.name not in CHANNEL
         yield pytest.param(name, behaviour, id=f"{name}-{behaviour}", marks=pytest.mark.slow if slow else ())
 
 

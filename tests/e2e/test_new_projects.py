@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import packaging
 from tests.support.command_line import serving
+from tests.support.slow import slow_but
 from transports.surfaces.cli import main
 
 pytestmark = pytest.mark.browser
@@ -47,7 +48,7 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param("app", marks=pytest.mark.slow), "view", "adapter"])
+@pytest.mark.parametrize("kind", slow_but(["app", "view", "adapter"], "adapter"))
 def test_new_project_passes_its_printed_steps(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
