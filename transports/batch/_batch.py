@@ -25,7 +25,7 @@ from ..protocol._strict_json import JSONValue
 from ..session._call import OnProgress
 from ._files import Report, export_run, fingerprint, read_jobs, require_input, spool_jobs
 from ._jobs import Consent, Job, State
-from ._pool import Pool
+from ._pool import Pool, require_open
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
 from .ledger._ledger import Ledger, open_ledger
 from .ledger._schema import Added, Counts, Row, Settlement
@@ -148,8 +148,8 @@ async def run(
         if inspect.iscoroutinefunction(callback):
             raise UsageError(f"{name}= must be a plain function, not a coroutine function: a run does not await it")
 
-    if isinstance(pool, Pool) and pool.closed:
-        raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
+    if isinstance(pool, Pool):
+        require_open(pool)
 
     folder = Path(out)
     consent = None

@@ -143,6 +143,12 @@ async def _iterate_jobs(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterat
             yield job
 
 
+def require_open(pool: Pool) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a pool that is not open."""
+    if pool.closed:
+        raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
+
+
 def _require_target(job: Job) -> str:
     """Return the target of a job. Raises :class:`~transports.errors.UsageError` for one without, and for no job."""
     target = require_job(job).target
@@ -346,7 +352,7 @@ class Pool(OpenedHere):
 
     async def _run(self, job: Job, *, once: bool) -> Outcome:
         """Run a job. Unless ``once``, its call is sent again as :meth:`Session.call <transports.Session.call>` does."""
-        self._require_open()
+        require_open(self)
         target = _require_target(job)
         started = time.perf_counter()
         sent = asyncio.Event()
@@ -401,7 +407,7 @@ class Pool(OpenedHere):
 
         Raises the errors of starting a browser, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if
         all sessions are taken."""
-        self._require_open()
+        require_open(self)
         slot, browser = await self._borrow_browser()
         slot.member.calls += 1
         try:
@@ -437,7 +443,7 @@ class Pool(OpenedHere):
         on_session: Callable[[], object] = lambda: None,
     ) -> Result:
         """Make a call. ``on_session`` is called when a session is open; nothing of the call is sent before."""
-        self._require_open()
+        require_open(self)
         seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 
         slot = await self._open_slot(target)
@@ -448,10 +454,6 @@ class Pool(OpenedHere):
         result = await self._within_lease(slot, work, seconds + GRACE, capability)
         slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
         return result
-
-    def _require_open(self) -> None:
-        if not self._open:
-            raise UsageError("the pool is not open; use `async with Pool(…) as pool`")
 
     # --- leases -------------------------------------------------------------------------------------------------------
 

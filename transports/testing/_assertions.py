@@ -72,7 +72,7 @@ class Golden:
         __tracebackhide__ = True
         data = _read_result(actual)
         golden = self.folder / name
-        if not _is_plain_name(name, self.folder):
+        if not _is_plain_name(golden, self.folder):
             raise UsageError(f"{name[:100]!r} is not a plain file name")
         if self._update is not None:
             self._write_golden(data, golden, self._update, tolerance, differing)
@@ -196,9 +196,8 @@ def _as_rgba(frame: Image) -> Image:
     return frame.convert("RGBA")
 
 
-def _is_plain_name(name: str, folder: Path) -> bool:
-    """Return whether ``name`` can be the name of a file directly in ``folder``."""
-    path = folder / name
+def _is_plain_name(path: Path, folder: Path) -> bool:
+    """Return whether ``path`` can be that of a file directly in ``folder``."""
     try:
         if path.resolve().parent != folder.resolve():
             return False

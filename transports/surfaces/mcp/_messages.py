@@ -84,7 +84,7 @@ class MessageCheck:
         refusal = await check_message(body)
         response: Response | None = None
         if refusal is not None:
-            response = JSONResponse(refusal.model_dump(by_alias=True), 400)
+            response = _bad_request(refusal)
         elif self._challenge is not None:
             response = self._challenge(scope, body)
         if response is not None:
@@ -104,7 +104,11 @@ class MessageCheck:
         # The SDK would send the answers to both requests in the response to the second.
         key = (session, str(request_id))
         if not await self._has_ended(key):
-            await _repeated_id(request_id)(scope, receive, send)
+            error = types.ErrorData(
+                code=types.INVALID_REQUEST, message="a request with this id is still running; use another id"
+            )
+            refusal = types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+            await _bad_request(refusal)(scope, receive, send)
             return
         ended = self._running[key] = asyncio.Event()
         try:
@@ -137,10 +141,7 @@ class MessageCheck:
         return await read_request_body(request, refuse, max_dropped=8 * self._max_bytes)
 
 
-def _repeated_id(request_id: types.RequestId) -> Response:
-    text = "a request with this id is still running; use another id"
-    error = types.ErrorData(code=types.INVALID_REQUEST, message=text)
-    refusal = types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+def _bad_request(refusal: types.JSONRPCError) -> Response:
     return JSONResponse(refusal.model_dump(by_alias=True), 400)
 
 
