@@ -23,7 +23,7 @@ from ..protocol._media import OCTET_STREAM, extension_for, normalise_mime, safe_
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import NO_NAMESPACE, REDACTOR, Description, Meter, PutOptions, describe, encode_text
 from ._memory import BufferedFile
-from ._ref import ArtifactRef, Scope, age_key, not_found
+from ._ref import ArtifactRef, Scope, age_key, described_ref, not_found
 
 _STORE = ("put_bytes", "put_text", "get", "delete", "exists")
 _FACADE = ("upload", "download", "get_metadata", "exists", "delete")
@@ -380,7 +380,7 @@ class HostedStore(ArtifactStore):
             namespace = _namespace_of_scope(namespace, host_scope)
             host_ref = await self._call_host(put(content, namespace=namespace, **options))
         self._require_same_content(host_ref, description)
-        ref = _described_ref(host_ref, description, self.scope or host_scope)
+        ref = described_ref(id_of(host_ref), description, source_of(host_ref), self.scope or host_scope)
         self._remember_ref(ref)
         return ref
 
@@ -469,21 +469,6 @@ class _Staged(BufferedFile):
     async def _publish(self, description: Description) -> ArtifactRef:
         data = await self.read_all()
         return await self._store.publish(data if self.text is None else self.text, description)
-
-
-def _described_ref(host_ref: object, description: Description, scope: Scope) -> ArtifactRef:
-    artifact_id = id_of(host_ref)
-    return ArtifactRef(
-        id=artifact_id,
-        uri=f"artifact://{artifact_id}",
-        local_path=None,
-        filename=description.name,
-        mime_type=description.mime_type,
-        size_bytes=description.size,
-        sha256=description.sha256,
-        source=description.source | source_of(host_ref),
-        scope=scope,
-    )
 
 
 def _namespace_of_scope(namespace: str, scope: Scope) -> str:

@@ -30,7 +30,7 @@ from ..protocol._media import is_binary_mime
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe, measure_file
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
-from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, not_found
+from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, described_ref, not_found
 from ._retention import Entry, Retention
 
 logger = logging.getLogger("transports.artifacts")
@@ -319,17 +319,7 @@ class NoneStore(ArtifactStore):
             preview = _first_characters(description.head, self._max_inline_preview)
             if preview:
                 notes["preview"] = preview
-        return ArtifactRef(
-            id=key,
-            uri=f"artifact://{key}",
-            local_path=None,
-            filename=description.name,
-            mime_type=description.mime_type,
-            size_bytes=description.size,
-            sha256=description.sha256,
-            source=description.source | notes,
-            scope=self.scope,
-        )
+        return described_ref(key, description, notes, self.scope)
 
     async def _new_staged(self) -> StagedFile:
         return _DroppedFile(self)

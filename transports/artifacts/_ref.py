@@ -254,6 +254,23 @@ def id_of(artifact: ArtifactRef | str) -> str:
     raise UsageError(f"an artifact is a reference, such as result.artifact(), or an id, not {kind}")
 
 
+def described_ref(
+    artifact_id: str, description: Description, source: Mapping[str, object], scope: Scope
+) -> ArtifactRef:
+    """Return the reference of content without a file here. ``source`` is added to that of the description."""
+    return ArtifactRef(
+        id=artifact_id,
+        uri=f"artifact://{artifact_id}",
+        local_path=None,
+        filename=description.name,
+        mime_type=description.mime_type,
+        size_bytes=description.size,
+        sha256=description.sha256,
+        source={**description.source, **source},
+        scope=scope,
+    )
+
+
 class Page(NamedTuple):
     """One page of a query: its artifacts, the newest first, and the cursor of the next page; ``None`` after the last.
 
