@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,14 +20,6 @@ from transports.artifacts.objects._store import ObjectStore
 
 #: Opens an object store with an index, or with the address that is given; ``None`` is none.
 OpenIndexed: TypeAlias = Callable[..., ObjectStore]
-
-
-@pytest.fixture(scope="package", autouse=True)
-def no_waiting_for_disk() -> Iterator[None]:
-    """No test here sees what the disk has; those of ``fsync`` replace it. A closed file is still an error."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", os.fstat)
-        yield
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ async def test_folder_swapped_for_symlink_at_any_step_is_not_followed(
         for name in ("report.pdf", sha(PDF), victim.name):
             (folder / name).write_bytes(b"somebody else's")
     before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
     steps = 0
     for step in range(1, 500):
         root = tmp_path / f"out{step}"
