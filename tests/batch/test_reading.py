@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -108,6 +110,28 @@ def test_parquet_cell_without_a_value_in_python_is_rejected(tmp_path: Path) -> N
         pq.write_table(pyarrow.table({"capability": ["do"], "x": column}), path)
         with pytest.raises(UsageError, match="cannot be read after row 0"):
             read(path)
+
+
+def test_parquet_cells_become_json_values(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as pq
+
+    path, uuid = tmp_path / "a.parquet", UUID(int=1)
+    table = {
+        "capability": ["do"] * 2,
+        "params": [{"page": {"width": 1, "height": None}}, {"page": {"width": None, "height": 2}}],
+        "params.share": [math.nan, 0.5],
+        "id": pyarrow.array([uuid.bytes] * 2, pyarrow.uuid()),
+    }
+    pq.write_table(pyarrow.table(table), path)
+    assert read(path) == [
+        Job("do", {"page": {"width": 1}}, "memory:", str(uuid)),
+        Job("do", {"page": {"height": 2}, "share": 0.5}, "memory:", str(uuid)),
+    ]
+    # Without the refusal, both would be one job with null.
+    pq.write_table(pyarrow.table({"capability": ["do"] * 2, "params.n": [math.inf, -math.inf]}), path)
+    with pytest.raises(UsageError, match=r"(?s)row 1: column params\.n has the number inf.*row 2: .* -inf"):
+        read(path)
 
 
 def test_csv_cell_may_hold_a_document(tmp_path: Path) -> None:

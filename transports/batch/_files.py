@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import hashlib
+import math
 import re
 import shutil
 import stat
@@ -20,6 +21,7 @@ from functools import partial
 from itertools import islice, starmap
 from pathlib import Path
 from typing import IO, NamedTuple
+from uuid import UUID
 
 from .._internal import notebook
 from .._internal.tasks import in_thread
@@ -253,7 +255,7 @@ def _read_lines(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
     require_input(path)
     try:
         if _is_parquet(path):
-            yield from _read_parquet(path)
+            yield from _read_parquet(path, invalid)
         elif path.suffix.lower() == ".csv":
             yield from _read_table(path, ",", invalid)
         elif path.suffix.lower() == ".tsv":
@@ -292,7 +294,7 @@ def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[
             ) from error
 
 
-def _read_parquet(path: Path) -> Iterator[_Line]:
+def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
@@ -301,32 +303,34 @@ def _read_parquet(path: Path) -> Iterator[_Line]:
         ) from error
     check = partial(require_columns, path)
     for number, size, row in _parquet_files.read_rows(path, batch_size=LIMITS.batch, check=check):
-        yield _Line(number, size, _plain_row(row))
-
-
-def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
-    """Return a row without nulls in ``params`` and ``files``: Parquet gives each row the fields of all rows."""
-    plain = {name: _json_cell(name, value) for name, value in row.items()}
-    for name in ("params", "files"):
-        inner = plain.get(name)
-        if isinstance(inner, dict):
-            plain[name] = {key: value for key, value in inner.items() if value is not None}
-    return plain
+        try:
+            fields = {name: _json_cell(name, value) for name, value in row.items()}
+        except UsageError as error:
+            invalid.add(number, f": {error.message}")
+            continue
+        yield _Line(number, size, fields)
 
 
 def _json_cell(name: str, value: object) -> object:
-    """Return a cell of the column ``name`` as a JSON value: dates and decimals become text."""
+    """Return a cell of the column ``name`` as a JSON value: dates, decimals and UUIDs become text, NaN null.
+
+    Objects have no nulls: Parquet gives each row the fields of all rows."""
     match value:
+        case float() if math.isnan(value):
+            return None
+        case float() if math.isinf(value):
+            raise UsageError(f"column {name} has the number {value}, which JSON does not have; give another")
         case None | bool() | int() | float() | str():
             return value
         case datetime() | date() | time():
             return value.isoformat()
-        case Decimal():
+        case Decimal() | UUID():
             return str(value)
         case list():
             return [_json_cell(name, item) for item in value]
         case dict():
-            return {str(key): _json_cell(name, item) for key, item in value.items()}
+            cells = {str(key): _json_cell(name, item) for key, item in value.items()}
+            return {key: cell for key, cell in cells.items() if cell is not None}
     raise UsageError(f"column {name} has {type(value).__name__} values, which JSON does not have; give files as files")
 
 
