@@ -291,6 +291,12 @@ async def test_runs_in_one_database_are_isolated(postgres: str) -> None:
         assert len(await one.lease(9, 60)) == 2
 
 
+async def test_encoding_of_the_client_does_not_matter(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    async with await filled(run_url(postgres), [Job("do", {"text": "Ž"}, "memory:", "😀")]) as ledger:
+        assert [row.job.id async for row in ledger.rows()] == ["😀"]
+
+
 async def test_statements_are_not_prepared(postgres: str) -> None:
     """A pooler gives each transaction another connection, which knows no prepared statements."""
     sent = bytearray()

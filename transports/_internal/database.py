@@ -516,6 +516,8 @@ class PostgresConnection:
             connection = self._psycopg.connect(
                 self._url,
                 autocommit=True,
+                # Otherwise the database or PGCLIENTENCODING may choose one that cannot hold all text.
+                client_encoding="utf8",
                 # A pooler (PgBouncer, RDS Proxy) gives each transaction another connection, which does not know them.
                 prepare_threshold=None,
                 # Seconds.
