@@ -34,6 +34,9 @@ MAX_TEXT = 500
 HELD = "held:"
 #: Seconds between two looks at a window that shows nothing yet.
 _LOOK_INTERVAL = 0.05
+#: Seconds until a window must show its content; longer than a call waits for a window that shows nothing yet, since the
+#: next call may take the content.
+_FOLLOW_TIMEOUT = 5.0
 #: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
 _SAVE_PDF = """() => {
   const controller = document.querySelector("pdf-viewer")?.currentController;
@@ -95,6 +98,17 @@ class Window:
     def on_navigated(self, frame: Frame) -> None:
         if frame == self.page.main_frame:
             self.show()
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it may still show a file: it waits for its server, or a busy browser has not told what it shows."""
+        if self.page.is_closed():
+            return False
+        return self.is_loading or self.has_unread_content
+
+    @property
+    def has_unread_content(self) -> bool:
+        return not self.is_loading and self.page.url not in ("", "about:blank", self.shown)
 
     def _is_navigation(self, request: Request) -> bool:
         try:
@@ -298,6 +312,15 @@ class EffectTracker:
             warnings.append(f"{call.refused} windows were too many and were closed at once")
         if call.dropped:
             warnings.append(f"{call.dropped} downloads were too many for one call and are lost; let the app make fewer")
+        unopened = sum(
+            effect.call is call and effect.place == "window" and is_loaded(str(effect.detail["url"]))
+            for effect in self._expected
+        )
+        if unopened:
+            warnings.append(
+                f"{unopened} windows did not open in time: the browser refuses them, or is slow (then a file that one "
+                "shows comes with a later call)"
+            )
         waiting = sum(effect.wait > 0 for effect in call.expected)
         if waiting:
             warnings.append(
@@ -571,18 +594,15 @@ class Windows:
             if expected is not None:
                 self._tracker.spawn(self._follow_window(window, expected))
 
-    def loading(self, call: CallEffects) -> list[Window]:
-        return [window for window in call.windows if window.is_loading and not window.page.is_closed()]
-
     def close_windows_of(self, call: CallEffects) -> None:
-        """Close the windows of a call that has ended, and those of no call. A window that waits for the answer of a
-        server, which may be a file, stays until the next call ends."""
-        loading = self.loading(call)
+        """Close the windows of a call that has ended, and those of no call. A window that may still show a file stays
+        until the next call ends."""
+        unfinished = [window for window in call.windows if window.is_unfinished]
         for window in (*call.windows, *self._tracker.unattributed.windows):
-            if window not in loading:
+            if window not in unfinished:
                 self._tracker.spawn(close_quietly(window.page))
         call.windows.clear()
-        self._tracker.unattributed.windows[:] = loading
+        self._tracker.unattributed.windows[:] = unfinished
 
     def _on_popup(self, page: Page) -> None:
         """Follow a new window for the call that opened it, or close it if there are too many."""
@@ -652,19 +672,22 @@ class Windows:
         """Capture the content of a window as soon as it shows some. In any case ``expected`` has begun then."""
         try:
             with contextlib.suppress(Error, TimeoutError):
-                # Longer than a call waits, since the next call may take the content.
-                async with asyncio.timeout(5.0):
-                    await self._wait_for_content(window)
+                async with asyncio.timeout(_FOLLOW_TIMEOUT):
+                    await self._wait_for_content(window, expected)
                     if window.page.url != window.shown:
                         window.shown = window.page.url
                         await self._capture(window)
         finally:
             self._tracker.mark_begun(expected)
 
-    async def _wait_for_content(self, window: Window) -> None:
+    async def _wait_for_content(self, window: Window, expected: ExpectedEffect) -> None:
         """Wait until a window shows something, is closed, or has become a download."""
+        followed_at = asyncio.get_running_loop().time()
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
+            if window.has_unread_content:
+                # A busy browser may take more than two seconds to start its viewer.
+                expected.until = max(expected.until, followed_at + _FOLLOW_TIMEOUT)
             # In this order: is_loading may change while the page is asked.
             if window.page.url and not await window.is_blank() and not window.is_loading:
                 return

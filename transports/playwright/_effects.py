@@ -203,9 +203,11 @@ class PageEffects:
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         self._windows.expect_content(call)
         await self.tracker.settle(call, reply, timeout=timeout)
-        for window in self._windows.loading(call):
+        for window in call.windows:
+            if not window.is_unfinished:
+                continue
             address = redact_url(window.page.url)[:MAX_TEXT]
-            warning = f"a window at {address} waited for its server; a file that it brings comes with a later call"
+            warning = f"a window at {address} was not ready in time; a file that it shows comes with a later call"
             reply.warnings = (*reply.warnings, warning)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
