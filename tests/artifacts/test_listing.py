@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.limits import change_limits
-from transports.artifacts import LocalStore, Scope
+from transports.artifacts import LocalStore, Retention, Scope
 from transports.artifacts.local import _index
 from transports.artifacts.local._index import Index
 
@@ -75,6 +75,15 @@ async def test_names_are_reread_only_after_change(
     await listed([], reads=0)  # a lie within a row is found by a check
     await store.fsck()
     await listed([second], reads=0)
+
+
+async def test_retention_does_not_count_artifact_whose_metadata_is_gone(store: LocalStore, root: Path) -> None:
+    view = store.scoped(Scope(session="s"))
+    refs = [await view.put_bytes(b"%d" % number) for number in range(3)]
+    assert await view.list() == refs
+    (root / f".abp/meta/{refs.pop().id}.json").unlink()
+    limited = LocalStore(root, retention=Retention(max_artifacts_per_session=2))
+    assert await limited.gc() == [] and await limited.list() == refs
 
 
 async def test_stale_listing_does_not_overwrite_newer_index(

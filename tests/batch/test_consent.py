@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.batch.runs import Recorder
+from tests.support.eventually import eventually
 from transports.batch import Job, RunOptions, State, open_ledger, run
 from transports.batch._batch import add_input
 from transports.batch._jobs import Consent
@@ -113,6 +116,28 @@ async def test_worker_does_not_run_programs_from_foreign_ledger(here: Path) -> N
         allowed = Consent(programs=True, folder=here, any_target=True)
         await Runner(ledger, driver, RunOptions(consent=allowed)).run()
         assert sorted(map(repr, driver.jobs)) == sorted(map(repr, jobs))
+
+
+async def test_job_cancelled_while_its_files_are_checked_returns_to_queue(here: Path) -> None:
+    checking, released = threading.Event(), threading.Event()
+
+    class SlowConsent(Consent):
+        def checked(self, job: Job) -> Job:
+            checking.set()
+            released.wait(10)
+            return super().checked(job)
+
+    (here / "a").touch()
+    async with open_ledger(here / "run") as ledger:
+        await ledger.add(lambda: [[Job("do", target=URL, files={"a": here / "a"})]], "theirs")
+        work = asyncio.create_task(Runner(ledger, Recorder(), RunOptions(consent=SlowConsent())).run())
+        await eventually(checking.is_set)
+        work.cancel()
+        released.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        (row,) = [row async for row in ledger.rows()]
+        assert (row.state, row.attempts) == (State.QUEUED, 0)
 
 
 async def test_requeued_jobs_ask_for_consent_again(here: Path) -> None:

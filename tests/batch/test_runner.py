@@ -7,6 +7,7 @@ import io
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,23 @@ async def test_draining_finishes_running_jobs_and_starts_no_more(tmp_path: Path)
         await Runner(ledger, Recorder(), RunOptions()).run()
         report = await export_run(ledger, tmp_path, {"browsers": {"recycled": {}}})
         assert report["browsers"] == {"recycled": {}} and (await ledger.counts())[State.SUCCEEDED] == 9
+
+
+async def test_report_has_first_error_of_each_code_and_hints_at_carried_parameters(tmp_path: Path) -> None:
+    async def refuse(job: Job) -> Outcome:
+        return Outcome.of_error(job, CapabilityError(f"{job.id}: rows, html", code=str(job.params["code"])))
+
+    codes = ["MISSING_PARAM", "NO_PAPER", "MISSING_PARAM"]
+    many = [Job("do", {"code": code, "rows": n}, "memory:", id=f"j{n}") for n, code in enumerate(codes)]
+    many[2] = replace(many[2], carried={"rows": 5, "html": "<p>", "team": "a"})
+    await run(many, tmp_path, pool=Recorder(refuse))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {code: first["error"] for code, first in report["first_errors"].items()} == {
+        "MISSING_PARAM": "j0: rows, html",
+        "NO_PAPER": "j1: rows, html",
+    }
+    # the job has a parameter rows
+    assert report["hints"] == ["html is carried along, not a parameter; name it params.html if it is one"]
 
 
 async def test_cancelled_run_settles_its_sent_jobs(tmp_path: Path) -> None:

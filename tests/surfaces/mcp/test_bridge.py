@@ -178,6 +178,21 @@ async def test_behaviour_hints_reach_mcp_client(serve: Serve) -> None:
         assert shared["abp_row_read"] == {"readOnlyHint": True}
 
 
+async def test_shared_tool_accepts_any_parameters_if_the_apps_differ(serve: Serve) -> None:
+    parameters = {"row.delete": ["row", "key"], "row.read": ["row", "row"]}
+
+    def make(handlers: Mapping[str, Handler]) -> MemoryTransport:
+        schemas = {name: {"type": "object", "properties": {of_apps.pop(0): {}}} for name, of_apps in parameters.items()}
+        return NotingTransport(handlers, list=[{"name": name, "inputSchema": schemas[name]} for name in schemas])
+
+    async with serve(Apps(dict.fromkeys(parameters, shout), make)) as client:
+        second = await called(client, "abp_connect", url=URL, new=True)
+        tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+        assert set(tools["abp_row_delete"]["properties"]) == {"files", "session"}
+        assert set(tools["abp_row_read"]["properties"]) == {"row", "files", "session"}
+        await called(client, "abp_row_delete", key="a", session=second["session"])
+
+
 @pytest.mark.requirement("R6-10f")
 async def test_call_with_two_apps_requires_session(serve: Serve) -> None:
     async with serve() as client:

@@ -207,6 +207,17 @@ async def test_question_state_cannot_be_forged_or_reused(serve: Serve) -> None:
         assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
 
 
+@pytest.mark.parametrize("era", ["2026-07-28"])
+async def test_resumed_call_without_answer_declines_its_question(serve: Serve) -> None:
+    async with serve(Apps(APP), elicitation_callback=Person()) as client:
+        arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
+        asked = await client.session.call_tool("abp_form_ask", arguments, allow_input_required=True)
+        assert isinstance(asked, InputRequiredResult)
+        answer = await client.session.call_tool("abp_form_ask", arguments, request_state=asked.request_state)
+        assert answer.structured_content
+        assert answer.structured_content["data"] == {"success": False, "cancelled": True}
+
+
 @both_eras
 async def test_calls_waiting_for_answer_end_with_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)

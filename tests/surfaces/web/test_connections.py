@@ -68,7 +68,8 @@ async def test_one_tenant_does_not_exhaust_connections(
         assert (refused.status, refused.code) == (429, "LIMIT_REACHED")
         assert ((await acme.get("/artifacts")).status == 200) is (refused_path == "/events")
         assert (await other.get("/artifacts")).status == (await web.get("/artifacts")).status == 200
-        await stack.enter_async_context(web.listen())
+        for _ in range(opened + 1):  # the operator has no share
+            await stack.enter_async_context(web.listen())
         listening = await stack.enter_async_context(other.listen())
         await other.post("/artifacts", data=b"text", headers={"Content-Type": "text/plain"})
         await listening.until("artifact_stored")
