@@ -83,6 +83,7 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("[new Number(NaN), new (class extends String { toString() { return 'mine'; } })('ab')]", [None, "mine"],
      ["0: NaN is not a JSON number and became null"]),
     ("[Object.assign(new Number(1), { toJSON: () => 'own' })]", ["own"], []),
+    ("[Object.assign(new Error('no'), { toJSON: () => ({ code: 'E1' }) })]", [{"code": "E1"}], []),
     ("Object(Symbol())", {}, ["answer: the members of a Symbol cannot be sent; it became {}"]),
     ("[new (class { get [Symbol.toStringTag]() { return 'String'; } a = 1 })()]", [{"a": 1}], []),
     ("""((f) => {

@@ -236,12 +236,14 @@
       if (!isPlain) {
         if (isOf(value, kind, "Set", isSet, setPrototype)) return fromSet(value, depth);
         if (isOf(value, kind, "Map", isMap, mapPrototype)) return fromMap(value, depth);
-        if (isError?.(value) || objectIsPrototypeOf(errorPrototype, value)) return object({ name: value.name, message: value.message }, depth);
       }
       if (isPixels(value)) return pixels(value);
       if ((!shields || hasOwnToJson(value)) && typeof value.toJSON === "function") {
         const replaced = value.toJSON();
         return replaced === value ? object(value, depth) : copy(replaced, depth);
+      }
+      if (!isPlain && (isError?.(value) || objectIsPrototypeOf(errorPrototype, value))) {
+        return object({ name: value.name, message: value.message }, depth);
       }
       const primitive = isPlain ? undefined : unboxed(value, kind);
       return primitive === undefined ? object(value, depth) : copy(primitive, depth);
