@@ -87,10 +87,18 @@ async def test_elements_named_like_document_members_do_not_break_page(connected:
 
 
 async def test_uncopyable_printed_page_is_reported(connected: Open) -> None:
-    page = html("print() { window.print(); document.body.remove(); window.print(); return { done: 1 }; }")
+    page = html(
+        """print() {
+          window.print();
+          document.body.remove();
+          window.print();
+          window.print();
+          return { done: 1 };
+        }"""
+    )
     async with connected(page) as app:
         printed = await app.call("print")
-    assert [ref.mime_type for ref in printed.artifacts.values()].count("application/pdf") == 2
+    assert [ref.mime_type for ref in printed.artifacts.values()].count("application/pdf") == 3
     assert printed.warnings == ("the page could not be copied at its print(): its PDF may show a later state",)
 
 

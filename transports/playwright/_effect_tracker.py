@@ -392,8 +392,8 @@ class EffectTracker:
         return True
 
     def warn(self, call: CallEffects, text: str) -> None:
-        """Add a warning to the result of the call, or of the next one; of a call, 20 at most."""
-        if len(call.warnings) < 20:
+        """Add a warning to the result of the call, or of the next one, once; of a call, 20 at most."""
+        if text not in call.warnings and len(call.warnings) < 20:
             call.warnings.append(text)
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:

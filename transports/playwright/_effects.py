@@ -275,9 +275,7 @@ class PageEffects:
             case Download(wait=wait, sure=sure):
                 self._on_download_click(call, wait / 1000, is_late=is_late, is_counted=sure)
             case Effect() if kind in _NOT_PRINTED:
-                warning = f"the app printed {_NOT_PRINTED[kind]}, which makes no PDF"
-                if warning not in call.warnings:
-                    self.tracker.warn(call, warning)
+                self.tracker.warn(call, f"the app printed {_NOT_PRINTED[kind]}, which makes no PDF")
 
     def _on_picker(self, call: CallEffects, chooser: FileChooser) -> None:
         if chooser.picker is not None:
