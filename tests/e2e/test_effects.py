@@ -560,7 +560,7 @@ async def test_popups_live_until_call_ends_up_to_eight(connected: Connect) -> No
 
 @pytest.mark.requirement("R6-1t", "R6-9c")
 async def test_permission_requests_are_answered_immediately(connected: Connect) -> None:
-    names = ("notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle")
+    names = ("notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle", "capture")
     async with connected() as app:
         for answer in got(await ui(app, *({"kind": "ask", "name": name} for name in names))):
             assert answer in ("denied", "error 1", "NotAllowedError", "NotFoundError", [])

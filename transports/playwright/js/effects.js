@@ -17,8 +17,8 @@
     fileName, fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, hasOwn, htmlClick, htmlStyle, imageCurrentSrc,
     imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
     isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max,
-    mediaMediaText, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
-    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, quietly, ruleCssText,
+    mediaMediaText, navigatorPermissions, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
+    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, permissionStatusState, permissionsQuery, quietly, ruleCssText,
     revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
     setImageSrc, setOptionSelected, setShadowAdoptedStyleSheets, setStyleCssText, setTimeout, shadowAdoptedStyleSheets,
     sheetCssRules, sheetMedia, sheetOwnerNode, sheetReplaceSync, sheetsLength, styleCssText, styleElementSheet,
@@ -368,6 +368,17 @@
     const reason = new DOMException(`The file picker was cancelled: there is no user to choose${advice}.`, "AbortError");
     return new Promise((_, reject) => reject(reason));
   }));
+
+  // --- the screen: Chromium asks for what to share even if that is denied, and without a window forever --------------
+  hook(ofPage.MediaDevices?.prototype, "getDisplayMedia", async (native, self, args) => {
+    const name = { __proto__: null, name: "display-capture" };
+    let state;
+    try {
+      state = permissionStatusState(await permissionsQuery(navigatorPermissions(ofPage.navigator), name));
+    } catch { /* a browser that knows no such permission */ }
+    if (state === "denied") throw new DOMException("Permission denied", "NotAllowedError");
+    return await apply(native, self, args);
+  });
 
   // --- the clipboard, and what is shared: content becomes an output; nothing reaches the system ---------------------
   const record = async (kind, blob, name = "") => {

@@ -65,7 +65,9 @@
     MediaList: ["media", "mediaText"],
     HTMLStyleElement: ["styleElement", "sheet"],
     HTMLLinkElement: ["linkElement", "sheet"],
-    Navigator: ["navigator", "userActivation"],
+    Navigator: ["navigator", "permissions userActivation"],
+    Permissions: ["permissions", "query"],
+    PermissionStatus: ["permissionStatus", "state"],
     UserActivation: ["activation", "isActive"],
     ClipboardItem: ["clipboardItem", "getType types"],
   };
@@ -86,7 +88,7 @@
     "Proxy Response String TextEncoder TypeError Uint8Array";
   const COLLECTIONS = "Map Set WeakMap WeakSet"; // of our own, with methods that no page can replace
   const FUNCTIONS = "decodeURIComponent fetch setTimeout"; // of the window
-  const OPTIONAL = /SharedArrayBuffer|ClipboardItem|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
+  const OPTIONAL = /SharedArrayBuffer|ClipboardItem|Permission|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
   const FRAME = "abp-natives", HTML = "http://www.w3.org/1999/xhtml";
 
   const page = window; // cannot be replaced, as document and location cannot
@@ -219,7 +221,7 @@
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
     const ofPage = { __proto__: null };
-    each(words("Clipboard EventTarget HTMLElement Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
+    each(words("Clipboard EventTarget HTMLElement MediaDevices Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
       ofPage[name] = attempt(() => page[name]);
     });
     const hasClock = attempt(() => performanceNow(ofPage.performance)) !== undefined;

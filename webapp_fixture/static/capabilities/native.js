@@ -116,6 +116,7 @@ const ask = ({ name }) => {
     midi: () => navigator.requestMIDIAccess({ sysex: true }),
     fonts: () => window.queryLocalFonts(),
     screens: () => window.getScreenDetails(),
+    capture: () => navigator.mediaDevices.getDisplayMedia(),
     idle: () => window.IdleDetector.requestPermission(),
   };
   return within(2000, named(questions[name]()));
