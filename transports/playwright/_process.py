@@ -555,7 +555,9 @@ def _launch_options(choice: BrowserChoice, engine: str, switches: Sequence[str])
     }
     if engine == "chromium":
         enabled, disabled = ",".join(_ENABLED_FEATURES), ",".join(_DISABLED_FEATURES)
-        options["args"] = [f"--enable-features={enabled}", f"--disable-features={disabled}", *switches]
+        # A call takes the place of the click that sound waits for.
+        sound = "--autoplay-policy=no-user-gesture-required"
+        options["args"] = [f"--enable-features={enabled}", f"--disable-features={disabled}", sound, *switches]
         # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
         is_root = sys.platform == "linux" and os.geteuid() == 0
         options["chromium_sandbox"] = not is_root
