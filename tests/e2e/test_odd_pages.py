@@ -129,6 +129,36 @@ async def test_resizable_buffers_arrive_with_current_size(connected: Open) -> No
             assert caught.value.code == "NOT_SUPPORTED"
 
 
+async def test_file_that_is_gone_is_reported(connected: Open) -> None:
+    page = html(
+        """file: async ({ n }) => {
+          const folder = await navigator.storage.getDirectory();
+          const writable = await (await folder.getFileHandle("a.bin", { create: true })).createWritable();
+          await writable.write(new Uint8Array(n));
+          await writable.close();
+          const file = await (await folder.getFileHandle("a.bin")).getFile();
+          await folder.removeEntry("a.bin");
+          return { report: file };
+        }"""
+    )
+    async with connected(page) as app:
+        for size in (1000, 1 << 20):
+            with pytest.raises(UnsupportedBinary, match=r"report: .* cannot be read: .*NotFoundError"):
+                await app.call("file", {"n": size}, timeout=10)
+
+
+async def test_sound_needs_no_click(connected: Open) -> None:
+    page = html(
+        """sound: async () => {
+          const audio = new AudioContext();
+          await audio.resume();
+          return audio.state;
+        }"""
+    )
+    async with connected(page) as app:
+        assert (await app.call("sound", timeout=10)).data == "running"
+
+
 async def test_blob_of_a_removed_frame_arrives(connected: Open) -> None:
     page = html(
         """blob: ({ n }) => {

@@ -28,7 +28,15 @@ from .._internal.files import open_regular, read_regular
 from .._internal.tasks import cancel_and_wait, in_thread, spawn
 from .._internal.telemetry import annotate
 from ..artifacts._content import too_large
-from ..errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError, UsageError
+from ..errors import (
+    CallTimeout,
+    ProtocolError,
+    SizeMismatch,
+    TooLarge,
+    TransportError,
+    UnsupportedBinary,
+    UsageError,
+)
 from ..protocol._find_content import Found, replace
 from ..protocol._strict_json import encode_json
 from ..protocol.binary import BinaryData, Handle, LocalFile
@@ -275,7 +283,13 @@ class Ladder:
         with path.open("xb") as file:
             for start in range(0, size, slice_size):
                 end = min(start + slice_size, size)
-                text = await self._agent.invoke("base64", held_id, start, end, timeout=remaining(deadline), returns=str)
+                try:
+                    text = await self._agent.invoke(
+                        "base64", held_id, start, end, timeout=remaining(deadline), returns=str
+                    )
+                except ProtocolError as error:
+                    # The file behind a File or Blob has changed or is gone.
+                    raise UnsupportedBinary(f"the app answered content that cannot be read: {error.message}") from None
                 # Base64 writes 4 characters for every 3 bytes, and for a shorter last group. More is not our slice.
                 max_length = (end - start + 2) // 3 * 4
                 if len(text) > max_length:
