@@ -19,6 +19,11 @@ import httpx2 as httpx
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": HELLO["clientInfo"],
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 PARSE, REQUEST = -32700, -32600
 _DEEP = b"[" * 9000 + b"]" * 9000
 
@@ -99,13 +104,8 @@ class Process:
 
 def test_client_that_gave_up_discovery_before_the_start_is_initialized(tmp_path: Path) -> None:
     """Both requests have arrived when the process begins to read."""
-    envelope = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": HELLO["clientInfo"],
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
     requests = [
-        {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": envelope}},
+        {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": ENVELOPE}},
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
     ]
     lines = "".join(f"{json.dumps(request)}\n" for request in requests)
@@ -119,6 +119,31 @@ def test_client_that_gave_up_discovery_before_the_start_is_initialized(tmp_path:
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [("result" in answer, answer["id"]) for answer in answers] == [(False, 0), (True, 1)]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [("initialize", HELLO), *[("tools/list", {})] * 20],
+        [("tools/list", {"_meta": ENVELOPE}), ("tools/call", {"_meta": ENVELOPE, "name": "abp_status"})],
+    ],
+    ids=["legacy", "2026-07-28"],
+)
+def test_requests_are_answered_after_stdin_ends(tmp_path: Path, messages: list[tuple[str, dict[str, Any]]]) -> None:
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        for number, (method, params) in enumerate(messages)
+    ]
+    done = subprocess.run(
+        ABP,
+        input="\n".join(lines),  # the last line without its end
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)},
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {answer["id"] for answer in answers if "result" in answer} == {*range(len(messages))}
 
 
 @pytest.fixture(scope="module")

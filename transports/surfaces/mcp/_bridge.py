@@ -4,6 +4,7 @@ server over stdin and stdout, for a client that starts the bridge."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -12,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, cast
 
 import anyio
 import mcp_types as types
@@ -51,7 +52,7 @@ from ..shared._detached import DetachedCalls
 from ._artifacts import TEMPLATE, ArtifactView, Link, list_artifacts
 from ._calls import Context, ProgressReporter
 from ._files import read_app_resource, read_resource
-from ._messages import check_message
+from ._messages import cancelled_id, check_message, id_of_request, in_thread_if_long
 from ._options import Options
 from ._results import add_tasks, error_result, for_version
 from ._tool_list import (
@@ -564,7 +565,48 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
 
 _DISCOVER, _INITIALIZE = re.compile(rb'"method"\s*:\s*"server/discover"'), re.compile(rb'"method"\s*:\s*"initialize"')
-_Refuse: TypeAlias = "asyncio.Future[Callable[[SessionMessage], Awaitable[None]]]"
+
+
+class _Output:
+    """The stream of messages for the client, which knows the requests that are not answered yet."""
+
+    def __init__(
+        self, send: Callable[[SessionMessage], Awaitable[None]], aclose: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._send = send
+        self._aclose = aclose
+        self._open: set[str] = set()
+        self._answered = asyncio.Event()
+
+    async def note(self, line: bytes) -> None:
+        """Note the request in ``line``, or the end of the one that it cancels, which gets no answer."""
+        request_id = await in_thread_if_long(id_of_request, line)
+        if request_id is not None:
+            self._open.add(str(request_id))
+        else:
+            self._open.discard(str(await in_thread_if_long(cancelled_id, line)))
+
+    async def wait_until_answered(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._open:
+                    self._answered.clear()
+                    await self._answered.wait()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._send(item)
+        if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
+            self._open.discard(str(item.message.id))
+            self._answered.set()
+
+    async def aclose(self) -> None:
+        await self._aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
 
 
 async def serve_stdio(bridge: Bridge) -> None:
@@ -573,14 +615,14 @@ async def serve_stdio(bridge: Bridge) -> None:
     Other output to stdout is redirected to stderr meanwhile. If closing takes longer than four seconds, the process
     exits."""
     chunks = Stdin()
-    #: Sends the error of a refused line, once stdout is open.
-    refuse: _Refuse = asyncio.get_running_loop().create_future()
+    opened: asyncio.Future[_Output] = asyncio.get_running_loop().create_future()
     bridge.begin()
     try:
-        stdin = cast("anyio.AsyncFile[str]", _messages(chunks, refuse))
+        stdin = cast("anyio.AsyncFile[str]", _messages(chunks, opened))
         async with stdio_server(stdin=stdin) as (reading, writing):
-            refuse.set_result(writing.send)
-            await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
+            output = _Output(writing.send, writing.aclose)
+            opened.set_result(output)
+            await bridge.server.run(reading, output, bridge.server.create_initialization_options())
     except* BrokenPipeError:
         pass  # the client is gone: the normal end
     finally:
@@ -588,20 +630,33 @@ async def serve_stdio(bridge: Bridge) -> None:
         await bridge.aclose()
 
 
-async def _messages(chunks: Stdin, refuse: _Refuse) -> AsyncIterator[str]:
+async def _messages(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIterator[str]:
     """Yield the lines that are messages. Any other line, and one of more than 50,000 values and names, is answered with
-    an error here and not passed on: every request gets an answer."""
-    reader = LineReader()
-    async for chunk in chunks:
-        lines = cast("list[bytes]", [*reader.feed(chunk)])
+    an error here and not passed on: every request gets an answer.
+
+    When stdin ends, wait a second for open requests, which the SDK cancels then: a client that has sent all that it has
+    to say may still read. The SDKs' clients end a process two seconds after its stdin."""
+    async for lines in _lines(chunks):
+        output = await opened
         for index, line in enumerate(lines):
             refusal = await check_message(line) or _refuse_superseded(line, lines[index + 1 :])
             if refusal is None:
+                await output.note(line)
                 yield line.decode()
             else:
-                send = await refuse
-                await send(SessionMessage(refusal))
+                await output.send(SessionMessage(refusal))
     exit_soon()
+    await (await opened).wait_until_answered(1)
+
+
+async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
+    """Yield the lines that arrive together. The last one of all may lack its end."""
+    reader = LineReader()
+    async for chunk in chunks:
+        yield cast("list[bytes]", [*reader.feed(chunk)])
+    last = cast("bytes", reader.rest())
+    if last:
+        yield [last]
 
 
 def _refuse_superseded(line: bytes, later_lines: Sequence[bytes]) -> types.JSONRPCError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import mcp_types as types
 import msgspec
@@ -96,7 +96,7 @@ class MessageCheck:
         session = Headers(scope=scope).get("mcp-session-id")
         request_id = None
         if session is not None:
-            request_id = await in_thread_if_long(_id_of_request, body)
+            request_id = await in_thread_if_long(id_of_request, body)
         if session is None or request_id is None:
             await self._app(scope, receive, send)
             return
@@ -231,10 +231,27 @@ class _Request(msgspec.Struct):
     id: int | str
 
 
-def _id_of_request(line: bytes) -> types.RequestId | None:
+class _CancelledRequest(msgspec.Struct, rename="camel"):
+    request_id: int | str
+
+
+class _Cancellation(msgspec.Struct):
+    method: Literal["notifications/cancelled"]
+    params: _CancelledRequest
+
+
+def id_of_request(line: bytes) -> types.RequestId | None:
     """Return the id of a message; ``None`` if it is not a request."""
     try:
         return msgspec.json.decode(line, type=_Request).id
+    except msgspec.DecodeError:
+        return None
+
+
+def cancelled_id(line: bytes) -> types.RequestId | None:
+    """Return the id of the request that a message cancels; ``None`` for any other message."""
+    try:
+        return msgspec.json.decode(line, type=_Cancellation).params.request_id
     except msgspec.DecodeError:
         return None
 
