@@ -127,6 +127,15 @@ SAVE = """
 """
 
 
+#: As React changes a state: it renders in a message, and runs effects in the next one.
+REACT = """
+  const { port1, port2 } = new MessageChannel();
+  const tasks = [() => { tasks.push(() => blobLink("later.txt").click()); port1.postMessage(0); }];
+  port2.onmessage = () => tasks.shift()();
+  port1.postMessage(0);
+"""
+
+
 async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Session) -> None:
     for script in (
         SAVE,
@@ -137,6 +146,9 @@ async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Sessio
         'const a = blobLink("later.txt"); setTimeout(() => a.click(), 66);',
         'const a = blobLink("later.txt"), { port1, port2 } = new MessageChannel();'
         "port2.onmessage = () => a.click(); port1.postMessage(0);",
+        REACT,
+        f"await wait(30); {REACT}",
+        'requestAnimationFrame(() => blobLink("later.txt").click());',
     ):
         for _ in range(2):
             result = await run(app, script)

@@ -181,7 +181,10 @@
     return id;
   };
   // In a frame effects are watched only once it has tools, and print() is left alone.
-  const effects = makeEffects({ natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall, within, prints: !framed, later: framed });
+  const effects = makeEffects({
+    natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall,
+    isUnderWay: (call) => calls.has(call), within, prints: !framed, later: framed,
+  });
 
   const warnings = new WeakMap(); // answer → warnings about it
   const changed = (removed) => {

@@ -5,7 +5,7 @@
 // Our own faults never reach the app: the replacement of a native function throws only what the native function throws.
 (host) => {
   "use strict";
-  const { natives, toJson, emit, hold, currentCall, within, prints = true, later = false } = host;
+  const { natives, toJson, emit, hold, currentCall, isUnderWay, within, prints = true, later = false } = host;
   const {
     Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
@@ -238,15 +238,32 @@
   const SHORT = 10; // ms of the longest timer that a call's answer waits for
   const AFTER_URL = 100; // … once the call has made an object URL that no link has downloaded yet (download.js: 66 ms)
   let urlMaker = null; // that call
-  let due = 0;      // time of the latest short timer or object URL of a call
-  const expectSoon = (delay) => { if (currentCall() !== null) due = max(due, clock() + delay); };
+  const FRAME = 17; // ms until a requested animation frame
+  let due = 0;      // time of the latest short timer, message, frame or object URL of a call
+  const expectSoon = (call, delay) => { if (isUnderWay(call)) due = max(due, clock() + delay); };
   hook(window, "setTimeout", (native, self, args) => {
     const callback = args[0], delay = args[1] ?? 0, call = currentCall();
     if (call === null || typeof callback !== "function") return apply(native, self, args);
     const longest = call === urlMaker ? AFTER_URL : SHORT;
-    if (typeof delay === "number" && !(delay > longest)) expectSoon(max(0, delay || 0));
+    if (typeof delay === "number" && !(delay > longest)) expectSoon(call, max(0, delay || 0));
     const callbackArgs = filterList(args, (_, index) => index > 1);
     return apply(native, self, [() => within(call, () => apply(callback, window, callbackArgs)), delay]);
+  });
+
+  // React runs the effects of a changed state in messages.
+  hook(ofPage.MessagePort?.prototype, "postMessage", (native, self, args) => {
+    expectSoon(currentCall(), 0);
+    return apply(native, self, args);
+  });
+  let inFrame = false; // a frame requested in a frame is an animation, which brings no file
+  hook(window, "requestAnimationFrame", (native, self, args) => {
+    const callback = args[0], call = currentCall();
+    if (typeof callback !== "function") return apply(native, self, args);
+    if (!inFrame) expectSoon(call, FRAME);
+    return apply(native, self, [(time) => {
+      inFrame = true;
+      try { within(call, () => apply(callback, undefined, [time])); } finally { inFrame = false; }
+    }]);
   });
 
   // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
@@ -442,7 +459,7 @@
     if (quietly(() => blobSize(args[0])) !== undefined) blobsByUrl.set(url, args[0]);
     liveUrls.add(url);
     urlMaker = currentCall();
-    expectSoon(0);
+    expectSoon(urlMaker, 0);
     return url;
   });
   install(ofPage.URL, "revokeObjectURL", (native, self, args) => {
@@ -472,7 +489,7 @@
       hooked = false;
       listForEach(undo, quietly);
     },
-    // Returns whether a call that began at `start` has set a short timer or made an object URL.
+    // Returns whether a call that began at `start` left something for a later turn.
     leavesMore: (start) => due >= start,
     // Resolves two turns after the latest of these. Times are rounded up: cut off, they would be too early.
     async turns() {

@@ -32,6 +32,7 @@
       return { base64: bytesToBase64(new Uint8Array(await blobArrayBuffer(blob))) };
     },
     currentCall: () => null,
+    isUnderWay: () => false,
     prints: false,
   });
   return { __proto__: null, next: () => new Promise((resolve) => { asked = resolve; give(); }) };

@@ -221,7 +221,7 @@
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
     const ofPage = { __proto__: null };
-    each(words("Clipboard EventTarget HTMLElement MediaDevices Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
+    each(words("Clipboard EventTarget HTMLElement MediaDevices MessagePort Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
       ofPage[name] = attempt(() => page[name]);
     });
     const hasClock = attempt(() => performanceNow(ofPage.performance)) !== undefined;
