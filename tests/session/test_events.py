@@ -11,6 +11,8 @@ from tests.conftest import Connect
 from tests.session.test_calls import ListedApp
 from tests.support.apps import LARGE
 from tests.support.events import collect_events
+from tests.support.eventually import eventually
+from tests.support.limits import change_limits
 from tests.support.resources import ResourceApp
 from transports import (
     CallTimeout,
@@ -31,6 +33,7 @@ from transports.memory import Call
 from transports.protocol._capabilities import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
+from transports.session import _dispatch
 from transports.session._events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
 from transports.session._results import Results
 
@@ -258,6 +261,19 @@ async def test_capability_change_updates_list_and_emits_one_event(app_of: Connec
     changes = [event for event in events if isinstance(event, CapabilitiesChanged)]
     assert changes == [CapabilitiesChanged(("three",), ("two",), ("one",))]
     assert [(one.event, one.data) for one in notifications] == [("notifications/capabilities/list_changed", change)]
+
+
+async def test_equal_capability_changes_of_different_times_are_two(
+    app_of: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_limits(monkeypatch, _dispatch, duplicate=0)
+    transport = ListedApp({"one": nothing})
+    notifications: list[Notification] = []
+    async with app_of(transport, on_notification=notifications.append):
+        transport.emit(Message("capabilities/changed", {}))
+        event = {"event": "notifications/capabilities/list_changed", "data": {}}
+        transport.emit(Message("notification", event))
+        await eventually(lambda: len(notifications) == 2)
 
 
 class UnlistedApp(MemoryTransport):

@@ -48,7 +48,9 @@ def test_evidence_options_are_parsed_from_text() -> None:
 
 async def sign_in(params: Mapping[str, object], call: Call) -> object:
     await call.progress(percentage=50, status=f"checking {params['password']}")
-    await call.notify("log", {"level": "info", "password": params["password"], "text": f"for {params['password']}"})
+    await call.notify(
+        "log", {"level": "info", "password": params["password"], "text": f"for {params['password']} \ud800"}
+    )
     if params.get("fail"):
         raise CapabilityError("wrong", code="DENIED")
     return {"done": True}
@@ -75,7 +77,7 @@ async def test_app_without_page_records_only_console(tmp_path: Path) -> None:
     assert {event.call: [*event.evidence] for event in ended}["call-2"] == ["console"]
     assert kept.path is not None and kept.mime_type == "text/plain"
     lines = kept.path.read_text().splitlines()
-    assert "progress: checking <redacted>" in lines[0] and "for <redacted>" in lines[1] and len(lines) == 2
+    assert "progress: checking <redacted>" in lines[0] and "for <redacted> ?" in lines[1] and len(lines) == 2
     ref = await open_store(tmp_path).stat(kept.id)
     assert {"app", "created", "capability", "call", "evidence"} <= {*ref.source} and ref.source["call"] == "call-2"
     assert raised.value.as_dict()["evidence"] == [{"kind": "console", **ref.as_dict()}]

@@ -27,6 +27,15 @@ async def test_resource_is_reread_after_change_of_it_or_its_parent(app_of: Conne
     assert server.reads == 4
 
 
+async def test_list_capability_returns_the_page_of_its_cursor(app_of: Connect) -> None:
+    async with app_of(ResourceApp()) as app:
+        first = (await app.call("resources.list")).data
+        last = (await app.call("resources.list", {"cursor": "more"})).data
+    assert isinstance(first, dict) and first["nextCursor"] == "more"
+    picture = {"uri": "file:///x/picture.png", "name": "picture.png", "mimeType": "image/png"}
+    assert last == {"resources": [picture]}
+
+
 async def test_resource_that_changes_while_its_kept_result_is_checked_is_reread(
     app_of: Connect, tmp_path: Path
 ) -> None:
