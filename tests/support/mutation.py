@@ -61,9 +61,9 @@ _COPIED = (
 )
 #: Plugins that a run of one test after another does not need.
 _ARGUMENTS = (
-    *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not hosts"),
-    # mutmut calls each function through another one, which tests of the number of calls count
-    *("--ignore", "tests/session/test_small_calls.py"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not hosts and not slow"),
+    # mutmut calls each function through another one, which tests of the number of calls and of short times notice
+    *("--ignore", "tests/session/test_small_calls.py", "--ignore", "tests/session/test_long_turns.py"),
     *("-k", "not makes_no_per_row_call"),
 )
 _CONFIG = """
@@ -93,6 +93,8 @@ def pytest_collection_modifyitems(items):
 """
 #: Exit codes of mutmut's workers where no test failed: all passed, or there was none.
 _ALIVE = (0, 5, 33)
+#: Exit codes of mutmut's workers that took 15 times as long as without a change, and 15 seconds more.
+_TOO_LATE = (-24, 24, 36, 152, 255)
 #: For the copies.
 _FOLDER = Path(".mutate")
 _PROCESSES = "2"
@@ -161,6 +163,9 @@ def _run_mutmut(copy: Path, room: str, sample: int) -> None:
     wording = {name for name, diff in alive.items() if _is_wording(diff)}
     tried = f"{room}: {len(names):,} mutants, {len(wording)} of the wording of messages left out"
     _print_result(tried, len(codes) - len(wording), len(alive) - len(wording))
+    for name, code in codes.items():
+        if code in _TOO_LATE:
+            print(f"killed by the time limit, for which a busy machine is enough: {name}")
     for name in alive.keys() - wording:
         print("\n", "no test reaches it: " * (codes[name] != 0), alive[name].strip(), sep="")
 
