@@ -28,7 +28,11 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     ),
     "redaction": (
         "transports/_internal/redaction.py",
-        ("tests/protocol/test_redaction.py",),
+        ("tests/protocol/test_redaction.py", "tests/protocol/test_secret_values.py"),
+    ),
+    "masking": (
+        "transports/_internal/masking.py",
+        ("tests/protocol/test_spellings.py", "tests/protocol/test_secret_values.py"),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),
     "session": (
