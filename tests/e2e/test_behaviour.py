@@ -66,13 +66,17 @@ CHANNEL = {
     "after a timeout and a cancellation the next call works",
 }
 
-#: Themes and names. These open transports, close their session, or look at what it stored or recorded since its start;
-#: the others share one.
+#: Themes and names of behaviours that close what they open, have callbacks, or count since the start. The others share
+#: an open session, and those of the theme "messages" an open transport.
 OWN_SESSION = {
     "lifecycle",
-    "messages",
-    "cancellation",
     "events() yields the events of a session",
+    "initialize is answered with the app",
+    "its events come in order, each once",
+    "progress names its call",
+}
+#: They look at all that is stored, so they share a session with each other only.
+REFUSALS = {
     "content of another size than declared is refused",
     "an invalid size is refused",
     "base64 with junk is refused",
@@ -172,12 +176,12 @@ def target(name: str, fixture: Fixture) -> str:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_sessions() -> AsyncIterator[dict[str, Session]]:
-    """Open sessions, by the name of the transport."""
-    sessions: dict[str, Session] = {}
-    yield sessions
-    for session in sessions.values():
-        await session.aclose()
+async def opened() -> AsyncIterator[dict[tuple[str, str], Session | Transport]]:
+    """What behaviours share, by the name of the transport and the kind."""
+    shared: dict[tuple[str, str], Session | Transport] = {}
+    yield shared
+    for opened in shared.values():
+        await opened.aclose()
 
 
 async def test_differences_table_is_short_and_names_existing_behaviours() -> None:
@@ -195,21 +199,30 @@ async def test_behaviour(
     behaviour: Behaviour,
     make: Callable[[], Transport],
     target: str,
-    shared_sessions: dict[str, Session],
+    opened: dict[tuple[str, str], Any],
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if shares_session(behaviour):
-        folder = tmp_path_factory.getbasetemp() / f"shared-{name}"
-        if name not in shared_sessions:
+        kind = "refusals" if behaviour.name in REFUSALS else "session"
+        folder = tmp_path_factory.getbasetemp() / f"shared-{name}-{kind}"
+        folder.mkdir(exist_ok=True)
+        if (name, kind) not in opened:
             opening = connect(target, transport=make(), store=folder / "out", timeout=30)
-            shared_sessions[name] = await opening.__aenter__()
-        subject = SharingSubject(make, folder, target, answer_timeout=30, session=shared_sessions[name])
+            opened[name, kind] = await opening.__aenter__()
+        shared_transport = None
+        if behaviour.theme == "messages" and name != "websocket":  # which takes each id once
+            if (name, "transport") not in opened:
+                opened[name, "transport"] = await make().__aenter__()
+            shared_transport = opened[name, "transport"]
+        subject = Subject(make, folder, target, answer_timeout=30)
         try:
-            await verify(behaviour, subject, DIFFERENCES.get(name))
+            await verify(behaviour, sharing(subject, opened[name, kind], shared_transport), DIFFERENCES.get(name))
         except AssertionError:
-            await shared_sessions.pop(name).aclose()
+            for key in ((name, kind), (name, "transport")):
+                if key in opened:
+                    await opened.pop(key).aclose()
             raise
     elif name == "playwright":
         await verify_recorded([behaviour], make, target, tmp_path, monkeypatch)
@@ -237,6 +250,16 @@ class SharingSubject(Subject):
         return nullcontext(self.session)
 
 
+def sharing(subject: Subject, session: Session, transport: Transport | None) -> SharingSubject:
+    """Return a subject that connects to the open ``session``, and gets the open ``transport`` if there is one."""
+
+    def share() -> Any:
+        return nullcontext(transport)
+
+    make = share if transport else subject.transport
+    return SharingSubject(make, subject.folder, subject.target, answer_timeout=subject.answer_timeout, session=session)
+
+
 async def verify_recorded(
     behaviours: Sequence[Behaviour],
     make: Callable[[], Transport],
@@ -251,10 +274,10 @@ async def verify_recorded(
             if len(behaviours) == 1:
                 await verify(behaviours[0], subject, differences)
                 return seen
-            async with subject.connect() as session:
-                shared = SharingSubject(subject.transport, subject.folder, subject.target, session=session)
+            async with subject.connect() as session, subject.transport() as transport:
                 for behaviour in behaviours:
-                    await verify(behaviour, shared, differences)
+                    shared_transport = transport if behaviour.theme == "messages" else None
+                    await verify(behaviour, sharing(subject, session, shared_transport), differences)
         return seen
 
     recorded, played = itertools.count(), itertools.count()

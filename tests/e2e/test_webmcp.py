@@ -305,7 +305,7 @@ async def test_effects_of_open_page_are_handled_while_session_opens(
     # Frames prolong the opening.
     await page.evaluate("""() => {
       for (let i = 0; i < 5; i++) document.body.append(document.createElement("iframe"));
-      setInterval(() => navigator.clipboard.writeText("again").catch(() => {}), 2);
+      setInterval(() => navigator.clipboard.writeText("again").catch(() => {}), 20);
     }""")
     await connect(url, page=page, transport="webmcp", store=tmp_path)
     assert [record.getMessage() for record in caplog.records] == []
