@@ -18,8 +18,8 @@ from typing import Any
 import pybase64
 import pytest
 
-from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge, TransportError
-from transports.playwright._agent import PageObject
+from transports.errors import ABPError, BrowserCrashed, ProtocolError, SizeMismatch, StoreFull, TooLarge, TransportError
+from transports.playwright._agent import PageAgent, PageObject
 from transports.playwright._content import Ladder, Uploads
 from transports.playwright._downloads import (
     LIMITS,
@@ -110,7 +110,7 @@ def _downloads(browser: _Browser) -> CdpDownloads:
 
 
 # What the browser knows of the size, and the bytes that it may write: a few events pass until it is cancelled.
-@pytest.mark.parametrize(("total", "written"), [(0, 4_000), (5_000, 2_000)], ids=["unknown", "known"])
+@pytest.mark.parametrize(("total", "written"), [(0, 4_000), (5_000, 3_000)], ids=["unknown", "known"])
 async def test_browser_download_is_stopped_at_limit(tmp_path: Path, total: int, written: int) -> None:
     browser = _Browser(tmp_path, total=total)
     agent: Any = browser
@@ -239,6 +239,41 @@ class _Busy(_Emitter):
 
     def end(self) -> None:
         self.emit("Browser.downloadProgress", {"guid": "guid", "state": "canceled"})
+
+
+class _Mortal(_Busy):
+    """A browser that is gone before the download begins, or whose driver is gone while it runs: then commands fail."""
+
+    def __init__(self, victim: str) -> None:
+        super().__init__()
+        self.victim = victim
+
+    async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
+        if self.begun.is_set():
+            raise Exception("Connection closed while reading from the driver")
+        return {}
+
+
+class _MortalAgent(PageAgent):
+    async def invoke(self, method: str, *args: Any, **_: object) -> Any:
+        browser: Any = self.page
+        if browser.victim == "driver":
+            await browser.invoke(method, "blob:1", args[-1])
+        else:
+            asyncio.get_running_loop().call_later(0.05, self.on_disconnect, None)
+
+
+@pytest.mark.fault(1, 3)
+@pytest.mark.parametrize("victim", ["browser", "driver"])
+async def test_download_ends_at_once_with_its_browser_or_driver(tmp_path: Path, victim: str) -> None:
+    browser: Any = _Mortal(victim)
+    agent = _MortalAgent(browser, browser, lambda *_: None, lambda lost: lost)
+    limits = replace(LIMITS, start=3600.0, cancel=0.01)
+    downloads = CdpDownloads(agent, browser, "context", asyncio.Semaphore(1), temporary=tmp_path, limits=limits)
+    deadline = time.monotonic() + 3600
+    async with asyncio.timeout(20):
+        with pytest.raises(BrowserCrashed):
+            await downloads.save(agent, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
 
 
 @pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])

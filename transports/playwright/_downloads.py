@@ -281,9 +281,10 @@ class CdpDownloads:
 
             self._saving = saving = _Saving(limit)
             self._on_save()
+            asking = asyncio.ensure_future(self._keep_asking())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
-                guid = await self._wait_for_start(saving.begun, deadline, in_frame=agent is not self._agent)
+                guid = await self._wait_for_start(agent, saving.begun, deadline)
                 ending = asyncio.shield(saving.state)
                 state = await agent.with_deadline(ending, "a download", timeout=remaining(deadline))
                 if state != "completed":
@@ -295,6 +296,14 @@ class CdpDownloads:
             finally:
                 self._saving = None
                 drop(saving.state)
+                drop(asking)
+
+    async def _keep_asking(self) -> None:
+        """Send a command each second, since the end of the driver shows only in commands: then the page is lost."""
+        with contextlib.suppress(TransportError):
+            while True:
+                await asyncio.sleep(1.0)
+                await self._send_command("Browser.getVersion", {}, timeout=10)
 
     async def _give_up(self, saving: _Saving, growing: GrowingFile, folder: Path) -> None:
         """Cancel a download, also one that has not begun yet, and remove its file."""
@@ -343,16 +352,17 @@ class CdpDownloads:
         await self._send_command("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
-    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, in_frame: bool) -> str:
+    async def _wait_for_start(self, agent: Agent, began: asyncio.Future[str], deadline: float) -> str:
         """Return the id of a download once it begins. A download in a frame never gets the long timeout: a frame that
         may not download gives no event, whatever worked before."""
+        in_frame = agent is not self._agent
         start_timeout = self.limits.start
         if self._has_worked and not in_frame:
             start_timeout = self.limits.slow_start
+        timeout = min(start_timeout, remaining(deadline))
         try:
-            async with asyncio.timeout(min(start_timeout, remaining(deadline))):
-                guid = await began
-        except TimeoutError:
+            guid: str = await agent.with_deadline(asyncio.shield(began), "a download", timeout=timeout)
+        except CallTimeout:
             raise RungUnusable("the browser did not begin the download") from None
         if not in_frame:
             self._has_worked = True
