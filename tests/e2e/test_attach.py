@@ -24,7 +24,7 @@ from playwright.async_api import BrowserContext, Page
 from tests.e2e.notebook import content, notebook
 from tests.support.pages import serve_answers
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
-from transports.errors import ConnectFailed, ContextLost, NotAbpApp
+from transports.errors import ConnectFailed, ContextLost, Disconnected, NotAbpApp
 from transports.playwright._channels import CdpChannel
 from transports.playwright._content import Ladder
 from transports.playwright._find import find_browser
@@ -208,6 +208,17 @@ async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(context: B
             ref = (await app.call("note.link", {"size": 2 * MB, "seed": 4})).artifacts["file"]
             assert Path(str(ref.path)).read_bytes() == content(2 * MB, 4)
         assert context.pages == [mine]
+
+
+async def test_session_ends_with_the_callers_context(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+    async with connect(fixture.url, context=page.context, store=tmp_path) as app:
+        await page.context.close()
+        for _ in range(2):
+            with pytest.raises(Disconnected, match="the page was closed; connect again"):
+                await app.call("file.list", timeout=10)
+    for option, closed in (("page", page), ("context", page.context)):
+        with pytest.raises(UsageError, match=f"{option}= is closed"):
+            await connect(fixture.url, store=tmp_path, **{option: closed})  # type: ignore[arg-type]
 
 
 async def test_sync_playwright_objects_are_rejected(page: Page) -> None:

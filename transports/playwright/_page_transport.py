@@ -265,7 +265,7 @@ class PageTransport(Transport):
         except Exception as error:
             if isinstance(error, ABPError) or not is_closed(error):
                 raise
-            raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
+            raise BrowserCrashed("the page or its browser was closed while the app was opened; connect again") from None
 
     async def _open_app(self) -> PageAgent:
         """Open the page, install the agent in it, and load the app. Returns the agent."""
@@ -367,7 +367,7 @@ class PageTransport(Transport):
     def _can_reopen(self, lost: TransportError) -> bool:
         """Return whether the app can be opened again after ``lost``; if not, the feature ``reconnects`` ends. A browser
         that is not ours can be started only by its owner."""
-        is_over = isinstance(lost, BrowserCrashed)
+        is_over = isinstance(lost, BrowserCrashed) or self._source.closed_option != ""
         if self._browser is not None:
             is_over = self._source.is_over(self._browser)
         if is_over:

@@ -223,13 +223,24 @@ class PageSource:
         owner = self.browser if isinstance(self.browser, BrowserLender) else browser
         return owner.closed
 
+    @property
+    def closed_option(self) -> str:
+        """Name of the caller's page or context if it is closed; otherwise empty."""
+        for name, page_or_context in (("page", self.page), ("context", self.context)):
+            if page_or_context is not None and page_or_context.is_closed():
+                return name
+        return ""
+
     async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
         """Return the running browser, or ``None`` if the page or context is the caller's.
 
         A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
         ``timeout`` in seconds covers the start. Raises :class:`~transports.errors.ConnectFailed`, without starting a
-        browser, if nothing listens at a ``url`` of this machine.
+        browser, if nothing listens at a ``url`` of this machine, and :class:`~transports.errors.UsageError` if the
+        caller's page or context is closed.
         """
+        if self.closed_option:
+            raise UsageError(f"{spelled(f'{self.closed_option}=')} is closed; give an open one")
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
