@@ -114,6 +114,7 @@ def test_nested_passwords_are_redacted(secret: str) -> None:
         *("Authorization", "authorisation", "Proxy-Authorization", "cookie", "Set-Cookie", "set_cookie", "auth"),
         *("credential", "credentials", "awsCredentials", "passwords", "secrets", "cookies"),
         *("password1", "user[password][0]", "user.token.0", "password_confirmation", "pass%77ord"),
+        *(r"pass\u0077ord", r"pass\x77ord", "pass&#119;ord", "pass%252577ord"),
         *("pwd", "userPwd", "pin", "PIN", "card_pin", "cardPin", "otp", "sessionId", "Mcp-Session-Id", "cvv"),
     ],
 )
@@ -153,6 +154,11 @@ _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
             '<!-- <a b=" --><input type=password value=hunter2>',
             '<!-- <a b=" --><input type=password value="<redacted>">',
         ),
+        (
+            "<script>if (a<b) {}</script ><input type=password value=hunter2>",
+            '<script>if (a<b) {}</script ><input type=password value="<redacted>">',
+        ),
+        ("<textarea name=token>hunter2</textarea> <b>", "<textarea name=token><redacted></textarea> <b>"),
     ],
 )
 def test_secret_form_fields_in_text_are_redacted(text: str, left: str) -> None:

@@ -100,6 +100,8 @@ def test_long_text_is_redacted_in_pieces_without_losing_text() -> None:
     line = "https://app.example/?said=1&token=abcdefgh then words\n"
     for text in (line * 5000, line.replace("\n", " ") * 5000, "x" * 200_000 + f" {line}"):
         assert secrets.text(text) == text.replace("abcdefgh", REDACTED)
+    header = "Authorization: Basic dXNlcjpwYXNz\n"  # a piece ends with the line, not with a word of it
+    assert secrets.text(header * 5000) == header.replace("Basic dXNlcjpwYXNz", REDACTED) * 5000
 
 
 def test_secret_in_key_is_redacted_but_format_keys_are_kept() -> None:
