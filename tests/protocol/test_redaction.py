@@ -141,6 +141,7 @@ _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
     ("text", "left"),
     [
         ("pass%77ord=hunter2&user=bob", "pass%77ord=<redacted>&user=bob"),
+        ("password=&token=hunter2", "password=&token=<redacted>"),
         ("user=bob&user%5Bpassword%5D=hunter2", "user=bob&user%5Bpassword%5D=<redacted>"),
         (_PART.format('name="pass%77ord"', "hunter2"), _PART.format('name="pass%77ord"', REDACTED)),
         (_PART.format("name*=utf-8''pass%77ord", "hunter2"), _PART.format("name*=utf-8''pass%77ord", REDACTED)),
@@ -158,6 +159,7 @@ _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
             "<script>if (a<b) {}</script ><input type=password value=hunter2>",
             '<script>if (a<b) {}</script ><input type=password value="<redacted>">',
         ),
+        ("<input type=password type=text value=hunter2>", '<input type=password type=text value="<redacted>">'),
         ("<textarea name=token>hunter2</textarea> <b>", "<textarea name=token><redacted></textarea> <b>"),
     ],
 )

@@ -37,7 +37,8 @@ def test_secret_found_by_rule_is_redacted_everywhere(where: object) -> None:
         said = secrets.text(f"the page said {text} and went on")
         assert REDACTED in said and said.startswith("the page said ") and said.endswith(" and went on"), said
         assert secrets.holds_any(f"\x00{text}".encode())
-    assert secrets.tree({"said": [SECRET], "type": SECRET}, {"type"}.__contains__)["said"] == [REDACTED]  # type: ignore[index]
+    tree = {"said": [SECRET], "type": SECRET}
+    assert secrets.tree(tree, {"type"}.__contains__) == {"said": [REDACTED], "type": SECRET}
 
 
 def test_secrets_are_learned_from_html_forms_and_lines() -> None:
@@ -46,6 +47,9 @@ def test_secrets_are_learned_from_html_forms_and_lines() -> None:
         "<input type=password value='first&amp;one'><input name=api_key value=\"second-1\"><input value=open-1>"
     )
     secrets.learn_pairs("user=bob&client_secret=third%2Fone")
+    secrets.learn({"card": {"pin": 7654321}})
+    secrets.learn_value("theme=dark; sid=sixth%2Fone")
+    assert secrets.text("pin 7654321, sixth/one") == f"pin {REDACTED}, {REDACTED}"
     said = secrets.line("first&one second-1 open-1 third/one {token: fourth-one, user: bob} password=fifth")
     assert said == f"{REDACTED} {REDACTED} open-1 {REDACTED} {{token: {REDACTED}, user: bob}} password={REDACTED}"
 
@@ -57,6 +61,8 @@ def test_non_secret_values_are_not_masked() -> None:
     text = "a string for app.example/orders by sid, 12 and abc"
     assert secrets.text(text) == text
     assert secrets.text("0123456789") == REDACTED
+    secrets.learn_html("<input type=password value='<redacted>'><input type=password value=${SECRET:A}>")
+    assert not secrets.holds_any(b"<redacted> ${SECRET:A}")
 
 
 def test_secret_that_prefixes_another_is_fully_redacted() -> None:

@@ -39,7 +39,7 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
         "transports/session/*",
         ("tests/session", "tests/routing/http/test_discovery.py", "tests/routing/http/test_page_head.py", "tests/mcp"),
     ),
-    "websocket": ("transports/websocket/*", ("tests/websocket",)),
+    "websocket": ("transports/websocket/*", ("tests/websocket", "tests/protocol/test_envelope.py")),
     "http": ("transports/routing/http/*", ("tests/routing/http",)),
     "artifacts": (
         "transports/artifacts/*",

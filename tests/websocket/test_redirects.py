@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
-from tests.websocket.test_transport import App, echo, running
+from tests.websocket.test_transport import App, certificate, echo, running
 from transports import WebSocketTransport, connect
 from transports.errors import ConnectFailed, UsageError
 from transports.protocol.messages import Message
@@ -84,6 +86,23 @@ async def test_invalid_redirects_are_not_followed(location: str | None, said: st
             async with await session_of(app):
                 pass
         assert "s3cret" not in failed.value.message and len(redirecting.seen) <= 6
+
+
+@pytest.mark.load
+async def test_redirect_from_tls_is_followed_only_to_tls(tmp_path: Path) -> None:
+    key, cert = certificate(tmp_path, "server", "-addext", "subjectAltName=IP:127.0.0.1")
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_tls.load_cert_chain(cert, key)
+    redirecting = Redirecting()
+    async with running(echo) as plain, running(echo, ssl=server_tls, process_request=redirecting) as app:
+        url = app.url.replace("ws:", "wss:")
+        transport = WebSocketTransport(url, ssl=ssl.create_default_context(cafile=str(cert)))
+        redirecting.locations = {"/abp": plain.url}
+        with pytest.raises(ConnectFailed, match="without TLS, which is not followed"):
+            await transport.open()
+        redirecting.locations = {"/abp": "/moved"}
+        async with transport:
+            assert [path for path, _ in redirecting.seen] == ["/abp", "/abp", "/moved"]
 
 
 async def test_message_is_sent_only_to_origin_of_redirected_handshake() -> None:
