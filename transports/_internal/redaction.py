@@ -173,7 +173,7 @@ class Redactor:
             case str():
                 return self.text_by_rules(self.form(node))
             case dict():
-                content_key = _content_member(node) if "mimeType" in node else None
+                content_key = _content_member(node)
                 redacted: dict[object, object] = {}
                 for key, value in node.items():
                     if key == content_key:
