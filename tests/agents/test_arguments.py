@@ -40,7 +40,7 @@ async def test_any_read_tool_arguments_produce_an_answer(app_of: Connect) -> Non
         ({"offset": math.nan}, "offset"),
         ({"offset": True}, "offset"),
         ({"offset": "0"}, "offset"),
-        ({"offset": None}, "offset"),
+        ({"offset": None}, "from byte 0"),
         ({"offset": [[0]]}, "offset"),
         ({"offset": 4_000_000_000}, "from byte 4000000000:\n"),
         ({"page": {"a": 1}}, "page"),

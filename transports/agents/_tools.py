@@ -2,7 +2,7 @@
 
 Each framework's function wraps :class:`AppTools`, which knows no framework. Schemas take files by reference:
 :func:`_with_references` makes texts of parameters for files, and :func:`_named_files` finds these texts in a call. The
-strict form (:func:`_strict_schema`) is the one in which a model can give nothing else; :func:`_without_nulls` undoes it
+strict form (:func:`_strict_schema`) is the one in which a model can give nothing else; :func:`without_nulls` undoes it
 in a call."""
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ..artifacts.local._tree import open_beneath
 from ..errors import ABPError, TooLarge, UsageError
 from ..protocol._find_content import Place, field_of, replace
 from ..protocol._plain_text import plain_text, similar_names
-from ..protocol._strict_json import decode_given, encode_json, members_of
-from ..protocol.schema import MAX_INTEGER, is_file, tool_arguments
+from ..protocol._strict_json import decode_given, encode_json
+from ..protocol.schema import MAX_INTEGER, is_file, tool_arguments, without_nulls
 from ..routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ..routing._guard import json_size
 from ..routing._result import Result, answered_files
@@ -375,7 +375,7 @@ class AppTools:
 
 
 def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
-    """Return a model's arguments as an object, without the nulls that the strict form requires. Models also write
+    """Return a model's arguments as an object, without the nulls of members that it leaves out. Models also write
     nothing, or null, for no arguments.
 
     Raises :class:`~transports.errors.UsageError` for a text that is not JSON, and for other values than objects."""
@@ -386,9 +386,7 @@ def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dic
         value = {}
     if not isinstance(value, Mapping):
         raise UsageError(f"the arguments of {tool.name} must be an object")
-    if tool.strict:
-        value = _without_nulls(tool.loose, value)
-    return dict(cast(Mapping[str, object], value))
+    return dict(without_nulls(tool.loose, value))
 
 
 async def _encode_data(result: Result) -> str:
@@ -667,24 +665,3 @@ def _allows_null(schema: Mapping[str, object]) -> bool:
         return any(isinstance(branch, Mapping) and _allows_null(branch) for branch in branches)
     values = schema.get("enum")
     return "type" not in schema and isinstance(values, list) and None in values
-
-
-def _without_nulls(schema: object, value: object) -> object:
-    """Return the arguments of a strict call without the nulls that stand for members that were left out.
-
-    ``schema`` is the one from which the strict schema was made: a null that it allows is a value."""
-    if not isinstance(schema, Mapping):
-        return value
-
-    properties = schema.get("properties")
-    if isinstance(value, Mapping) and isinstance(properties, Mapping):
-        required = _required(schema)
-        present: dict[object, object] = {}
-        for name, inner in value.items():
-            member = properties.get(name)
-            if inner is not None or name in required or _allows_null(members_of(member)):
-                present[name] = _without_nulls(member, inner)
-        return present
-    if isinstance(value, list):
-        return [_without_nulls(schema.get("items"), inner) for inner in value]
-    return value

@@ -457,10 +457,50 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 
     Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON,
     such as half of a surrogate pair."""
+    arguments = without_nulls(schema, arguments)
     unchecked = check_params(tool, schema, _outline(schema, arguments))
     if unchecked:
         raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
     return cast("dict[str, Any]", _with_integers(schema, dict(arguments)))
+
+
+def without_nulls(schema: object, value: object) -> Any:
+    """Return arguments without the nulls of optional members that must not be null.
+
+    Many clients and models write null for a member that they leave out."""
+    if not isinstance(schema, Mapping):
+        return value
+
+    properties = schema.get("properties")
+    if isinstance(value, Mapping) and isinstance(properties, Mapping):
+        required = schema.get("required")
+        if not isinstance(required, list):
+            required = []
+        present: dict[object, object] = {}
+        for name, inner in value.items():
+            member = properties.get(name)
+            if inner is not None or name in required or not _refuses_null(member):
+                present[name] = without_nulls(member, inner)
+        return present
+    if isinstance(value, list):
+        return [without_nulls(schema.get("items"), inner) for inner in value]
+    return value
+
+
+def _refuses_null(schema: object) -> bool:
+    """Return whether null certainly does not fit a schema: by its type, its values or all of its alternatives."""
+    rules = members_of(schema)
+    kinds = rules.get("type")
+    if not isinstance(kinds, list):
+        kinds = [kinds]
+    if all(kind in ("string", "number", "integer", "boolean", "array", "object") for kind in kinds):
+        return True
+
+    values = [rules["const"]] if "const" in rules else rules.get("enum")
+    if isinstance(values, list) and None not in values:
+        return True
+    branches = rules.get("anyOf", rules.get("oneOf"))
+    return isinstance(branches, list) and all(_refuses_null(branch) for branch in branches)
 
 
 def _outline(schema: object, value: object) -> object:

@@ -30,6 +30,7 @@ from transports import BinaryData, CapabilityError, MemoryTransport
 from transports.errors import CallTimeout, Disconnected
 from transports.memory import Handler
 from transports.protocol.messages import Message
+from transports.surfaces.mcp._tool_list import FIXED_TOOLS
 from transports.testing import Call
 
 
@@ -343,6 +344,40 @@ async def test_pdf_and_screenshot_tools_require_a_page(serve: Serve) -> None:
             elsewhere = await client.call_tool(tool, {**arguments, "options": {"path": "/tmp/x"}})
             assert elsewhere.structured_content["error"]["code"] == "INVALID_PARAMS"
             assert "path" in words(elsewhere)
+
+
+async def test_null_for_an_optional_argument_is_left_out(serve: Serve) -> None:
+    """As clients send what they leave out."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "size": {"enum": ["a4", "letter"]},
+            "margin": {"type": "object", "properties": {"top": {"type": "number"}, "left": {"type": "number"}}},
+            "page": {"type": ["integer", "null"]},
+            "any": {},
+            "either": {"anyOf": [{"type": "string"}, {"type": "array"}]},
+        },
+        "required": ["text"],
+    }
+    left_out = dict.fromkeys(schema["properties"]) | {"text": "a", "margin": {"top": 1, "left": None}}
+    echoed = {"text": "a", "margin": {"top": 1}, "page": None, "any": None}
+    nothing = {name: dict.fromkeys(tool.input_schema["properties"]) for name, tool in FIXED_TOOLS.items()}
+
+    async def echo(params: Mapping[str, object], call: Call) -> object:
+        return dict(params)
+
+    apps = declaring([{"name": "print.page", "inputSchema": schema}], {"print.page": echo})
+    async with serve(apps, connected=False) as client:
+        await called(client, "abp_connect", **{**nothing["abp_connect"], "url": URL})
+        answer = await called(client, "abp_print_page", **left_out, files=None)
+        assert answer["data"] == echoed
+        answer = await called(
+            client, "abp_call", **{**nothing["abp_call"], "capability": "print.page", "params": left_out}
+        )
+        assert answer["data"] == echoed
+        for tool in ("abp_status", "abp_artifacts", "abp_disconnect"):
+            await called(client, tool, **nothing[tool])
 
 
 async def test_connect_lists_capability_parameters_with_types(serve: Serve) -> None:

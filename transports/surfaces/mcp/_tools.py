@@ -19,7 +19,7 @@ from ...protocol._capabilities import find_capability
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tree
 from ...protocol.messages import Message
-from ...protocol.schema import tool_arguments
+from ...protocol.schema import tool_arguments, without_nulls
 from ...routing._result import Result
 from ..shared._apps import App, Apps, listed_in
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
@@ -102,7 +102,7 @@ class Tools:
             call_arguments["session"] = session
         if tool.files is not None:
             call_arguments["files"] = params.pop(tool.files, [])
-        tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, call_arguments)
+        call_arguments = tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, call_arguments)
         params = app_arguments(tool.declared, params)
         app = await self._select(session, tool.capability)
         return await self._call(app, tool.capability, params, call_arguments)
@@ -142,9 +142,9 @@ class Tools:
         async def call_app(call: ToolCall) -> Result:
             declared = find_capability(app.session.info.name, capability, app.session.capabilities)
             files = arguments.get("files")
-            filled = params
+            filled = without_nulls(declared.input_schema, params)
             if files:
-                filled = await with_files(params, files, self._user.store, self._options, declared)
+                filled = await with_files(filled, files, self._user.store, self._options, declared)
             result = await app.session.call(
                 capability,
                 filled,
@@ -162,13 +162,15 @@ class Tools:
         app = await self._select_callable(arguments)
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
+        declared = find_capability(app.session.info.name, arguments["capability"], app.session.capabilities)
+        params = without_nulls(declared.input_schema, arguments.get("params", {}))
 
         async def call_and_open(call: ToolCall) -> Result:
             result, call.opened = await open_view(
                 self._user.apps,
                 app,
                 arguments["capability"],
-                arguments.get("params", {}),
+                params,
                 view_options,
                 picture=arguments.get("picture") is True,
             )
