@@ -19,12 +19,12 @@ _LASTING = ("abp fixture", "abp serve", "abp shell")
 
 
 def shell_commands() -> list[str]:
-    """Return the lines of the section Shell, and those of the table that call the reference app."""
+    """Return the lines of the section Shell, and the other calls of the reference app in the table."""
     section = README.partition("## Shell\n\n```sh\n")[2].partition("```")[0]
     lines = [line for line in section.splitlines() if not line.startswith(_LASTING)]
     calls = re.findall(r"`(abp call \w+://127\.0\.0\.1:8000/.*?)`", README)
     assert len(calls) == 3
-    return [*lines, *calls]
+    return [*lines, *(call for call in calls if not any(line.startswith(call) for line in lines))]
 
 
 def test_readme_is_short() -> None:

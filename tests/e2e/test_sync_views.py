@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from tests.support.mcp_servers import target
+from tests.support.command_line import in_thread
+from tests.support.mcp_over_http import views_server
 from transports.sync import Session, connect, expect
 
 pytestmark = pytest.mark.browser
@@ -18,7 +19,7 @@ ASK = "([method, params]) => rpc(method, params)"
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    with connect(target("views"), store=tmp_path_factory.mktemp("views")) as app:
+    with in_thread(views_server()) as address, connect(address, store=tmp_path_factory.mktemp("views")) as app:
         yield app
 
 

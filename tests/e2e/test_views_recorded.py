@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.canned_view import viewing
-from tests.support.mcp_servers import target
 from transports import Browser, CapabilityError, Recording, UsageError, connect
 from transports._internal.masking import KNOWN_SECRETS, give
 from transports.errors import NotAbpApp, NotRecorded
@@ -33,10 +32,10 @@ def is_recorded(text: str, file: Path) -> bool:
     return any(text.encode() in content for content in [file.read_bytes(), *contents])
 
 
-async def test_view_opens_from_recording_without_server(browser: Browser, tmp_path: Path) -> None:
+async def test_view_opens_from_recording_without_server(browser: Browser, tmp_path: Path, views_address: str) -> None:
     file, store = tmp_path / "views.jsonl", tmp_path / "store"
     seen = []
-    for where in (target("views"), f"replay:{file}"):
+    for where in (views_address, f"replay:{file}"):
         record = file if not where.startswith("replay:") else None
         async with (
             connect(where, browser=browser, store=store, record=record) as app,
@@ -102,7 +101,7 @@ async def test_view_secrets_do_not_reach_recording(browser: Browser, tmp_path: P
 
 
 async def test_secret_value_reaches_neither_view_nor_recording(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, tmp_path: Path, views_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary = "canary-7f3a-value"
     monkeypatch.setenv("CANARY", canary)
@@ -111,7 +110,7 @@ async def test_secret_value_reaches_neither_view_nor_recording(
     file = tmp_path / "views.jsonl"
     try:
         async with (
-            connect(target("views"), browser=browser, store=tmp_path / "store", config=config, record=file) as app,
+            connect(views_address, browser=browser, store=tmp_path / "store", config=config, record=file) as app,
             app.open_view("board", {"note": canary}) as view,
         ):
             heard = await view.frame.evaluate("heard")
