@@ -373,6 +373,15 @@ async def test_page_without_app_is_reported_despite_frozen_clock(context: Browse
             await connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:")
 
 
+async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, tmp_path: Path) -> None:
+    await context.clock.install(time=0)
+    await context.clock.pause_at(1000)
+    page = html('url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5), echo: (params) => params')
+    async with serve_page(page) as url, connect(url, context=context, store=tmp_path) as app:
+        assert (await app.call("url", timeout=10)).data == "blob:"
+        assert (await app.call("echo", {"a": 1}, timeout=10)).data == {"a": 1}
+
+
 async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None:
     page = await context.new_page()
     async with serve_page(html("one: () => 1")) as url:

@@ -68,6 +68,7 @@
     Navigator: ["navigator", "permissions userActivation"],
     Permissions: ["permissions", "query"],
     PermissionStatus: ["permissionStatus", "state"],
+    Scheduler: ["scheduler", "postTask"],
     UserActivation: ["activation", "isActive"],
     ClipboardItem: ["clipboardItem", "getType types"],
   };
@@ -88,7 +89,7 @@
     "Proxy Response String TextEncoder TypeError Uint8Array";
   const COLLECTIONS = "Map Set WeakMap WeakSet"; // of our own, with methods that no page can replace
   const FUNCTIONS = "decodeURIComponent fetch setTimeout"; // of the window
-  const OPTIONAL = /SharedArrayBuffer|ClipboardItem|Permission|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
+  const OPTIONAL = /Scheduler|SharedArrayBuffer|ClipboardItem|Permission|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
   const FRAME = "abp-natives", HTML = "http://www.w3.org/1999/xhtml";
 
   const page = window; // cannot be replaced, as document and location cannot
@@ -221,7 +222,7 @@
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
     const ofPage = { __proto__: null };
-    each(words("Clipboard EventTarget HTMLElement MediaDevices MessagePort Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
+    each(words("Clipboard EventTarget HTMLElement MediaDevices MessagePort Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance scheduler"), (name) => {
       ofPage[name] = attempt(() => page[name]);
     });
     const hasClock = attempt(() => performanceNow(ofPage.performance)) !== undefined;
@@ -287,7 +288,12 @@
       },
       clock: hasClock ? () => performanceNow(ofPage.performance) : now, // ms
       quietly: attempt,
-      wait: (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds, undefined)),
+      wait: (milliseconds) => new Promise((resolve) => {
+        setTimeout(resolve, milliseconds, undefined);
+        // Tests stop the clock of a page (page.clock), and with it its timers.
+        const options = { __proto__: null, delay: milliseconds + 100 };
+        attempt(() => natives.schedulerPostTask(ofPage.scheduler, () => resolve(), options));
+      }),
       // The outcome of the first of several values or promises to be ready. Promise.race would look up methods of the page.
       firstOf: (...waited) => new Promise((resolve, reject) => {
         each(waited, async (value) => { try { resolve(await value); } catch (error) { reject(error); } });
