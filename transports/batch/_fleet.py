@@ -501,12 +501,18 @@ def _cost_of_use(slot: Slot) -> tuple[float, float]:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of a browser before it is replaced: calls, age in seconds, resident bytes, and the slowdown factor of one
-    kind of calls."""
+    kind of calls. ``free_memory`` is the bytes that must be free to open a session or a browser."""
 
     calls: int
     age: float
     memory: int
     slowdown: float
+    free_memory: int
+
+    def __post_init__(self) -> None:
+        has_positive_limits = min(self.calls, self.age, self.memory) > 0
+        if not has_positive_limits or not self.slowdown > 1 or self.free_memory < 0:
+            raise UsageError("limits of a pool must be more than 0, and max_slowdown= more than 1")
 
     def exceeded(self, member: Member) -> str:
         """Return the first reason to replace a browser, as in :class:`PoolStats`, or ``""``."""
@@ -522,19 +528,20 @@ class Limits:
 
 
 class Fleet:
-    """Browsers of ``sources``, with their ``browser_slots``. Sessions without a browser use the slots of ``room``, in
-    ``browserless_slots``. A browser that is ``draining`` gets no new calls, but its running calls go on. ``may_open``
-    returns whether there is memory for more."""
+    """Browsers of ``sources``, with their ``browser_slots``. As many sessions without a browser use the
+    ``browserless_slots``. A browser that is ``draining`` gets no new calls, but its running calls go on.
+    ``free_memory`` returns the free bytes of memory."""
 
-    def __init__(self, sources: Sequence[Source], room: Member, limits: Limits, may_open: Callable[[], bool]) -> None:
-        self.browser_slots = Slots(may_open, self.grow)
-        self.browserless_slots = Slots(may_open)
-        self.browserless_slots.add(room)
+    def __init__(self, sources: Sequence[Source], limits: Limits, free_memory: Callable[[], int]) -> None:
+        self.size = sum(source.count * source.sessions for source in sources)
+        self.browser_slots = Slots(self._may_open, self.grow)
+        self.browserless_slots = Slots(self._may_open)
+        self.browserless_slots.add(Member(0, Source(Browser, 1, self.size), None))
         self.draining: list[Member] = []
         self.recycled: Counter[str] = Counter()
         self._sources = {source: _Attempts() for source in sources}
         self._limits = limits
-        self.may_open = may_open
+        self._free_memory = free_memory
         self._launching = asyncio.Lock()
         self._growing = False
         self._started = 0
@@ -558,6 +565,13 @@ class Fleet:
             spawn(member.aclose(), self._endings)
         # A cancelled start cleans up after itself.
         await asyncio.gather(*tasks, *self._endings, return_exceptions=True)
+
+    def slots_of(self, member: Member) -> Slots:
+        return self.browserless_slots if member.browser is None else self.browser_slots
+
+    def _may_open(self) -> bool:
+        """Return whether there is memory for another session or browser."""
+        return self._free_memory() >= self._limits.free_memory
 
     # --- more browsers ------------------------------------------------------------------------------------------------
 
@@ -583,7 +597,7 @@ class Fleet:
                 startable_sources = filter(self._browsers_left, self._sources)
                 source = min(startable_sources, key=self._start_order)
                 pause, _ = self._start_order(source)
-                if pause > 0 or not self.may_open():
+                if pause > 0 or not self._may_open():
                     return
 
                 async with self._launching:
@@ -655,7 +669,7 @@ class Fleet:
                 return
             try:
                 # Without free memory, the old browser is drained first, which frees some.
-                if self.may_open():
+                if self._may_open():
                     await self._start_browser(member.source)
             except Exception as error:  # noqa: BLE001 - the old browser goes on, whatever the reason
                 logger.warning("the successor of browser %d did not start: %s", member.number, first_line(error))
@@ -693,7 +707,7 @@ class Fleet:
                     # There may be memory again.
                     slots.grant()
                     has_waited_too_long = slots.waited > TIMES.memory_patience
-                    if has_waited_too_long and not slots.leased and not self.may_open():
+                    if has_waited_too_long and not slots.leased and not self._may_open():
                         slots.fail(_no_memory)
                 self.grow()
             except Exception as error:  # noqa: BLE001 - of the system, when it is asked for its memory

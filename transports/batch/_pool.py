@@ -54,10 +54,8 @@ from ._fleet import (
     Fleet,
     HeldSession,
     Limits,
-    Member,
     PoolStats,
     Slot,
-    Slots,
     Source,
     clear_context,
     open_context,
@@ -246,9 +244,7 @@ class Pool(OpenedHere):
         own_browsers = _count_own_browsers(browsers, endpoints)
         if own_browsers < 0 or own_browsers + len(endpoints) < 1 or sessions < 1:
             raise UsageError("a pool needs at least one browser and one session; correct browsers= and sessions=")
-        has_positive_limits = min(recycle_after, max_age, max_memory) > 0
-        if not has_positive_limits or not max_slowdown > 1 or min_free_memory < 0:
-            raise UsageError("limits of a pool must be more than 0, and max_slowdown= more than 1")
+        limits = Limits(recycle_after, max_age, max_memory, max_slowdown, min_free_memory)
 
         self._settings = settings = Settings.load()
         self._open_timeout = timeout_seconds(timeout, settings.browser_timeout)
@@ -256,22 +252,14 @@ class Pool(OpenedHere):
         if headless is None:
             headless = settings.headless
 
-        make_browser = partial(Browser, headless=headless, timeout=self._open_timeout)
-        sources = []
+        sources = [
+            Source(partial(endpoint.browser, self._open_timeout), 1, endpoint.sessions or sessions, endpoint.weight)
+            for endpoint in endpoints
+        ]
         if own_browsers:
-            sources.append(Source(make_browser, own_browsers, sessions))
-        for endpoint in endpoints:
-            connect_browser = partial(endpoint.browser, self._open_timeout)
-            sources.append(Source(connect_browser, 1, endpoint.sessions or sessions, endpoint.weight))
-        self._size = sum(source.count * source.sessions for source in sources)
-
-        room_without_browser = Member(0, Source(make_browser, 1, self._size), None)
-        self._fleet = Fleet(
-            sources,
-            room_without_browser,
-            Limits(recycle_after, max_age, max_memory, max_slowdown),
-            lambda: free_memory() >= min_free_memory,
-        )
+            start_browser = partial(Browser, headless=headless, timeout=self._open_timeout)
+            sources.insert(0, Source(start_browser, own_browsers, sessions))
+        self._fleet = Fleet(sources, limits, free_memory)
         self._connect = connect
         self._options: dict[str, object] = {}
         if timeout is not None:
@@ -296,7 +284,7 @@ class Pool(OpenedHere):
     @property
     def size(self) -> int:
         """Maximum number of concurrent calls."""
-        return self._size
+        return self._fleet.size
 
     @short_traceback
     async def __aenter__(self) -> Self:
@@ -522,7 +510,7 @@ class Pool(OpenedHere):
 
         If the work ``hangs``, it cannot be stopped: the slot is abandoned and its browser is replaced."""
         member = slot.member
-        slots = self._fleet.browserless_slots if member.browser is None else self._fleet.browser_slots
+        slots = self._fleet.slots_of(member)
         if hangs:
             member.replace(slot)
             spawn(slot.empty(), self._clearing)
@@ -532,11 +520,11 @@ class Pool(OpenedHere):
         elif healthy and self._reuse == "session" and member.serving:
             slots.release(slot)
         else:
-            spawn(self._clear_slot(slot, slots, healthy=healthy), self._clearing)
+            spawn(self._clear_slot(slot, healthy=healthy), self._clearing)
         if member.browser is not None:
             self._fleet.check(member)
 
-    async def _clear_slot(self, slot: Slot, slots: Slots, *, healthy: bool) -> None:
+    async def _clear_slot(self, slot: Slot, *, healthy: bool) -> None:
         """Close the session of a slot, clear or close its context, then release the slot."""
         try:
             may_reuse_context = healthy and self._reuse == "context" and slot.member.serving
@@ -546,13 +534,13 @@ class Pool(OpenedHere):
                 if not is_clean:
                     slot.context = None
         finally:
-            slots.release(slot)
+            self._fleet.slots_of(slot.member).release(slot)
 
     async def _open_slot(self, target: str) -> Slot:
         """Return a leased slot with an open session for ``target``.
 
-        If the browser ends meanwhile, another one is tried: nothing was sent yet. Raises the errors of opening a
-        session."""
+        Nothing is sent yet, so if the browser ends meanwhile, up to two others are tried. Raises the errors of opening
+        a session."""
         slots = self._fleet.browser_slots if self._shares_browser(target) else self._fleet.browserless_slots
         attempts_left = 3
         while True:
@@ -560,12 +548,7 @@ class Pool(OpenedHere):
             slot = await slots.acquire(target)
             try:
                 await self._require_session(slot, target)
-            except BaseException as error:
-                spawn(self._clear_slot(slot, slots, healthy=False), self._clearing)
-                if not isinstance(error, ABPError):
-                    raise
-                if isinstance(error, BrowserCrashed):
-                    self._fleet.retire(slot.member, "ended")
+            except ABPError as error:
                 has_browser_ended = not slot.member.serving
                 if has_browser_ended and attempts_left and self._open:
                     continue
@@ -574,12 +557,19 @@ class Pool(OpenedHere):
             return slot
 
     async def _require_session(self, slot: Slot, target: str) -> None:
-        """Open a session for ``target`` in a leased slot unless the slot has one."""
-        # The browser may have ended since the slot was granted.
-        if not slot.member.serving:
-            raise Disconnected("the browser of the pool has ended; call again")
-        if slot.open_session is None or slot.open_session.target != target:
-            await self._open_session(slot, target)
+        """Open a session for ``target`` in a leased slot unless the slot has one. If that fails, the slot is
+        released."""
+        try:
+            # The browser may have ended since the slot was granted.
+            if not slot.member.serving:
+                raise Disconnected("the browser of the pool has ended; call again")
+            if slot.open_session is None or slot.open_session.target != target:
+                await self._open_session(slot, target)
+        except BaseException as error:
+            spawn(self._clear_slot(slot, healthy=False), self._clearing)
+            if isinstance(error, BrowserCrashed):
+                self._fleet.retire(slot.member, "ended")
+            raise
 
     async def _open_session(self, slot: Slot, target: str) -> None:
         """Open a session for ``target`` in a leased slot, in place of another one."""
