@@ -32,7 +32,14 @@ from pydantic import ValidationError
 from .._internal.tasks import begin
 from ..errors import ProtocolError, first_line, spelled
 from ..protocol._http_dates import retry_after
-from ..protocol._strict_json import PARSED_ON_LOOP, decode_json, is_deeper, is_larger, without_half_pairs
+from ..protocol._strict_json import (
+    PARSED_ON_LOOP,
+    decode_json,
+    in_thread_if_long,
+    is_deeper,
+    is_larger,
+    without_half_pairs,
+)
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
@@ -439,10 +446,8 @@ class _Body(httpx2.AsyncByteStream):
         body = b"".join(parts)
         if self._convert is None:
             yield body
-        elif len(body) > PARSED_ON_LOOP:
-            yield await asyncio.to_thread(self._convert, body)
         else:
-            yield self._convert(body)
+            yield await in_thread_if_long(self._convert, body)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

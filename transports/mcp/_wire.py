@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from ..errors import CapabilityError, ProtocolError, TooLarge
 from ..protocol._find_content import Found, Place, declares_base64, find, replace
 from ..protocol._payloads import ElicitationRequest
-from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, objects_in, without_half_pairs
+from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, in_thread_if_long, objects_in, without_half_pairs
 from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
@@ -153,9 +153,7 @@ class MessageReader:
         if isinstance(line, SessionMessage):
             return line
         try:
-            if len(line) <= PARSED_ON_LOOP:
-                return SessionMessage(_parse_line(line))
-            return SessionMessage(await asyncio.to_thread(_parse_line, line))
+            return SessionMessage(await in_thread_if_long(_parse_line, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
             self._warn_once(error)
             failure = unreadable_answer(line, error)

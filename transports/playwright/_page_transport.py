@@ -18,7 +18,7 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace as replace_field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from .._internal.tasks import backoff_delay, begin, cancel_and_wait, in_thread
+from .._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Transport
 from ..errors import (
@@ -41,7 +41,7 @@ from ..errors import (
     format_seconds,
 )
 from ..protocol._plain_text import origin_of, redact_url
-from ..protocol._strict_json import PARSED_ON_LOOP, encode_json
+from ..protocol._strict_json import encode_json, in_thread_if_long
 from ..protocol._times import checked_timeout
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message, Sender
@@ -490,9 +490,7 @@ class PageTransport(Transport):
 
         if isinstance(text, str) and is_elsewhere(text):
             text = await reach.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
-        if len(text) <= PARSED_ON_LOOP:
-            return parse_reply(message, text, holder=reach.holder)
-        return await in_thread(parse_reply, message, text, holder=reach.holder)
+        return await in_thread_if_long(partial(parse_reply, message, holder=reach.holder), text)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``. They have no reply."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
 from ..errors import ProtocolError, UsageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Text = TypeVar("Text", bytes, str, str | bytes)
 
 #: Longest line of JSON Lines, in bytes.
 _MAX_LINE = 64 << 20
@@ -280,6 +285,15 @@ def _parse_object(line: bytes, place: str, kind: str) -> dict[str, object]:
     if not isinstance(document, dict):
         raise UsageError(f"{place} is not a JSON object {kind}")
     return document
+
+
+async def in_thread_if_long(
+    work: Callable[Concatenate[Text, P], T], text: Text, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Return ``work(text, …)``. A text that would hold the event loop is processed in a thread."""
+    if len(text) <= PARSED_ON_LOOP:
+        return work(text, *args, **kwargs)
+    return await asyncio.to_thread(work, text, *args, **kwargs)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal
 
 import mcp_types as types
 import msgspec
@@ -16,13 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..._internal.tasks import in_thread
 from ...errors import CallTimeout, TooLarge, first_line
 from ...mcp._stdio import ends_of
-from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, ValueCounter, has_more_values
+from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, has_more_values, in_thread_if_long
 from ..shared._listening import SLOW_BODY, in_time
-
-T = TypeVar("T")
 
 
 def error_body(message: str, **data: object) -> dict[str, object]:
@@ -188,12 +185,6 @@ async def read_request_body(
 async def check_message(line: bytes) -> types.JSONRPCError | None:
     """Return the error for a line that is not a message (:func:`refusal_of`). A long line is parsed in a thread."""
     return await in_thread_if_long(refusal_of, line)
-
-
-async def in_thread_if_long(work: Callable[[bytes], T], line: bytes) -> T:
-    if len(line) <= PARSED_ON_LOOP:
-        return work(line)
-    return await in_thread(work, line)
 
 
 def refusal_of(line: bytes) -> types.JSONRPCError | None:

@@ -9,16 +9,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...._internal.tasks import in_thread
 from ....errors import ProtocolError, TooLarge
 from ....mcp._stdio import Ends
 from ....protocol._strict_json import (
     MAX_JSON_DEPTH,
     MAX_VALUES,
-    PARSED_ON_LOOP,
     encode_json,
     has_more_levels,
     has_more_values,
+    in_thread_if_long,
     without_half_pairs,
 )
 
@@ -104,9 +103,7 @@ async def read_message(raw: bytes) -> Message:
 
     Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for bytes
     that are not a JSON-RPC message."""
-    if len(raw) <= PARSED_ON_LOOP:
-        return _decode_message(raw)
-    return await in_thread(_decode_message, raw)
+    return await in_thread_if_long(_decode_message, raw)
 
 
 def _decode_message(raw: bytes) -> Message:
@@ -126,9 +123,7 @@ async def read_batch(raw: bytes) -> list[bytes]:
 
     Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for
     anything but a list of messages. A batch within a batch is refused: 500 levels would be decoded 500 times."""
-    if len(raw) <= PARSED_ON_LOOP:
-        return _decode_batch(raw)
-    return await in_thread(_decode_batch, raw)
+    return await in_thread_if_long(_decode_batch, raw)
 
 
 def _decode_batch(raw: bytes) -> list[bytes]:

@@ -15,11 +15,10 @@ from pathlib import Path
 import msgspec
 
 from ...._internal.redaction import Redactor
-from ...._internal.tasks import in_thread
 from ....artifacts._files import state_folder
 from ....errors import StoreError
 from ....protocol._plain_text import plain_line
-from ....protocol._strict_json import PARSED_ON_LOOP
+from ....protocol._strict_json import in_thread_if_long
 from ....protocol._times import iso_utc
 
 logger = logging.getLogger("transports")
@@ -62,9 +61,7 @@ async def measure_answer(answer: bytes, result: bytes | msgspec.Raw) -> Size:
     """Return the size of an answer with this result. A large one is decoded in a thread."""
     if b'"image"' not in answer:
         return Size(len(answer))
-    if len(answer) <= PARSED_ON_LOOP:
-        return _size_of(answer, result)
-    return await in_thread(_size_of, answer, result)
+    return await in_thread_if_long(_size_of, answer, result)
 
 
 def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
