@@ -206,16 +206,19 @@ class Connection:
         if self.lost.done():
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
 
+        advice = proxy_advice(self.server.url) if isinstance(self.server, HttpServer) else ""
+        return ConnectFailed(f"{self.server} cannot be connected: {self._reason_of(error)}{advice}{stderr}")
+
+    def _reason_of(self, error: BaseException) -> str:
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
-        if isinstance(error, ValidationError):
-            reason = f"its handshake is not valid MCP: {first_fault(error)}"
-        if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
-            reason = f"it refuses the handshake ({reason}); is it an MCP server?"
-        if isinstance(error, httpx2.ConnectError):
-            reason = f"{reason}; start the server or correct the address"
-        if isinstance(self.server, HttpServer):
-            reason += proxy_advice(self.server.url)
-        return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
+        match error:
+            case ValidationError():
+                return f"its handshake is not valid MCP: {first_fault(error)}"
+            case MCPError(code=types.METHOD_NOT_FOUND):
+                return f"it refuses the handshake ({reason}); is it an MCP server?"
+            case httpx2.ConnectError():
+                return f"{reason}; start the server or correct the address"
+        return reason
 
     async def _is_of_the_old_transport(self) -> bool:
         """Return whether an address speaks the HTTP+SSE transport of protocol 2024-11-05: its stream begins with

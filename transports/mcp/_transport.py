@@ -231,33 +231,40 @@ class MCPTransport(Transport):
 
         arguments = await _arguments_of(message, tool)
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
-        progress = partial(self._report_progress, call_id)
-        sending = asyncio.ensure_future(send_request(connection, request, progress))
-        self._pending[call_id] = sending
         try:
-            result = await sending
+            result = await self._send_cancellable(connection, request, call_id)
+            if result is None:
+                reply.payload = {"success": False, "cancelled": True}
+                return reply
             is_repaired = result.pop(REPAIRED, False)
             if message.opens_view:
                 reply.server_call = await self._server_call(name, arguments, result)
             answer, warnings = await in_thread_if_large(partial(_read_result, tool), result)
-            if is_repaired:
-                warnings.insert(0, HALF_PAIR)
-            reply.warnings = warnings
+            reply.warnings = [HALF_PAIR, *warnings] if is_repaired else warnings
         except CapabilityError as error:
             answer = error_answer(error)
-        except asyncio.CancelledError:
-            # Either the caller was cancelled, or this call by `capabilities/cancel`. The SDK notifies the server.
-            caller = asyncio.current_task()
-            if caller is not None and caller.cancelling():
-                raise
-            answer = {"success": False, "cancelled": True}
-        finally:
-            del self._pending[call_id]
 
         if tool is None:
             answer = _with_unknown_tool(answer)
         reply.payload = answer
         return reply
+
+    async def _send_cancellable(
+        self, connection: Connection, request: types.CallToolRequest, call_id: str
+    ) -> dict[str, Any] | None:
+        """Send a call and return its result; ``None`` if ``capabilities/cancel`` has cancelled it."""
+        sending = asyncio.ensure_future(send_request(connection, request, partial(self._report_progress, call_id)))
+        self._pending[call_id] = sending
+        try:
+            return await sending
+        except asyncio.CancelledError:
+            # Either way, the SDK notifies the server.
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            return None
+        finally:
+            del self._pending[call_id]
 
     async def _server_call(self, name: str, arguments: Mapping[str, object], result: dict[str, Any]) -> ServerCall:
         """Return a call as a view is shown it, and remember the resources that its result offers to views."""

@@ -236,18 +236,19 @@ _SMALL = 64 * 1024
 class _Answer:
     """Answer of a call while it is routed: its files, their references in the store, and what stands in their places.
 
-    ``origin`` is the ``source`` of its files. ``captured`` are files that came beside it, and have no place in it.
-    Downloads are on behalf of ``sender``, with their progress to ``on_download``.
+    ``origin`` is the ``source`` of its files. Downloads are on behalf of ``sender``, with their progress to
+    ``on_download``.
     """
 
     capability: str
     origin: Mapping[str, object]
     recognised: Recognised
-    captured: Sequence[Found]
     sender: Sender | None
     on_download: OnDownload | None
     warnings: list[str]
     steps: list[Step]
+    #: Files that came beside the answer. Their places are names only: the data gets no reference there.
+    captured: Sequence[Found] = ()
     #: References by field.
     stored: dict[str, ArtifactRef] = field(default_factory=dict)
     #: References, or errors, by the place of the file in the answer.
@@ -264,6 +265,11 @@ class _Answer:
         if self.recognised.large:
             return await in_thread(work, *args, **kwargs)
         return work(*args, **kwargs)
+
+    def add_captured(self, outputs: Sequence[BinaryData]) -> None:
+        places = captured_places(self.recognised.data, self.recognised.files)
+        # The places are endless.
+        self.captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
 
     def add_reference(self, place: Place, ref: ArtifactRef) -> None:
         """Add a file that the app stored itself."""
@@ -361,18 +367,9 @@ class Router:
         call = str(origin.get("call", ""))
         context = TransformContext(capability, call, self._store, self._on_event)
         recognised = await self._layers.recognise(data, context)
-        places = captured_places(recognised.data, recognised.files)  # endless
-        captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
-        answer = _Answer(
-            capability,
-            origin,
-            recognised,
-            captured,
-            sender,
-            on_download,
-            warnings=list(warnings),
-            steps=list(recognised.steps),
-        )
+        answer = _Answer(capability, origin, recognised, sender, on_download, list(warnings), list(recognised.steps))
+        if outputs:
+            answer.add_captured(outputs)
         for place, ref in recognised.refs.items():
             answer.add_reference(place, ref)
 
@@ -384,12 +381,9 @@ class Router:
             answer.warnings += check_output(schema, routed, file_places)
 
         metadata: Mapping[str, object] = {}
-        has_file_beside_json = bool(file_places or answer.captured or answer.stored.keys() - {""})
-        if has_file_beside_json:
+        # Without a file beside its JSON, the answer is all content.
+        if file_places or answer.captured or answer.stored.keys() - {""}:
             metadata = await answer.process(metadata_of, recognised.data, recognised.files, recognised.refs)
-        artifacts: Mapping[str, ArtifactRef] = answer.stored
-        if answer.unkept is not None:
-            artifacts = answer.unkept
         duration_ms = 0.0
         if started is not None:
             duration_ms = (time.perf_counter() - started) * 1000
@@ -397,7 +391,7 @@ class Router:
         result = Result(
             capability,
             routed,
-            artifacts,
+            answer.stored if answer.unkept is None else answer.unkept,
             transport=transport,
             duration_ms=duration_ms,
             warnings=tuple(answer.warnings),
@@ -453,42 +447,45 @@ class Router:
         if isinstance(content, bytes):
             if self._secrets:
                 content = await in_thread(self._secrets.mask, content)
-            options = self._put_options(binary, answer.capability, answer.origin)
-            return await self._store.put_bytes(content, **options)
-
-        fetcher = self._fetcher.asked_by(answer.sender)
-        on_download = None
-        if answer.on_download is not None:
-            on_download = partial(answer.on_download, file.field)
+            return await self._store.put_bytes(content, **self._put_options(binary, answer))
         try:
-            async with self._store.stage() as stage:
-                staged = masked(stage, self._secrets)
-                with span("abp.transfer", {}):
-                    described, warnings = await fetcher.into(staged, binary, on_download)
-                origin = answer.origin
-                if warnings:
-                    origin = {**origin, "warnings": list(warnings)}
-                return await staged.commit(**self._put_options(described, answer.capability, origin))
+            return await self._fetch_file(binary, file.field, answer)
         finally:
             await self._fetcher.release(binary)
 
-    def _put_options(self, binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
+    async def _fetch_file(self, binary: BinaryData, field: str, answer: _Answer) -> ArtifactRef:
+        """Store content that arrives in pieces: a download, a handle, a long text."""
+        on_download = None
+        if answer.on_download is not None:
+            on_download = partial(answer.on_download, field)
+        async with self._store.stage() as stage:
+            staged = masked(stage, self._secrets)
+            with span("abp.transfer", {}):
+                fetcher = self._fetcher.asked_by(answer.sender)
+                described, warnings = await fetcher.into(staged, binary, on_download)
+            return await staged.commit(**self._put_options(described, answer, warnings))
+
+    def _put_options(self, binary: BinaryData, answer: _Answer, warnings: Sequence[str] = ()) -> PutOptions:
+        origin = answer.origin
+        if warnings:
+            origin = {**origin, "warnings": list(warnings)}
         return {
             "size": binary.size,
             "mime_type": binary.mime_type,
             # The name may be that of a download, in which nothing is masked yet.
             "filename": binary.filename and self._secrets.text(binary.filename),
-            "namespace": capability,
+            "namespace": answer.capability,
             "meta": origin,
         }
 
     async def _store_data(self, answer: _Answer) -> tuple[JSONValue, dict[Place, JSONValue]]:
         """Put references in the places of the files, and store the answer without files, or a large one, as JSON.
 
-        Returns the data with references, and the previews that agents see in the place of long texts."""
+        Neither an answer without data is stored, nor one with a file that could not be stored. Returns the data with
+        references, and the previews that agents see in the place of long texts."""
         routed = cast(JSONValue, await answer.process(replace, answer.recognised.data, answer.references))
         previews: dict[Place, JSONValue] = {}
-        if not answer.failures:
+        if routed is not None and not answer.failures:
             encoded = await answer.process(_encode_answer, routed, answer.capability)
             previews = await self._store_json(routed, encoded, answer)
 
@@ -502,14 +499,14 @@ class Router:
     async def _store_json(self, routed: JSONValue, encoded: bytes, answer: _Answer) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or has no files.
 
-        An answer without data is not stored. Returns the previews that agents see in the place of long texts.
+        Returns the previews that agents see in the place of long texts.
         """
         policy = self._policy
-        has_files = bool(answer.stored or answer.references)
+        has_files = bool(answer.stored)
         # JSON has at least as many bytes as its texts have characters.
         may_have_long_text = policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars
         is_large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        is_only_small_data = routed is not None and not has_files and not may_have_long_text and not is_large
+        is_only_small_data = not (has_files or may_have_long_text or is_large)
         if is_only_small_data:
             answer.unkept = unkept(self._store, encoded, answer.origin)
             if answer.unkept is not None:
@@ -520,8 +517,7 @@ class Router:
         if may_have_long_text:
             previews = await self._store_long_texts(routed, answer, durability)
 
-        needs_file = not has_files or (is_large and "" not in answer.stored)
-        if routed is not None and needs_file:
+        if not has_files or (is_large and "" not in answer.stored):
             ref = await self._store.put_bytes(
                 encoded,
                 mime_type="application/json",

@@ -63,6 +63,11 @@ class Call:
         """Seconds since the call began."""
         return time.perf_counter() - self.started
 
+    def fail(self, error: ABPError) -> None:
+        """Let the call end with ``error``, even if it has a result already."""
+        self.result = None
+        self.error = error
+
 
 server_calls: ContextVar[list[ServerCall] | None] = ContextVar("server_calls", default=None)
 

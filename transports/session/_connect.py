@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, cast
 
 from .. import playwright as browsers
 from .._internal.arguments import checked, showing
@@ -26,6 +26,9 @@ from ._session import Session
 from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
 from ._stores import open_configured_store
 from ._targets import discovery_for, reject_options, transport_for
+
+#: Function that makes a transport, with these values in the place of its options that hold secrets.
+MakeTransport: TypeAlias = Callable[[Mapping[str, object]], Transport]
 
 if TYPE_CHECKING:
     from httpx2 import Auth
@@ -159,18 +162,18 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
         transport_options = app.entry.options | transport_options
 
     make = partial(_make_transport, target, transport_options, settings, on_elicitation is not None)
-    transport = _guarded_transport(target, transport_options, make, app, secrets_for(file, user))
-    clean: Callable[[ABPError], object] | None = None
-    if app is not None and isinstance(transport, Guarded):
-        # Errors of downloads need it, too: they do not pass the guarded transport.
-        clean = transport.clean
+    guard = _guard_for(target, transport_options, make, app, secrets_for(file, user))
+    transport = make({}) if guard is None else _guarded_transport(guard, make, app)
     discovery = discovery_for(target, transport, settings)
-
     if record is not None:
         transport = recorder = _make_recorder(transport, record, target)
         discovery = recorder.discovering(discovery) if discovery else None
-    if clean is not None and discovery is not None:
-        discovery = partial(_discover_cleaned, discovery, clean)
+
+    clean: Callable[[ABPError], object] | None = None
+    if app is not None and guard is not None:
+        # Discovery and downloads do not pass the guarded transport, so their errors are cleaned here.
+        clean = guard.clean
+        discovery = partial(_discover_cleaned, discovery, clean) if discovery else None
 
     return Session(
         transport,
@@ -243,17 +246,13 @@ def _is_replayed(target: str, path: Path) -> bool:
     return scheme.lower() == "replay" and Path(replayed).resolve() == path.resolve()
 
 
-def _guarded_transport(
-    target: str,
-    options: Mapping[str, Any],
-    make: Callable[[Mapping[str, object]], Transport],
-    app: NamedApp | None,
-    secrets: Secrets,
-) -> Transport:
-    """Return the transport that ``make`` makes, guarded if the settings file describes the app or has secrets."""
+def _guard_for(
+    target: str, options: Mapping[str, Any], make: MakeTransport, app: NamedApp | None, secrets: Secrets
+) -> Guard | None:
+    """Return the guard of a session, or ``None`` if the settings file neither describes its app nor has secrets."""
     replays_recording = target.lower().startswith("replay:")
     if app is None and (not secrets or replays_recording):
-        return make({})
+        return None
 
     guard = Guard(
         secrets,
@@ -266,6 +265,10 @@ def _guarded_transport(
         # The operator, who wrote the file, may see how the app is reached.
         hidden = app.hidden if secrets.user is not None else ()
         guard = replace(guard, name=app.name, hidden=hidden, max_sessions=app.entry.max_sessions)
+    return guard
+
+
+def _guarded_transport(guard: Guard, make: MakeTransport, app: NamedApp | None) -> Transport:
     try:
         if app is not None:
             app.require_state()

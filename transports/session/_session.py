@@ -377,15 +377,16 @@ class Session(OpenedHere):
                 call.result = replace(call.finished_result, warnings=warnings)
             await self._events.wait_for_callbacks(call.on_progress)
         except ABPError as error:
-            call.result = None
-            call.error = _cancellation(call)  # if the caller cancels before the error is complete
-            call.error = await self._completed_error(call, error)
-            if not isinstance(call.error, CallTimeout):
+            # The caller may cancel before the error is complete.
+            call.fail(_cancellation(call))
+            completed = await self._completed_error(call, error)
+            call.fail(completed)
+            if not isinstance(completed, CallTimeout):
                 await self._events.wait_for_callbacks(call.on_progress)
-            raise call.error from call.error.__cause__
+            # Other errors that were handled on the way are of no use to the caller.
+            raise completed from completed.__cause__
         except asyncio.CancelledError:
-            call.result = None
-            call.error = _cancellation(call)
+            call.fail(_cancellation(call))
             raise
         finally:
             self._events.end_call(call)

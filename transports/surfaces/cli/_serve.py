@@ -12,6 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,12 +47,10 @@ from ._running import asynchronous, run_async
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
-    from ...artifacts._ref import ArtifactRef
     from ..mcp._bridge import Bridge
     from ..mcp._options import Options as BridgeOptions
     from ..mcp.proxy._exchange import Shared
     from ..mcp.proxy._stats import Count
-    from ..shared._activity import Activity
     from ..shared._detached import Host
     from ..web._server import Served
 
@@ -210,23 +209,19 @@ async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
         ) as apps,
         AsyncExitStack() as stack,
     ):
-        activity: Activity | None = None
-        link: Callable[[ArtifactRef], str] | None = None
+        make_bridge = partial(Bridge, options, store, connect=apps.connect, named=apps.named)
         connections: Connections | None = None
         if given.gallery:
             served = await stack.enter_async_context(_serve_gallery(store, apps, users))
-            activity = served.activity
-            link = served.link
             connections = served.connections
             calls = served.calls
+            bridge = make_bridge(activity=served.activity, link=served.link, calls=calls)
         else:
             calls = DetachedCalls(apps.ledger)
+            bridge = make_bridge(calls=calls)
         stack.push_async_callback(calls.cancel_all)
 
         expect_signal()
-        bridge = Bridge(
-            options, store, connect=apps.connect, activity=activity, link=link, calls=calls, named=apps.named
-        )
         if address is None:
             note_mcp_client()
             await serve_stdio(bridge)

@@ -74,29 +74,30 @@ def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, 
     return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])
 
 
-def local_security(host: str) -> TransportSecuritySettings:
+def security_for(host: str, public_url: str | None = None) -> TransportSecuritySettings:
+    """Return the settings that admit a ``Host`` and an ``Origin`` of this machine, of ``host`` and of the public
+    address only: against DNS rebinding by other web pages."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
-    return TransportSecuritySettings(
-        allowed_hosts=[*(f"{name}:*" for name in names), *names],
-        allowed_origins=[f"http://{name}:*" for name in names],
-    )
+    hosts = [*(f"{name}:*" for name in names), *names]
+    origins = [f"http://{name}:*" for name in names]
+    if public_url is not None:
+        parts = urlsplit(public_url)
+        hosts.append(parts.netloc)
+        origins.append(f"{parts.scheme}://{parts.netloc}")
+    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
 def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
-    """Return the ASGI application at the address ``url``. ``exposition`` is served at ``/metrics``, behind the same
-    checks.
+    """Return the ASGI application at the address ``url``, unless the bridge has a public one. ``exposition`` is served
+    at ``/metrics``, behind the same checks.
 
-    Every request needs a bearer token of ``users`` (token to user) or a signed token, and a ``Host`` and ``Origin`` of
-    this machine, ``host`` or the public address, against DNS rebinding by other web pages. With signed tokens the
-    bridge is an OAuth resource server and publishes its issuer and scopes (RFC 9728). Raises
-    :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
-    security = local_security(host)
+    Every request needs a bearer token of ``users`` (token to user) or a signed token, and to pass
+    :func:`security_for`. With signed tokens the bridge is an OAuth resource server and publishes its issuer and scopes
+    (RFC 9728). Raises :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
     options = bridge.options
     if options.public_url is not None:
         url = options.public_url + PATH
-        security.allowed_hosts.append(urlsplit(url).netloc)
-        security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
-
+    security = security_for(host, options.public_url)
     scopes = bridge.scopes()
     auth = _auth_settings(options, url)
     jwt_verifier = JwtVerifier(options, url) if options.jwt_issuer else None
@@ -119,16 +120,12 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         challenge = ScopeChallenge(bridge.require_scopes, metadata_url).response
 
-    app.user_middleware.append(Middleware(_WithoutLastEventId))
+    limits = {"max_bytes": options.max_request_bytes, "max_file_bytes": options.max_file_bytes}
     # Appended, to run after the authentication of the SDK.
-    app.user_middleware.append(
-        Middleware(
-            MessageCheck,
-            max_bytes=options.max_request_bytes,
-            max_file_bytes=options.max_file_bytes,
-            challenge=challenge,
-        )
-    )
+    app.user_middleware += [
+        Middleware(_WithoutLastEventId),
+        Middleware(MessageCheck, **limits, challenge=challenge),
+    ]
     return app
 
 
@@ -245,11 +242,12 @@ class UserLimits:
             self._opening[user] -= 1
 
         while len(sessions) > self._max_sessions:
-            oldest_idle = next((session for session, requests in sessions.items() if not requests), None)
-            if oldest_idle is None:
+            idle_sessions = (session for session, running_requests in sessions.items() if not running_requests)
+            oldest = next(idle_sessions, None)
+            if oldest is None:
                 break
-            del sessions[oldest_idle]
-            await self._end_session(oldest_idle, scope)
+            del sessions[oldest]
+            await self._end_session(oldest, scope)
 
     async def _end_session(self, session: str, scope: Scope) -> None:
         """End a session as its client would, with the request DELETE."""
@@ -281,6 +279,10 @@ class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # the command line handles signals
+
+    def end(self) -> None:
+        """Let :meth:`serve` return once the running requests have ended."""
+        self.should_exit = True
 
 
 def _uvicorn_server(app: ASGIApp, host: str, port: int, connections: Connections) -> _Uvicorn:
@@ -369,16 +371,14 @@ async def serve_app(
         app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
         server = _uvicorn_server(app, host, port, connections)
 
-        serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-        try:
-            async with running:
-                try:
-                    on_started(url)
-                    await asyncio.shield(serving)
-                finally:
-                    server.should_exit = True
-        finally:
-            await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
+        async with contextlib.AsyncExitStack() as stack:
+            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+            stack.push_async_callback(asyncio.wait, (serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
+            await stack.enter_async_context(running)
+            # The server ends while `running` is closed.
+            stack.callback(server.end)
+            on_started(url)
+            await asyncio.shield(serving)
 
 
 def _listen(host: str, port: int) -> socket.socket:

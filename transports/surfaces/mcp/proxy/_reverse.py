@@ -110,25 +110,38 @@ class ReverseProxy:
             return refusal(404, "this session has ended; initialize again")
 
         exchange = self._exchange_of(request, user)
+        message: Message | None = None
         try:
             message = await read_message(body)
         except TooLarge as error:
             return refusal(413, error.message, code=error.code)
         except ProtocolError:
-            return await self._forward_while_connected(_Received(request, user, exchange, body, None))
+            # The server answers it.
+            pass
+        response = None
+        if message is not None:
+            response = self._response_of_proxy(request, exchange, message)
+        if response is None:
+            response = await self._forward_while_connected(_Received(request, user, exchange, body, message))
+        return response
 
+    def _response_of_proxy(self, request: Request, exchange: Exchange, message: Message) -> Response | None:
+        """Note a message of the client. Return the response if the proxy gives it; ``None`` if the message is to be
+        forwarded as it is."""
         if message.is_answer and exchange.roots.take_answer(message):
             return Response(status_code=202)
         if message.method == "notifications/roots/list_changed":
             exchange.roots.forget()
-        if message.is_request:
-            if exchange.is_for_proxy(message):
-                return stream_response(_answer_event(exchange, message))
-            files = exchange.files_in(message)
-            if files:
-                return stream_response(self._call_with_files(request, exchange, message, files))
-            exchange.add_request(message)
-        return await self._forward_while_connected(_Received(request, user, exchange, body, message))
+        if not message.is_request:
+            return None
+
+        if exchange.is_for_proxy(message):
+            return stream_response(_answer_event(exchange, message))
+        files = exchange.files_in(message)
+        if files:
+            return stream_response(self._call_with_files(request, exchange, message, files))
+        exchange.add_request(message)
+        return None
 
     async def _forward_while_connected(self, received: _Received) -> Response:
         """Forward a request. If the client disconnects while it waits for an answer, cancel the request."""
@@ -155,9 +168,9 @@ class ReverseProxy:
             return _json_response(error_message(received.raw_id, UNAVAILABLE, reason), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
-        """Return the exchange of a request's session, or a new one for a request without a session."""
+        """Return the exchange of a request's session, or a new one for this request of a client without sessions."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
-            # These clients have no sessions, and several of them may use the same ids at the same time.
+            # Several of these clients may use the same ids at the same time.
             return Exchange(self._shared, Scope(user=user), self._facts.setdefault(user, Facts()))
 
         session = request.headers.get(SESSION, "")

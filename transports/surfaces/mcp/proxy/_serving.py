@@ -29,7 +29,7 @@ from ....artifacts._ref import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer, Server, StdioServer
 from ....protocol._strict_json import encode_json
-from .._http import PATH, BearerVerifier, local_security, serve_app
+from .._http import PATH, BearerVerifier, security_for, serve_app
 from ._address import SESSION, VERSION
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed, Shared
@@ -72,7 +72,7 @@ async def serve_proxy(
         proxy = ReverseProxy(server, shared)
     else:
         proxy = _Sessions(server, shared)
-    security = TransportSecurityMiddleware(local_security(address[0]))
+    security = TransportSecurityMiddleware(security_for(address[0]))
 
     async def endpoint(scope: HttpScope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
