@@ -229,26 +229,19 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     store's own folder; :class:`~transports.errors.StoreError` if a file cannot be written or has no unique name, and at
     the end if files are missing in the store; :class:`~transports.errors.Corrupt` for a damaged file.
     """
-    used_names: set[int] = set()
+    filenames = _Filenames(name)
     exported = missing = 0
-    is_name_checked = False
     await in_thread(remove_left, folder)
 
     async for row in ledger.rows(State.SUCCEEDED):
-        if not is_name_checked:
-            # Only the first row counts: later rows may have empty cells in a column that exists.
-            _check_name(name, row)
-            is_name_checked = True
-
+        filenames.check_template(row)
         for number, file in enumerate(row.artifacts):
             try:
                 ref = await store.stat(str(file.get("id")))
             except ABPError:
                 missing += 1
                 continue
-            stem = _fill_template(name, row, file)
-            path = folder / _unused_filename(stem, row, number, ref, used_names)
-            await _link_or_copy(store, ref, path)
+            await _link_or_copy(store, ref, folder / filenames.add(row, number, ref))
             exported += 1
 
     if missing:
@@ -263,28 +256,40 @@ async def _link_or_copy(store: ArtifactStore, ref: ArtifactRef, path: Path) -> N
         await store.export(ref, path)
 
 
-def _unused_filename(stem: str, row: Row, number: int, ref: ArtifactRef, used_names: set[int]) -> str:
-    """Return a file name that no earlier file has for the artifact ``number`` of a job, and add it to ``used_names``.
+class _Filenames:
+    """File names of exported artifacts, made from a ``template``, each once."""
 
-    ``used_names`` holds hashes, because a run may have millions of files and a hash takes only eight bytes."""
-    extension = Path(ref.filename).suffix
-    stem_with_key = f"{stem}-{row.key[:_KEY_DIGITS]}"
-    stems = (stem, stem_with_key, f"{stem_with_key}-{number}", f"{stem_with_key}-{row.position}-{number}")
-    for possible_stem in stems:
-        filename = safe_filename(f"{possible_stem}{extension}", fallback=row.key, mime_type=ref.mime_type)
-        name_hash = hash(filename.casefold())
-        if name_hash not in used_names:
-            used_names.add(name_hash)
-            return filename
-    raise StoreError(f"all names for a file of job {row.job.id or row.key} are taken; give --name {{key}}")
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._is_checked = False
+        # Hashes, because a run may have millions of files and a hash takes only eight bytes.
+        self._used: set[int] = set()
 
+    def check_template(self, row: Row) -> None:
+        """Raise :class:`~transports.errors.UsageError` if the template has a field that the first row lacks. Later rows
+        may have empty cells in a column that exists."""
+        if self._is_checked:
+            return
+        self._is_checked = True
+        fields = dict.fromkeys([*_FIELDS, *row.job.carried])
+        for place in re.findall(_FIELD, self._template):
+            if place not in fields:
+                job = row.job.id or row.key
+                raise UsageError(f"--name: unknown field {{{place}}}; job {job} has {', '.join(fields)}")
 
-def _check_name(name: str, row: Row) -> None:
-    """Raise :class:`~transports.errors.UsageError` if a file name template has a field that ``row`` lacks."""
-    fields = dict.fromkeys([*_FIELDS, *row.job.carried])
-    for place in re.findall(_FIELD, name):
-        if place not in fields:
-            raise UsageError(f"--name: unknown field {{{place}}}; job {row.job.id or row.key} has {', '.join(fields)}")
+    def add(self, row: Row, number: int, ref: ArtifactRef) -> str:
+        """Return a name that no earlier file has for the artifact ``number`` of a job."""
+        stem = _fill_template(self._template, row, row.artifacts[number])
+        extension = Path(ref.filename).suffix
+        stem_with_key = f"{stem}-{row.key[:_KEY_DIGITS]}"
+        stems = (stem, stem_with_key, f"{stem_with_key}-{number}", f"{stem_with_key}-{row.position}-{number}")
+        for possible_stem in stems:
+            filename = safe_filename(f"{possible_stem}{extension}", fallback=row.key, mime_type=ref.mime_type)
+            name_hash = hash(filename.casefold())
+            if name_hash not in self._used:
+                self._used.add(name_hash)
+                return filename
+        raise StoreError(f"all names for a file of job {row.job.id or row.key} are taken; give --name {{key}}")
 
 
 def _fill_template(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:

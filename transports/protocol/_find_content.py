@@ -184,31 +184,22 @@ class _Search:
             self._add_value(node, path)
 
     def _walk_object(self, node: dict[str, object], path: Place) -> None:
-        # The members that hold the content of a block or of the flat form are not searched again.
-        block_keys: Place = ()
-        flat_key: str | None = None
+        declared: Found | None = None
+        declared_key: object = None
         if not _DECLARING.isdisjoint(node):
-            block = read_block(node, path)
-            if block is not None:
-                block_keys, binary = block
-                self.content.append(Found((*path, *block_keys), binary, "typed"))
-            elif isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN:
-                described = _described_content(node)
-                if described is not None:
-                    self.content.append(Found(path, described))
-                    return
-                flat = read_flat_form(node)
-                if flat is not None:
-                    flat_key, flat_binary = flat
+            declared = _declared_content(node, path)
+        if declared is not None:
+            if declared.path == path:
+                self.content.append(declared)
+                return
+            declared_key = declared.path[len(path)]
 
         for name, value in node.items():
             # Numbers and short texts are skipped here, although `walk` skips them too: a call of it costs more.
             kind = type(value)
-            if flat_key is not None and name == flat_key:
-                self.content.append(Found((*path, name), flat_binary, is_flat=True))
-            elif kind in _NUMBERS or (kind is str and len(value) < self._min_chars):  # type: ignore[arg-type]
-                continue
-            elif not block_keys or name != block_keys[0]:
+            if declared is not None and name == declared_key:
+                self.content.append(declared)
+            elif kind not in _NUMBERS and (kind is not str or len(value) >= self._min_chars):  # type: ignore[arg-type]
                 self.walk(value, (*path, str(name)))
 
     def _add_undeclared(self, text: str, path: Place) -> None:
@@ -260,12 +251,28 @@ _MAX_SIZE = 2**53 - 1  # the largest whole number that JavaScript represents exa
 _HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 
-def _described_content(node: Mapping[str, object]) -> BinaryData | ABPError | None:
-    """Return :func:`read_descriptor` of an object, or its error."""
+def _declared_content(node: Mapping[str, object], path: Place) -> Found | None:
+    """Return the content that an object declares: of a block or in the flat form, which one of its members holds, or a
+    descriptor, which is content as a whole."""
+    block = read_block(node, path)
+    if block is not None:
+        block_keys, binary = block
+        return Found((*path, *block_keys), binary, "typed")
+    if not isinstance(node.get("mimeType"), str) and type(node.get("content")) in _PLAIN:
+        return None
+
     try:
-        return read_descriptor(node)
+        described = read_descriptor(node)
     except ABPError as error:
-        return error
+        return Found(path, error)
+    if described is not None:
+        return Found(path, described)
+
+    flat = read_flat_form(node)
+    if flat is None:
+        return None
+    flat_key, binary = flat
+    return Found((*path, flat_key), binary, is_flat=True)
 
 
 def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:

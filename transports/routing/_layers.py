@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace as replace_fields
 from functools import partial
 from itertools import product
@@ -191,31 +191,39 @@ def parse_text_blocks(
     roots: list[Place] = [()]
     steps: list[Step] = []
     trees: dict[Place, object] = {}
+    for kind, place, value in _blocks(data):
+        match kind:
+            case "structured":
+                roots.append(place)
+            case "resource_link":
+                steps.append(Step("typed", field_of(place), "kept as a link; resources/read fetches it"))
+            case "text":
+                tree = _parse_tree_with_file(value, rules, heuristics)
+                if tree is not None:
+                    trees[place] = tree
+                    roots.append(place)
+                    steps.append(Step("typed", field_of(place), "JSON in the text, read as such"))
+    return ParsedTexts(replace(data, trees), roots, steps)
 
-    def parse(place: Place, text: object) -> None:
-        tree = _parse_tree_with_file(text, rules, heuristics)
-        if tree is not None:
-            trees[place] = tree
-            roots.append(place)
-            steps.append(Step("typed", field_of(place), "JSON in the text, read as such"))
 
+def _blocks(data: Mapping[str, object]) -> Iterator[tuple[str, Place, object]]:
+    """Yield the kind, the place and the value of each text and link of an answer, and of its structured content."""
     structured = data.get("structuredContent")
     if data.keys() == {"result"}:
-        parse(("result",), data["result"])
+        yield "text", ("result",), data["result"]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
-        parse(("structuredContent", "result"), structured["result"])
+        yield "text", ("structuredContent", "result"), structured["result"]
 
     blocks = data.get("content")
-    if isinstance(blocks, list):
-        if isinstance(structured, dict):
-            roots.append(("structuredContent",))
-        for index, block in enumerate(blocks):
-            kind = block.get("type") if isinstance(block, dict) else None
-            if kind == "resource_link":
-                steps.append(Step("typed", f"content.{index}", "kept as a link; resources/read fetches it"))
-            elif kind == "text":
-                parse(("content", index, "text"), block.get("text"))
-    return ParsedTexts(replace(data, trees), roots, steps)
+    if not isinstance(blocks, list):
+        return
+    if isinstance(structured, dict):
+        yield "structured", ("structuredContent",), structured
+    for index, block in enumerate(blocks):
+        if isinstance(block, dict) and block.get("type") == "text":
+            yield "text", ("content", index, "text"), block.get("text")
+        elif isinstance(block, dict) and block.get("type") == "resource_link":
+            yield "resource_link", ("content", index), block
 
 
 def _parse_tree_with_file(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:

@@ -14,6 +14,7 @@ from .. import protocol
 from .._internal.arguments import short_traceback
 from .._internal.tasks import Owner
 from ..artifacts._base import ArtifactStore
+from ..artifacts._ref import ArtifactRef
 from ..base import Transport
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol._capabilities import Capabilities
@@ -302,28 +303,33 @@ class Resources:
         for index, block in enumerate(blocks):
             if not isinstance(block, dict) or block.get("type") != "resource_link":
                 continue
-
-            small_link = self._small_link(block)
-            if small_link is None:
-                new_blocks["content", index] = self._unread_link(block)
-                continue
-
-            uri, size = small_link
-            place = f"content.{index}"
-            try:
-                resource = await self._read_resource(uri, self._reading(call), size=size)
-            except ABPError as error:
-                new_blocks["content", index] = {**block, "fetched": False, "fetch_error": error.message}
-                steps.append(Step("resources", place, f"could not be read: {error.message}"))
-            else:
-                contents = members_of(resource.data).get("contents")
-                new_blocks["content", index] = {**block, "fetched": True, "contents": contents}
-                artifacts |= {f"{place}.{field}": resource.artifacts[field] for field in resource.inline_fields}
-                steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
+            new_block, files, log = await self._read_link(block, call)
+            new_blocks["content", index] = new_block
+            artifacts |= {f"content.{index}.{field}": ref for field, ref in files.items()}
+            if log:
+                steps.append(Step("resources", f"content.{index}", log))
 
         inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
         data = cast(JSONValue, replace(result.data, new_blocks))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
+
+    async def _read_link(
+        self, block: Mapping[str, Any], call: Call
+    ) -> tuple[dict[str, object], Mapping[str, ArtifactRef], str]:
+        """Return the block of a link, with its contents if it is small; their files, and what was done."""
+        small_link = self._small_link(block)
+        if small_link is None:
+            return self._unread_link(block), {}, ""
+        uri, size = small_link
+        try:
+            resource = await self._read_resource(uri, self._reading(call), size=size)
+        except ABPError as error:
+            new_block = {**block, "fetched": False, "fetch_error": error.message}
+            return new_block, {}, f"could not be read: {error.message}"
+
+        new_block = {**block, "fetched": True, "contents": members_of(resource.data).get("contents")}
+        files = {field: resource.artifacts[field] for field in resource.inline_fields}
+        return new_block, files, f"{size:,} bytes, read at once"
 
     def _reading(self, call: Call) -> Call:
         return Call(call.id, "resources.read", self._timeout_or_default(None))
