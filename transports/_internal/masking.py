@@ -319,21 +319,7 @@ class _Tree:
             case str():
                 return self._masked_text(node, file)
             case Mapping():
-                is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
-                rebuilt: dict[object, object] = {}
-                for key, value in node.items():
-                    if self._is_kept(key):
-                        rebuilt[key] = value
-                        continue
-
-                    masked_key = key
-                    if isinstance(key, str) and key not in self._names:
-                        masked_key = self._masked_text(key, None)
-                    if is_described and key == "content" and isinstance(value, str):
-                        rebuilt[masked_key] = self._masked_text(value, file, described=True)
-                    else:
-                        rebuilt[masked_key] = self.with_labels(value, file)
-                return rebuilt
+                return self._object_with_labels(node, file)
             case list() | tuple():
                 return [self.with_labels(item, file) for item in node]
             case object(filename=str(name)):
@@ -343,6 +329,23 @@ class _Tree:
                 return self._number_label(node) or node
             case _:
                 return node
+
+    def _object_with_labels(self, node: Mapping[Any, object], file: MaskFile | None) -> dict[Any, object]:
+        is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
+        rebuilt: dict[Any, object] = {}
+        for key, value in node.items():
+            if self._is_kept(key):
+                rebuilt[key] = value
+                continue
+
+            masked_key = key
+            if isinstance(key, str) and key not in self._names:
+                masked_key = self._masked_text(key, None)
+            if is_described and key == "content" and isinstance(value, str):
+                rebuilt[masked_key] = self._masked_text(value, file, described=True)
+            else:
+                rebuilt[masked_key] = self.with_labels(value, file)
+        return rebuilt
 
     def _masked_text(self, text: str, file: MaskFile | None, *, described: bool = False) -> str:
         """Return the next text of :attr:`texts` with labels."""

@@ -173,20 +173,7 @@ class Redactor:
             case str():
                 return self.text_by_rules(self.form(node))
             case dict():
-                content_key = _content_member(node)
-                redacted: dict[object, object] = {}
-                for key, value in node.items():
-                    if key == content_key:
-                        redacted[key] = self.text_by_patterns(str(value))
-                    else:
-                        redacted[key] = self._redact_field(key, value)
-
-                # The field beside a value may name it, as in {"name": "password", "value": …}.
-                if "value" in node:
-                    names = (node.get(key) for key in ("name", "key", "header"))
-                    if any(self.is_secret(name) for name in names if isinstance(name, str)):
-                        redacted["value"] = _blank_values(node["value"])
-                return redacted
+                return self._redact_object(node)
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
                 # A pair in a list of headers.
                 return [name, _blank_values(value)]
@@ -194,6 +181,22 @@ class Redactor:
                 return [self.tree_by_rules(item) for item in node]
             case _:
                 return node
+
+    def _redact_object(self, node: Mapping[object, object]) -> dict[object, object]:
+        content_key = _content_member(node)
+        redacted: dict[object, object] = {}
+        for key, value in node.items():
+            if key == content_key:
+                redacted[key] = self.text_by_patterns(str(value))
+            else:
+                redacted[key] = self._redact_field(key, value)
+
+        # The field beside a value may name it, as in {"name": "password", "value": …}.
+        if "value" in node:
+            names = (node.get(key) for key in ("name", "key", "header"))
+            if any(self.is_secret(name) for name in names if isinstance(name, str)):
+                redacted["value"] = _blank_values(node["value"])
+        return redacted
 
     def field(self, name: object, value: object) -> object:
         """Return the value of a field without secrets, by its name and by its own form.
@@ -665,28 +668,25 @@ def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]
 def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, int]]]:
     """Yield the start tags of HTML, also in comments, each with the span of its content if that is without tags."""
     position = 0
-    # Tags are read up to here: the end of the text, or of a comment.
+    # Tags are read up to here: the end of the text, or of a comment. One that is not closed extends to the end.
     limit = len(text)
-    is_in_open_comment = False
+    is_in_comment = False
     while True:
         opening = _OPENING.search(text, position, limit)
-        if opening is None and limit == len(text):
-            return
         if opening is None:
-            # Go on after the comment.
+            if limit == len(text):
+                return
             position, limit = limit, len(text)
+            is_in_comment = False
             continue
 
         position = opening.end()
         begins_comment = bool(opening[1])
         if begins_comment:
-            is_in_comment = is_in_open_comment or limit < len(text)
-            if not is_in_comment:
-                comment_end = text.find("-->", position)
-                if comment_end < 0:
-                    is_in_open_comment = True
-                else:
-                    limit = comment_end
+            comment_end = -1 if is_in_comment else text.find("-->", position)
+            if comment_end >= 0:
+                limit = comment_end
+            is_in_comment = True
             continue
 
         tag = _read_start_tag(opening, limit)

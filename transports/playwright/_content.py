@@ -247,32 +247,32 @@ class Ladder:
         Raises :class:`~transports.errors.TooLarge` before it writes more than ``limit`` bytes (``None``: the largest
         content).
         """
-        deadline = time.monotonic() + timeout
         if limit is None:
             limit = self._max_bytes
-        chunk_size = 4 * MB
-        if isinstance(self._agent, FrameAgent):
-            # Its CDP messages are nested in messages of the page's session.
-            chunk_size = 1 * MB
-
         written = 0
         try:
             with path.open("xb") as file:
-                while True:
-                    command = {"handle": stream, "size": chunk_size}
-                    chunk = await self._agent.send("IO.read", command, timeout=remaining(deadline))
-                    data = chunk["data"].encode()
-                    if chunk.get("base64Encoded"):
-                        data = pybase64.b64decode(data, validate=True)
-
+                async for data in self._read_stream(stream, time.monotonic() + timeout):
                     written += len(data)
                     if written > limit:
                         raise too_large(limit)
                     await asyncio.to_thread(file.write, data)
-                    if chunk["eof"]:
-                        return
         finally:
             await self._agent.send("IO.close", {"handle": stream}, timeout=5)
+
+    async def _read_stream(self, stream: str, deadline: float) -> AsyncIterator[bytes]:
+        """Yield the content of a stream, which stays open, until ``deadline`` (:func:`time.monotonic`)."""
+        chunk_size = 4 * MB
+        if isinstance(self._agent, FrameAgent):
+            # Its CDP messages are nested in messages of the page's session.
+            chunk_size = 1 * MB
+        is_at_end = False
+        while not is_at_end:
+            command = {"handle": stream, "size": chunk_size}
+            chunk = await self._agent.send("IO.read", command, timeout=remaining(deadline))
+            data = chunk["data"].encode()
+            yield pybase64.b64decode(data, validate=True) if chunk.get("base64Encoded") else data
+            is_at_end = chunk["eof"]
 
     # --- rung 3: base64 text ------------------------------------------------------------------------------------------
 
@@ -348,27 +348,29 @@ class Uploads:
         inline_contents: list[object] = []
         file_places: list[object] = []
         elements: list[PageObject] = []
-        try:
-            with contextlib.ExitStack() as stack:
-                for item in content:
-                    assert isinstance(item.binary, BinaryData)
-                    descriptors[item.path] = _descriptor(item.binary)
-                    content_path = [*item.path, "content"]
-                    data = await asyncio.to_thread(_inline_bytes, item.binary)
-                    if data is not None:
-                        inline_contents.append([content_path, pybase64.b64encode(data).decode()])
-                    else:
-                        file = await asyncio.to_thread(_file_with_content, item.binary, self._folder, stack)
-                        elements.append(await self._element_with_file(file, timeout))
-                        file_places.append(content_path)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._release_objects, elements)
+            files = stack.enter_context(contextlib.ExitStack())
+            for item in content:
+                assert isinstance(item.binary, BinaryData)
+                descriptors[item.path] = _descriptor(item.binary)
+                content_path = [*item.path, "content"]
+                data = await asyncio.to_thread(_inline_bytes, item.binary)
+                if data is not None:
+                    inline_contents.append([content_path, pybase64.b64encode(data).decode()])
+                else:
+                    file = await asyncio.to_thread(_file_with_content, item.binary, self._folder, files)
+                    elements.append(await self._element_with_file(file, timeout))
+                    file_places.append(content_path)
 
-                params = replace(payload["params"], descriptors)
-                call = {**payload, "params": params, "base64": inline_contents, "files": file_places}
-                yield encode_json(call).decode(), elements
-        finally:
-            with contextlib.suppress(TransportError):
-                for element in elements:
-                    await self._agent.release_object(element)
+            params = replace(payload["params"], descriptors)
+            call = {**payload, "params": params, "base64": inline_contents, "files": file_places}
+            yield encode_json(call).decode(), elements
+
+    async def _release_objects(self, objects: Sequence[PageObject]) -> None:
+        with contextlib.suppress(TransportError):
+            for page_object in objects:
+                await self._agent.release_object(page_object)
 
     async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
         """Return an ``<input>`` of the page with the file, or an object with the same interface: a browser on another

@@ -475,24 +475,28 @@ async def discover(
         async with page.deadline():
             head, size = await _read_head(page)
         title = plain_line(head.title, 200)
-        target = _manifest_target(page, head, size)
-
-        manifest = request("the manifest", target, accept="application/json")
-        async with manifest.deadline():
-            body, headers = await _read_body(manifest, _SHARED if cache is None else cache)
-        try:
-            parsed, warnings = read_manifest(body)
-        except ProtocolError as error:
-            raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
+        manifest = request("the manifest", _manifest_target(page, head, size), accept="application/json")
+        parsed, mime_type, warnings = await _fetch_manifest(manifest, _SHARED if cache is None else cache)
     except DiscoveryFailed as failure:
         manifest_url = None if manifest is None else str(manifest.target.url)
         return Discovery(str(page.target.url), manifest_url, title, reason=failure)
+    return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, mime_type, tuple(warnings))
+
+
+async def _fetch_manifest(manifest: RedirectedGet, cache: ManifestCache) -> tuple[protocol.Manifest, str, list[str]]:
+    """Return the manifest, its media type and warnings. Raises :class:`~transports.errors.DiscoveryFailed`."""
+    async with manifest.deadline():
+        body, headers = await _read_body(manifest, cache)
+    try:
+        parsed, warnings = read_manifest(body)
+    except ProtocolError as error:
+        raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
 
     mime_type = plain_line(normalise_mime(headers.get("Content-Type")) or "", 80)
     if not is_json(mime_type):
         display_type = mime_type or "a file without a type"
         warnings.append(f"the manifest is served as {display_type}, not as application/json")
-    return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, mime_type, tuple(warnings))
+    return parsed, mime_type, warnings
 
 
 async def _read_head(page: RedirectedGet) -> tuple[PageHead, int]:

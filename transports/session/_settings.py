@@ -278,6 +278,13 @@ def read_config(named: Path | None = None) -> ConfigFile:
     if named is None and not file.is_file():
         return ConfigFile()
 
+    content, tables = _read_tables(file)
+    trusted = named is not None or is_trusted(file, content)
+    return ConfigFile(file, trusted, tables, content)
+
+
+def _read_tables(file: Path) -> tuple[bytes, dict[str, Any]]:
+    """Return the content of a settings file and its tables."""
     import tomllib  # late: most programs have no such file
 
     try:
@@ -293,9 +300,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
             raise UsageError(f"{file}: {key}: unknown; {_unknown_table_advice(key)}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {key}: must be a table, [{key}]")
-
-    trusted = named is not None or is_trusted(file, content)
-    return ConfigFile(file, trusted, document, content)
+    return content, document
 
 
 def _unknown_table_advice(key: str) -> str:

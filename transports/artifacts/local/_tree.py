@@ -312,12 +312,9 @@ class Tree:
         """Open the folder at ``parts`` in its ``parent``, or the root, without a parent, and add it to ``opened``."""
         path = str(self.root) if parent is None else parts[-1]
         try:
-            try:
-                folder = _way(path, parent)
-            except FileNotFoundError:
-                if not create:
-                    raise
-                self._make_folder(path, parent)
+            if create:
+                folder = self._open_or_make(path, parent)
+            else:
                 folder = _way(path, parent)
         except OSError as error:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
@@ -332,6 +329,12 @@ class Tree:
                     f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}"
                 )
         return folder
+
+    def _open_or_make(self, path: str, parent: Folder | None) -> Folder:
+        with suppress(FileNotFoundError):
+            return _way(path, parent)
+        self._make_folder(path, parent)
+        return _way(path, parent)
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
         """Make the root, or the folder ``path`` in ``parent``, for this user alone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -246,6 +246,20 @@ def failure_reason(failure: Exception) -> str:
             return "the connection broke"
 
 
+async def _read_beginning(response: aiohttp.ClientResponse, timeout: float) -> tuple[bytes, bool]:
+    """Return the bytes of a body that arrive within ``timeout`` seconds and before an error, up to a limit, and whether
+    they are all of it."""
+    data = b""
+    with suppress(aiohttp.ClientError, OSError):
+        async with asyncio.timeout(timeout):
+            while len(data) < _EXCERPT_BYTES:
+                chunk = await response.content.read(_EXCERPT_BYTES - len(data))
+                if not chunk:
+                    return data, True
+                data += chunk
+    return data, False
+
+
 async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str], timeout: float = 2.0) -> str:
     """Return the start of an error's body as text, for a message.
 
@@ -255,18 +269,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
     if content_coding(response.headers):
         return ""
 
-    data = b""
-    is_whole = False
-    try:
-        async with asyncio.timeout(timeout):
-            while len(data) < _EXCERPT_BYTES and not is_whole:
-                chunk = await response.content.read(_EXCERPT_BYTES - len(data))
-                is_whole = not chunk
-                data += chunk
-    except (aiohttp.ClientError, OSError):
-        # The bytes that have arrived are enough.
-        pass
-
+    data, is_whole = await _read_beginning(response, timeout)
     # Before the search for secrets, because a control character could split one.
     text = "".join(char for char in data.decode("utf-8", "replace") if char.isprintable() or char.isspace())
     text = " ".join(text.split())

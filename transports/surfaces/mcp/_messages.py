@@ -78,14 +78,9 @@ class MessageCheck:
             await body(scope, receive, send)
             return
 
-        refusal = await check_message(body)
-        response: Response | None = None
+        refusal = await self._refuse(scope, body)
         if refusal is not None:
-            response = _bad_request(refusal)
-        elif self._challenge is not None:
-            response = self._challenge(scope, body)
-        if response is not None:
-            await response(scope, receive, send)
+            await refusal(scope, receive, send)
             return
 
         message: Message = {"type": "http.request", "body": body, "more_body": False}
@@ -96,9 +91,23 @@ class MessageCheck:
             request_id = await in_thread_if_long(id_of_request, body)
         if session is None or request_id is None:
             await self._app(scope, receive, send)
-            return
+        else:
+            await self._serve_once(session, request_id, scope, receive, send)
 
-        # The SDK would send the answers to both requests in the response to the second.
+    async def _refuse(self, scope: Scope, body: bytes) -> Response | None:
+        """Return the response to a body that is not a message, or whose sender lacks permissions; else ``None``."""
+        refusal = await check_message(body)
+        if refusal is not None:
+            return _bad_request(refusal)
+        if self._challenge is not None:
+            return self._challenge(scope, body)
+        return None
+
+    async def _serve_once(
+        self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Serve a request unless another one with its id is running: the SDK would send the answers to both in the
+        response to the second."""
         key = (session, str(request_id))
         if not await self._has_ended(key):
             error = types.ErrorData(

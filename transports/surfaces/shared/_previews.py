@@ -234,13 +234,12 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
     chars_left = max_chars
     readable = [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)]
     for ref in readable[: _LIMITS.texts]:
+        read_beginning = _pdf_beginning if ref.mime_type == _PDF else _text_beginning
+        limit = _LIMITS.text_chars
+        if ref.mime_type in (_PDF, "image/svg+xml"):
+            limit = _LIMITS.document_chars
         try:
-            if ref.mime_type == _PDF:
-                text = await _pdf_beginning(ref, store, min(chars_left, _LIMITS.document_chars))
-            elif ref.mime_type == "image/svg+xml":
-                text = await _text_beginning(ref, store, min(chars_left, _LIMITS.document_chars))
-            else:
-                text = await _text_beginning(ref, store, min(chars_left, _LIMITS.text_chars))
+            text = await read_beginning(ref, store, min(chars_left, limit))
         except ABPError:
             # It was removed meanwhile, or is damaged. The result still has its reference.
             continue

@@ -204,27 +204,20 @@ class _Rewriting:
 
     async def _replace_block(self, place: str, block: dict[str, object]) -> list[object] | None:
         """Store the content of a large block and return the blocks that replace it; ``None`` to keep the block."""
-        kind = block.get("type")
-        text = block.get("text")
-        resource = block.get("resource")
-        data = block.get("data")
-        mime_type = _text_or_none(block.get("mimeType"))
-
-        if kind == "text" and isinstance(text, str):
-            shown, refs = await self._store_text(f"{place}.text", text, None, None)
-            links = self._links(refs, block)
-            if not shown:
-                return links
-            return [{**block, "text": shown}, *links]
-
-        if kind == "resource" and isinstance(resource, dict):
-            return await self._replace_embedded_resource(place, block, resource)
-
-        is_media = mime_type or kind in ("image", "audio")
-        if is_media and isinstance(data, str) and len(data) > _MIN_REPLACED:
-            ref = await self._store_base64(f"{place}.data", data, mime_type, None)
-            return self._links([ref], block)
-
+        match block:
+            case {"type": "text", "text": str(text)}:
+                shown, refs = await self._store_text(f"{place}.text", text, None, None)
+                links = self._links(refs, block)
+                if not shown:
+                    return links
+                return [{**block, "text": shown}, *links]
+            case {"type": "resource", "resource": dict(resource)}:
+                return await self._replace_embedded_resource(place, block, resource)
+            case {"data": str(data)} if len(data) > _MIN_REPLACED:
+                mime_type = _text_or_none(block.get("mimeType"))
+                if mime_type or block.get("type") in ("image", "audio"):
+                    ref = await self._store_base64(f"{place}.data", data, mime_type, None)
+                    return self._links([ref], block)
         return None
 
     async def _replace_embedded_resource(
