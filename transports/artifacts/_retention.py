@@ -182,12 +182,12 @@ class Retention:
         """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
         # Storing an artifact again replaces it, so its old entry needs no room.
         evictable = [entry for entry in members if incoming is None or entry.id != incoming.id]
-        sizes = [entry.size for entry in evictable]
+        total_bytes = sum(entry.size for entry in evictable)
+        count = len(evictable)
         if incoming:
             self._require_fit(incoming, level)
-            sizes.append(incoming.size)
-        total_bytes = sum(sizes)
-        count = len(sizes)
+            total_bytes += incoming.size
+            count += 1
 
         if self.cleanup_strategy == "none":
             if incoming and self._is_over_limit(level, total_bytes, count):

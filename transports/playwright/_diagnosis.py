@@ -232,20 +232,18 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
 
     def on_log(event: Mapping[str, Any]) -> None:
         entry = event["entry"]
-        level = entry["level"]
-        source = entry["source"]
         text = entry["text"]
         url = entry.get("url", "")
-        is_error = level == "error"
-        # A violation of the page's policy may stop its own script; other messages on security do not.
-        if is_error and source == "security" and "Content Security Policy" in text:
-            problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
-        elif is_error and source == "network":
-            # The page's own status is left out, as it is in the message already.
-            if url != page_url:
-                problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
-        else:
-            problems.add_console(level, text)
+        match entry["level"], entry["source"]:
+            case "error", "security" if "Content Security Policy" in text:
+                # A violation of the page's policy may stop its own script; other messages on security do not.
+                problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
+            case "error", "network":
+                # The page's own status is left out, as it is in the message already.
+                if url != page_url:
+                    problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
+            case level, _:
+                problems.add_console(level, text)
 
     listen(cdp, "Runtime.exceptionThrown", on_exception)
     listen(cdp, "Runtime.consoleAPICalled", on_console)

@@ -85,14 +85,9 @@ def count_values(tree: object, limit: int, what: str) -> int:
     crashes the process. ``what`` names the tree in the message.
     """
     level: list[object] = [tree]
-    size = 0
+    size = 1
     depth = 0
     while level:
-        size += len(level)
-        # Checked before the loop over the level, which may have millions of values.
-        if size > limit:
-            raise NotChecked(f"{what} has more than {limit:,} values")
-
         inner: list[object] = []
         for node in level:
             if type(node) in _NUMBERS:
@@ -104,6 +99,8 @@ def count_values(tree: object, limit: int, what: str) -> int:
                 inner += node
             elif isinstance(node, str):
                 size += len(node) // _CHARS_OF_VALUE
+        size += len(inner)
+        # Checked before the loop over the next level, which may have millions of values.
         if size > limit:
             raise NotChecked(f"{what} has more than {limit:,} values")
 

@@ -82,24 +82,19 @@ def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = 
     return {key: value for key, value in data.items() if str(key) not in used}
 
 
-def captured_places(data: object, files: Sequence[Found]) -> Iterator[Place]:
-    """Yield places for files that the app produced beside its answer (docs/protocol.md 12.6).
+def captured_files(outputs: Sequence[BinaryData], data: object, files: Sequence[Found]) -> list[Found]:
+    """Return the files that the app produced beside its answer, with places of their own (docs/protocol.md 12.6).
 
-    They are ``captured.0``, ``captured.1`` and so on, except for places of files in the answer. The first is
-    ``document`` instead of ``captured.0`` if the answer has no file and no field ``document``.
+    These are ``captured.0``, ``captured.1`` and so on, except for places of ``files``, those in the answer. The first
+    is ``document`` instead of ``captured.0`` if the answer has no file and no field ``document``.
     """
-    number = 0
+    used = {item.path for item in files}
+    numbered: list[Place] = [("captured", number) for number in range(len(outputs) + len(files))]
+    places = [place for place in numbered if place not in used]
     has_document_field = isinstance(data, dict) and "document" in data
     if not files and not has_document_field:
-        yield ("document",)
-        number = 1
-
-    used = {item.path for item in files}
-    while True:
-        place = ("captured", number)
-        if place not in used:
-            yield place
-        number += 1
+        places[0] = ("document",)
+    return [Found(place, output) for place, output in zip(places, outputs, strict=False)]
 
 
 class Unkept(Mapping[str, ArtifactRef]):
@@ -266,11 +261,6 @@ class _Answer:
             return await in_thread(work, *args, **kwargs)
         return work(*args, **kwargs)
 
-    def add_captured(self, outputs: Sequence[BinaryData]) -> None:
-        places = captured_places(self.recognised.data, self.recognised.files)
-        # The places are endless.
-        self.captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
-
     def add_reference(self, place: Place, ref: ArtifactRef) -> None:
         """Add a file that the app stored itself."""
         self.stored[field_of(place)] = ref
@@ -369,7 +359,7 @@ class Router:
         recognised = await self._layers.recognise(data, context)
         answer = _Answer(capability, origin, recognised, sender, on_download, list(warnings), list(recognised.steps))
         if outputs:
-            answer.add_captured(outputs)
+            answer.captured = captured_files(outputs, recognised.data, recognised.files)
         for place, ref in recognised.refs.items():
             answer.add_reference(place, ref)
 

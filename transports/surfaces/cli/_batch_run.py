@@ -429,21 +429,17 @@ async def export_report(
     folder = out or run_folder
     if folder is None:
         raise UsageError("name a folder for the manifest with --out DIR")
-    run_store: str | Path | None = None
-    if store:
-        run_store = store
-    elif run_folder is not None:
+    run_store: str | Path | None = store or None
+    if run_store is None and run_folder is not None:
         run_store = run_folder / "files"
     if files is not None and run_store is None:
         raise UsageError("name the run's store with --store URL")
 
     async with open_run(run, read_only=True) as ledger:
         report = await export_run(ledger, folder)
-        if files is None:
-            _print_report(report, folder, run=run_folder, as_json=as_json)
-        else:
-            # Without the folder of the run, the report does not advise to export the files, which is done here.
-            _print_report(report, folder, run=None, as_json=as_json)
+        # Given the folder of the run, the report advises to export the files, which may be done here.
+        _print_report(report, folder, run=run_folder if files is None else None, as_json=as_json)
+        if files is not None:
             await _export_files(ledger, run_store, files, name)
         return _exit_status(await ledger.counts())
 

@@ -226,11 +226,11 @@ class Options(BaseSettings):
         config_file = read_config(config)
         file = config_file.path
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
-        from_file: dict[str, Any] = {}
-        for key, value in _settings_in(config_file, cls.model_fields).items():
-            is_in_environment = bool(os.environ.get(_PREFIX + key.upper()))
-            if key not in from_arguments and not is_in_environment:
-                from_file[key] = value
+        from_file: dict[str, Any] = {
+            key: value
+            for key, value in _settings_in(config_file, cls.model_fields).items()
+            if key not in from_arguments and not os.environ.get(_PREFIX + key.upper())
+        }
         if not config_file.trusted:
             _remove_widening(from_file, config_file)
 

@@ -295,14 +295,13 @@ class Tools:
             return partial(self._user.connect_named, target, options), target
         if is_extension:
             target = await in_thread(allowed_extension, self._options.apps, kind, target)
-            return partial(self._user.connect, target, options), target
-
-        if not is_address(target):
+        elif not is_address(target):
             raise UsageError(
                 "url must begin with http://, https://, ws:// or wss://; the user connects others (abp mcp --app)",
                 details={"argument": "url"},
             )
-        check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
+        else:
+            check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
         return partial(self._user.connect, target, options), target
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:

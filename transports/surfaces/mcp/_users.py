@@ -125,9 +125,7 @@ class Connections:
             has_transport = transport in ("auto", app.session.transport.name)
             if not has_target or not has_transport:
                 continue
-            connected_with: Mapping[str, object] = {}
-            if key in connections:
-                connected_with = connections[key].arguments
+            connected_with = connections[key].arguments if key in connections else {}
             if all(connected_with.get(name, _CHOICES[name]) == value for name, value in choices.items()):
                 return app
         return None

@@ -9,7 +9,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.cookiejar import DefaultCookiePolicy
 
 import httpx2
@@ -109,39 +109,30 @@ class ReverseProxy:
         if is_of_other_user:
             return refusal(404, "this session has ended; initialize again")
 
-        exchange = self._exchange_of(request, user)
-        message: Message | None = None
+        received = _Received(request, user, self._exchange_of(request, user), body, None)
         try:
             message = await read_message(body)
         except TooLarge as error:
             return refusal(413, error.message, code=error.code)
         except ProtocolError:
-            # The server answers it.
-            pass
-        response = None
-        if message is not None:
-            response = self._response_of_proxy(request, exchange, message)
-        if response is None:
-            response = await self._forward_while_connected(_Received(request, user, exchange, body, message))
-        return response
+            return await self._forward_while_connected(received)
+        return await self._serve_message(replace(received, message=message), message)
 
-    def _response_of_proxy(self, request: Request, exchange: Exchange, message: Message) -> Response | None:
-        """Note a message of the client. Return the response if the proxy gives it; ``None`` if the message is to be
-        forwarded as it is."""
+    async def _serve_message(self, received: _Received, message: Message) -> Response:
+        """Answer what is for the proxy, and forward all else."""
+        exchange = received.exchange
         if message.is_answer and exchange.roots.take_answer(message):
             return Response(status_code=202)
         if message.method == "notifications/roots/list_changed":
             exchange.roots.forget()
-        if not message.is_request:
-            return None
-
-        if exchange.is_for_proxy(message):
-            return stream_response(_answer_event(exchange, message))
-        files = exchange.files_in(message)
-        if files:
-            return stream_response(self._call_with_files(request, exchange, message, files))
-        exchange.add_request(message)
-        return None
+        if message.is_request:
+            if exchange.is_for_proxy(message):
+                return stream_response(_answer_event(exchange, message))
+            files = exchange.files_in(message)
+            if files:
+                return stream_response(self._call_with_files(received, message, files))
+            exchange.add_request(message)
+        return await self._forward_while_connected(received)
 
     async def _forward_while_connected(self, received: _Received) -> Response:
         """Forward a request. If the client disconnects while it waits for an answer, cancel the request."""
@@ -195,7 +186,7 @@ class ReverseProxy:
         if response.status_code < 300 and is_event_stream(response):
             # The type may name another encoding, but events are UTF-8. The stream's response sets its own.
             headers.pop("content-type")
-            events = _rewrite_events(response, received.exchange, received.message)
+            events = _rewrite_events(response, received)
             return stream_response(events, headers, response.status_code)
 
         async with aclosing(response):
@@ -209,7 +200,7 @@ class ReverseProxy:
                 return _json_response(answer)
 
         if body.strip():
-            body = await _rewrite_message(body, received.exchange, received.raw_id)
+            body = await _rewrite_message(body, received)
         return Response(body, response.status_code, headers)
 
     async def _pass_refusal(self, response: httpx2.Response, raw_id: bytes) -> Response:
@@ -234,7 +225,7 @@ class ReverseProxy:
             self._exchanges[user].pop(received.session, None)
 
     async def _call_with_files(
-        self, request: Request, exchange: Exchange, message: Message, files: Mapping[Place, str]
+        self, received: _Received, message: Message, files: Mapping[Place, str]
     ) -> AsyncGenerator[bytes, None]:
         """Read the files of a call and send it. Yield the events of the response: a question for the client's roots if
         they are not known yet, then the messages of the server."""
@@ -242,43 +233,41 @@ class ReverseProxy:
 
         async def read_files() -> Message:
             try:
-                return await exchange.with_files(message, files, questions.put)
+                return await received.exchange.with_files(message, files, questions.put)
             finally:
                 questions.put_nowait(None)  # after the last question, also if this fails
 
         reading = asyncio.ensure_future(read_files())
-        raw_id = bytes(message.envelope.id)
         try:
             question = await questions.get()
             while question is not None:
                 yield event(question)
                 question = await questions.get()
             filled = await reading
-            exchange.add_request(filled)
+            received.exchange.add_request(filled)
 
-            async with aclosing(self._send_call(request, exchange, filled)) as events:
+            async with aclosing(self._send_call(replace(received, message=filled, body=filled.raw))) as events:
                 async for chunk in events:
                     yield chunk
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            yield event(request_refusal(raw_id, unreachable(self._server, error)))
+            yield event(request_refusal(received.raw_id, unreachable(self._server, error)))
         except Exception as error:  # noqa: BLE001 - a request has one answer
-            yield event(request_refusal(raw_id, error))
+            yield event(request_refusal(received.raw_id, error))
         finally:
             reading.cancel()
 
-    async def _send_call(self, request: Request, exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
-        raw_id = bytes(message.envelope.id)
-        response = await self._send_upstream(request, message.raw)
+    async def _send_call(self, received: _Received) -> AsyncGenerator[bytes, None]:
+        response = await self._send_upstream(received.request, received.body)
         async with aclosing(response):
             if response.status_code >= 300:
-                yield event(await refusal_of(self._server, response, raw_id))
+                yield event(await refusal_of(self._server, response, received.raw_id))
             elif is_event_stream(response):
-                async with aclosing(_rewrite_events(response, exchange, message)) as events:
+                async with aclosing(_rewrite_events(response, received)) as events:
                     async for chunk in events:
                         yield chunk
             else:
                 body = await read_body(response)
-                yield event(await _rewrite_message(body, exchange, raw_id))
+                yield event(await _rewrite_message(body, received))
 
 
 async def _wait_for_disconnection(request: Request) -> None:
@@ -294,31 +283,28 @@ async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[
         yield event(request_refusal(bytes(message.envelope.id), error))
 
 
-async def _rewrite_events(
-    response: httpx2.Response, exchange: Exchange, message: Message | None
-) -> AsyncGenerator[bytes, None]:
-    raw_id = b"" if message is None else bytes(message.envelope.id)
+async def _rewrite_events(response: httpx2.Response, received: _Received) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(response), aclosing(events_of(response)) as events:
             async for item in events:
                 raw = b""
                 if item.event == "message" and item.data:
-                    raw = await _rewrite_message(item.data.encode().replace(b"\n", b" "), exchange, raw_id)
+                    raw = await _rewrite_message(item.data.encode().replace(b"\n", b" "), received)
                 yield event(raw, event_id=item.id, retry=item.retry)
     except httpx2.SSEError as error:
-        if message is not None and message.key is not None:
-            yield event(error_message(raw_id, UNAVAILABLE, str(error)))
+        if received.message is not None and received.message.key is not None:
+            yield event(error_message(received.raw_id, UNAVAILABLE, str(error)))
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         # The client sees the end of the stream, and may resume it.
         logger.info("a stream broke: %s", type(error).__name__)
 
 
-async def _rewrite_message(raw: bytes, exchange: Exchange, raw_id: bytes) -> bytes:
-    """Return a message of the server as it goes to the client, in the response to the request ``raw_id``."""
+async def _rewrite_message(raw: bytes, received: _Received) -> bytes:
+    """Return a message of the server as it goes to the client, in the response to a request."""
     try:
-        passed = await exchange.to_client(raw)
+        passed = await received.exchange.to_client(raw)
     except ABPError as error:
-        return error_message(raw_id, UNAVAILABLE, error.message, {"code": error.code})
+        return error_message(received.raw_id, UNAVAILABLE, error.message, {"code": error.code})
     return raw if passed is None else passed.raw
 
 
