@@ -185,15 +185,6 @@ def _free_in_group(folder: str, *, limit: str, used: str, reclaimable: str) -> f
     return math.inf
 
 
-def _count_own_browsers(browsers: int | None, endpoints: Sequence[Endpoint]) -> int:
-    """Return how many browsers the pool starts itself: by default one per core, or none beside ``endpoints``."""
-    if browsers is not None:
-        return browsers
-    if endpoints:
-        return 0
-    return os.cpu_count() or 1
-
-
 class Pool(OpenedHere):
     """Pool of sessions and browsers for concurrent calls::
 
@@ -241,8 +232,9 @@ class Pool(OpenedHere):
     ) -> None:
         if reuse not in ("session", "context", "never"):
             raise UsageError(f"reuse= must be 'session', 'context' or 'never', not {reuse!r}")
-        own_browsers = _count_own_browsers(browsers, endpoints)
-        if own_browsers < 0 or own_browsers + len(endpoints) < 1 or sessions < 1:
+        if browsers is None:
+            browsers = 0 if endpoints else os.cpu_count() or 1
+        if browsers < 0 or browsers + len(endpoints) < 1 or sessions < 1:
             raise UsageError("a pool needs at least one browser and one session; correct browsers= and sessions=")
         limits = Limits(recycle_after, max_age, max_memory, max_slowdown, min_free_memory)
 
@@ -256,9 +248,9 @@ class Pool(OpenedHere):
             Source(partial(endpoint.browser, self._open_timeout), 1, endpoint.sessions or sessions, endpoint.weight)
             for endpoint in endpoints
         ]
-        if own_browsers:
+        if browsers:
             start_browser = partial(Browser, headless=headless, timeout=self._open_timeout)
-            sources.insert(0, Source(start_browser, own_browsers, sessions))
+            sources.insert(0, Source(start_browser, browsers, sessions))
         self._fleet = Fleet(sources, limits, free_memory)
         self._connect = connect
         self._options: dict[str, object] = {}
@@ -447,15 +439,20 @@ class Pool(OpenedHere):
 
     async def _borrow_browser(self) -> tuple[Slot, Browser]:
         """Return a leased slot without a session, and its responsive browser."""
+        slots = self._fleet.browser_slots
         try:
             async with asyncio.timeout(self._open_timeout + GRACE):
                 while True:
-                    slot = await self._fleet.browser_slots.acquire("")
-                    browser = await self._find_responsive_browser(slot)
-                    if browser is not None:
-                        return slot, browser
-                    self._fleet.retire(slot.member, "ended")
-                    self._fleet.browser_slots.release(slot)
+                    slot = await slots.acquire("")
+                    browser = slot.member.browser
+                    assert browser is not None
+                    with contextlib.ExitStack() as stack:
+                        stack.callback(slots.release, slot)
+                        await slot.empty()
+                        if slot.member.serving and await browser.responds(PATIENCE):
+                            stack.pop_all()
+                            return slot, browser
+                        self._fleet.retire(slot.member, "ended")
         except TimeoutError:
             raise TransportError(
                 "all sessions of the pool's browsers are taken; disconnect an app, or give it more browsers",
@@ -463,21 +460,6 @@ class Pool(OpenedHere):
                 retryable=True,
                 sent=False,
             ) from None
-
-    async def _find_responsive_browser(self, slot: Slot) -> Browser | None:
-        """Close the session of a leased slot, and return the slot's browser; ``None`` if it does not respond.
-
-        If this is cancelled, the slot is released."""
-        browser = slot.member.browser
-        assert browser is not None
-        try:
-            await slot.empty()
-            if slot.member.serving and await browser.responds(PATIENCE):
-                return browser
-        except BaseException:
-            self._fleet.browser_slots.release(slot)
-            raise
-        return None
 
     async def _within_lease(
         self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str

@@ -319,10 +319,12 @@ class Resources:
         """Return the block of a link, with its contents if it is small; their files, and what was done."""
         small_link = self._small_link(block)
         if small_link is None:
-            return self._unread_link(block), {}, ""
+            hint = {"hint": _READ_HINT} if self.available else {}
+            return {**block, "fetched": False, **hint}, {}, ""
         uri, size = small_link
+        reading = Call(call.id, "resources.read", self._timeout_or_default(None))
         try:
-            resource = await self._read_resource(uri, self._reading(call), size=size)
+            resource = await self._read_resource(uri, reading, size=size)
         except ABPError as error:
             new_block = {**block, "fetched": False, "fetch_error": error.message}
             return new_block, {}, f"could not be read: {error.message}"
@@ -330,15 +332,6 @@ class Resources:
         new_block = {**block, "fetched": True, "contents": members_of(resource.data).get("contents")}
         files = {field: resource.artifacts[field] for field in resource.inline_fields}
         return new_block, files, f"{size:,} bytes, read at once"
-
-    def _reading(self, call: Call) -> Call:
-        return Call(call.id, "resources.read", self._timeout_or_default(None))
-
-    def _unread_link(self, block: Mapping[str, Any]) -> dict[str, object]:
-        new_block = {**block, "fetched": False}
-        if self.available:
-            new_block["hint"] = _READ_HINT
-        return new_block
 
     def _small_link(self, block: Mapping[str, Any]) -> tuple[str, int] | None:
         """Return the URI and the size of a link that is small enough to be read at once; ``None`` for any other."""

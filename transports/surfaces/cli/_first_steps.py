@@ -308,10 +308,9 @@ def _write_project(
     else:
         for name in templates:
             print_text(f"File saved: {folder / name}")
-        steps_from_here = next_steps
         if folder == Path():
-            steps_from_here = next_steps.replace("  cd {folder}\n", "")
-        print_text(steps_from_here.format(folder=shell_word(str(folder))))
+            next_steps = next_steps.replace("  cd {folder}\n", "")
+        print_text(next_steps.format(folder=shell_word(str(folder))))
     return 0
 
 

@@ -40,7 +40,7 @@ from ...artifacts._base import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...mcp._stdio import LineReader, Stdin, exit_soon
 from ...protocol._plain_text import plain_line
-from ...protocol._strict_json import members_of
+from ...protocol._strict_json import in_thread_if_long, members_of
 from ...protocol.messages import package_version
 from ...protocol.schema import tool_arguments
 from ...session._app_tables import AppEntry
@@ -52,7 +52,7 @@ from ..shared._detached import DetachedCalls
 from ._artifacts import TEMPLATE, ArtifactView, Link, list_artifacts
 from ._calls import Context, ProgressReporter
 from ._files import read_app_resource, read_resource
-from ._messages import cancelled_id, check_message, id_of_request, in_thread_if_long
+from ._messages import cancelled_id, id_of_request, refusal_of
 from ._options import Options
 from ._results import add_tasks, error_result, for_version
 from ._tool_list import (
@@ -639,7 +639,7 @@ async def _messages(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIter
     async for lines in _lines(chunks):
         output = await opened
         for index, line in enumerate(lines):
-            refusal = await check_message(line) or _refuse_superseded(line, lines[index + 1 :])
+            refusal = await in_thread_if_long(refusal_of, line) or _refuse_superseded(line, lines[index + 1 :])
             if refusal is None:
                 await output.note(line)
                 yield line.decode()

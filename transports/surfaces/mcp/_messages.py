@@ -96,7 +96,7 @@ class MessageCheck:
 
     async def _refuse(self, scope: Scope, body: bytes) -> Response | None:
         """Return the response to a body that is not a message, or whose sender lacks permissions; else ``None``."""
-        refusal = await check_message(body)
+        refusal = await in_thread_if_long(refusal_of, body)
         if refusal is not None:
             return _bad_request(refusal)
         if self._challenge is not None:
@@ -189,11 +189,6 @@ async def read_request_body(
     if refusal is not None:
         return refusal
     return b"".join(chunks)
-
-
-async def check_message(line: bytes) -> types.JSONRPCError | None:
-    """Return the error for a line that is not a message (:func:`refusal_of`). A long line is parsed in a thread."""
-    return await in_thread_if_long(refusal_of, line)
 
 
 def refusal_of(line: bytes) -> types.JSONRPCError | None:

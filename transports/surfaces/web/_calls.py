@@ -97,15 +97,11 @@ class AppRoutes:
         for connected in self._activity.apps.values():
             app = connected.app
             scope = connected.scope
-            is_wanted_app = app.target == url and transport in ("auto", app.session.transport.name)
-            if not is_wanted_app:
-                continue
+            is_visible = visitor.scope.covers(scope)
             if visitor.operator:
                 is_of_owner = scope.tenant == owner_scope.tenant and scope.user == owner_scope.user
-                is_reusable = connected.apps is self._apps and is_of_owner
-            else:
-                is_reusable = visitor.scope.covers(scope)
-            if is_reusable:
+                is_visible = connected.apps is self._apps and is_of_owner
+            if is_visible and app.target == url and transport in ("auto", app.session.transport.name):
                 return connected
         return None
 
