@@ -368,9 +368,7 @@ class PageEffects:
 
         # The owner may have ended: then the download comes late, with the call that is under way now.
         call = self.tracker.current_call(None if owner is None else owner.id)
-        is_late = owner is not None and owner is not call
-        if announced is not None and announced.is_late:
-            is_late = True
+        is_late = (owner is not None and owner is not call) or (announced is not None and announced.is_late)
         is_recorded = self._add_download(call, guid, url, name, is_late=is_late)
 
         if announced is not None:

@@ -104,12 +104,8 @@ class ResourceRoutes:
             if server.app.key == namespace:
                 return server
 
-        named = []
-        for server in visible:
-            info = server.app.session.info
-            if namespace in (info.name, info.id):
-                named.append(server)
-
+        infos = [(server, server.app.session.info) for server in visible]
+        named = [server for server, info in infos if namespace in (info.name, info.id)]
         if not named:
             raise RequestRefused(404, "SESSION_INVALID", "no connected server has this name")
         if len(named) > 1:

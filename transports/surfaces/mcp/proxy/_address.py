@@ -257,12 +257,8 @@ class AddressServer:
         headers = {VERSION: encode_header_value(version), "mcp-method": encode_header_value(message.method)}
         name_field = NAME_BEARING_METHODS.get(message.method)
         if name_field is not None:
-            name = params.task_id
-            if name_field == "name":
-                name = params.name
-            elif name_field == "uri":
-                name = params.uri
-            headers["mcp-name"] = encode_header_value(name)
+            names = {"name": params.name, "uri": params.uri}
+            headers["mcp-name"] = encode_header_value(names.get(name_field, params.task_id))
         places = self._parameter_headers.get(params.name)
         if places and message.method == "tools/call":
             with suppress(ValueError, RecursionError):
