@@ -461,26 +461,29 @@ def _with_references(schema: Mapping[str, object], description: str, depth: int 
     if depth > _MAX_DEPTH:
         return dict(schema)
     # The object of all parameters is never a file itself.
-    if depth > 0 and (is_file(schema) or _is_base64(schema)):
-        text = "Base64, or the URI of a file that a tool has produced (artifact://…)."
-        if is_file(schema):
-            text = description
-        if isinstance(schema.get("description"), str):
-            text = f"{schema['description']}. {text}"
-        return {"type": "string", "description": text}
+    if depth > 0 and is_file(schema):
+        return _text_schema(schema, description)
+    if depth > 0 and _is_base64(schema):
+        return _text_schema(schema, "Base64, or the URI of a file that a tool has produced (artifact://…).")
 
     replaced = dict(schema)
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        members = dict(properties)
-        replaced["properties"] = members
-        for name, member in properties.items():
-            if isinstance(member, Mapping):
-                members[name] = _with_references(member, description, depth + 1)
+        replaced["properties"] = {
+            name: _with_references(member, description, depth + 1) if isinstance(member, Mapping) else member
+            for name, member in properties.items()
+        }
     items = schema.get("items")
     if isinstance(items, Mapping):
         replaced["items"] = _with_references(items, description, depth + 1)
     return replaced
+
+
+def _text_schema(schema: Mapping[str, object], description: str) -> Schema:
+    """Return the schema of a text in the place of a parameter, with ``description`` after the parameter's own."""
+    if isinstance(schema.get("description"), str):
+        description = f"{schema['description']}. {description}"
+    return {"type": "string", "description": description}
 
 
 def _named_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:

@@ -533,6 +533,8 @@ class Fleet:
     ``free_memory`` returns the free bytes of memory."""
 
     def __init__(self, sources: Sequence[Source], limits: Limits, free_memory: Callable[[], int]) -> None:
+        self._limits = limits
+        self._free_memory = free_memory
         self.size = sum(source.count * source.sessions for source in sources)
         self.browser_slots = Slots(self._may_open, self.grow)
         self.browserless_slots = Slots(self._may_open)
@@ -540,8 +542,6 @@ class Fleet:
         self.draining: list[Member] = []
         self.recycled: Counter[str] = Counter()
         self._sources = {source: _Attempts() for source in sources}
-        self._limits = limits
-        self._free_memory = free_memory
         self._launching = asyncio.Lock()
         self._growing = False
         self._started = 0

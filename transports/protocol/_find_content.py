@@ -481,18 +481,13 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
     if not is_certain and (encoding is not None or not is_binary_mime(media_type)):
         return None
 
-    type_names = {*media_type.split("/"), extension_for(media_type)[1:]}
-
-    def rank(key: str) -> int:
-        """Return 0 for keys named after the type, 1 for generic names, 2 for all others."""
-        if key.lower() in type_names:
-            return 0
-        return 1 if key.lower() in _GENERIC_KEYS else 2
-
     keys = [key for key in node if isinstance(key, str) and key not in DESCRIPTOR_KEYS]
-    for key in sorted(keys, key=rank):
+    type_names = {*media_type.split("/"), extension_for(media_type)[1:]}
+    named = dict.fromkeys(key for key in keys if key.lower() in type_names)
+    named |= dict.fromkeys(key for key in keys if key.lower() in _GENERIC_KEYS)
+    for key in named | dict.fromkeys(keys):
         try:
-            content = _flat_content(node[key], is_named=rank(key) < 2, is_certain=is_certain, size=node.get("size"))
+            content = _flat_content(node[key], is_named=key in named, is_certain=is_certain, size=node.get("size"))
             if content is not None:
                 return key, _with_declarations(content, node, {})
         except ABPError as error:

@@ -17,7 +17,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -555,6 +555,13 @@ class Catalog:
         covered.sort(key=lambda metadata: metadata.age_key)
         return [metadata.ref(self.path(metadata)) for metadata in covered]
 
+    def _inodes(self, meta: Folder, rows: Sequence[IndexRow]) -> Mapping[str, int]:
+        """Return the inodes of the metadata of ``rows``, at least, by id."""
+        if len(rows) > LIMITS.few:
+            return self.keys()
+        files = ((row.id, meta.file_status(f"{row.id}.json")) for row in rows)
+        return {key: status.st_ino for key, status in files if status}
+
     def _unchanged_rows(self, scope: Scope) -> list[IndexRow] | None:
         """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
         was compared with the metadata; ``None`` otherwise. Without this, the list of one of 200 sessions of a store
@@ -567,11 +574,7 @@ class Catalog:
                 rows = self.index.rows(scope, _state_of_folder(times))
                 if rows is None:
                     return None
-                if len(rows) > LIMITS.few:
-                    inodes = self.keys()
-                else:
-                    files = ((row.id, meta.file_status(f"{row.id}.json")) for row in rows)
-                    inodes = {key: status.st_ino for key, status in files if status}
+                inodes = self._inodes(meta, rows)
         except FileNotFoundError:
             return None
 
