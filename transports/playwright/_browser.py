@@ -57,12 +57,18 @@ def lock_profile(folder: Path) -> Iterator[None]:
 
     Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
     started on an open profile would not only fail, but also open a window in the other browser. Raises
-    :class:`~transports.errors.UsageError` if ``folder`` is a file.
+    :class:`~transports.errors.UsageError` if ``folder`` is a file, or cannot be created or written to.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not") from None
+    except OSError as error:
+        raise UsageError(f"{spelled('profile=')} {folder} cannot be created: {error.strerror}") from None
+    # Chromium would report a profile in use.
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{spelled('profile=')} {folder} cannot be written to; give a copy of it")
 
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     profile = folder.resolve()
     if profile in _locked_profiles or _is_locked_by_browser(profile):
         raise ProfileInUse.at(folder)
