@@ -17,7 +17,7 @@ import pytest
 from transports import CapabilityError, Evidence, MemoryTransport, Session, connect
 from transports._internal.masking import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from transports.artifacts import Scope, open_store
-from transports.errors import UsageError
+from transports.errors import TransportError, UsageError
 from transports.protocol.binary import BinaryData
 from transports.protocol.messages import Message
 from transports.session._events import CallFinished
@@ -137,6 +137,22 @@ async def test_secret_value_appears_only_on_the_wire(folder: Path, caplog: pytes
         assert form not in everything
     assert files_with(folder / "out", CANARY) == []
     assert [name for name in files_with(folder, CANARY) if name != "value"] == []  # the recording, and its contents
+
+
+async def test_error_of_the_transport_itself_shows_no_secret() -> None:
+    class Failing(App):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            if message.type != "capabilities/call":
+                return await super().request(message, timeout=timeout)
+            error = TransportError(CANARY, details={CANARY: CANARY}, alternatives=[CANARY])
+            error.download_url = f"http://app.test/{CANARY}"
+            raise error
+
+    async with session_of(Failing()) as session:
+        with pytest.raises(TransportError, match="SECRET:CRM") as failed:
+            await session.call("log.in", {"password": NAME})
+    assert CANARY not in repr((failed.value.as_dict(), failed.value.args))
+    assert failed.value.download_url == f"http://app.test/{NAME}"
 
 
 async def test_secret_is_limited_to_its_origins_and_users(folder: Path) -> None:
@@ -327,6 +343,8 @@ def test_large_and_binary_files_are_not_masked() -> None:
         assert known.mask(content) is content
     known.add("B", "valuevalue")  # the longer one is found first
     assert known.text("valuevalue value") == "${SECRET:B} ${SECRET:A}"
+    known.add("C", "ue-and-a-longer-one")
+    assert known.text("valuevalue-and-a-longer-one") == "${SECRET:C}"
 
 
 def test_non_utf8_value_is_hidden_like_any_other() -> None:
@@ -334,6 +352,10 @@ def test_non_utf8_value_is_hidden_like_any_other() -> None:
     known.add("BAD", os.fsdecode(b"caf\xe9-pass-1"))
     known.add("GOOD", "value-2 ü")
     assert known.text(os.fsdecode(b"caf\xe9-pass-1 value-2%20%C3%BC")) == "${SECRET:BAD} ${SECRET:GOOD}"
+    # In Latin-1, one ends with the first byte of é in UTF-8, and the other begins with the second.
+    known.add("FIRST", "value-3 \xc3")
+    known.add("SECOND", "\xa9 value-4")
+    assert known.text("value-3 é value-4") == "${SECRET:FIRST}${SECRET:SECOND}"
 
 
 def test_log_record_without_secret_keeps_its_args(caplog: pytest.LogCaptureFixture) -> None:
@@ -344,3 +366,8 @@ def test_log_record_without_secret_keeps_its_args(caplog: pytest.LogCaptureFixtu
         (("bob", "nothing"), "bob said nothing"),
         ((), "bob said ${SECRET:A}"),
     ]
+    try:
+        raise ValueError("value-of-a")
+    except ValueError:
+        logger.exception("failed")
+    assert "ValueError: ${SECRET:A}" in caplog.text and "value-of-a" not in caplog.text
