@@ -393,8 +393,7 @@ def _labelled(content: bytes, occurrences: Iterable[Occurrence]) -> str:
     position = 0
     for occurrence in occurrences:
         start, end = _whole_characters(content, occurrence.start, occurrence.end)
-        # Two values may be parts of one character.
-        start, end = max(start, position), max(end, position)
+        # Two values may be parts of one character: then the text between them is empty.
         pieces += (to_text(content[position:start]), occurrence.label)
         position = end
     pieces.append(to_text(content[position:]))
@@ -528,8 +527,6 @@ class KnownSecrets:
         """Return JSON values with placeholders in place of values, also in keys and file names. A node without values
         is returned unchanged. A file in base64 is masked (:meth:`mask`). Binary content beside the JSON stays, because
         it is masked where it is read."""
-        if not self._names:
-            return node
         return masked_tree(node, self._finder, self.numbers, file=self._file)
 
     def mask(self, content: bytes) -> bytes:
