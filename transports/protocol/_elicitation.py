@@ -239,10 +239,9 @@ def _field_schema(declared: object) -> dict[str, object]:
     kind = schema.get("type")
     item_choices = _choice_values(members_of(schema.get("items")), "anyOf")
     field: dict[str, object]
-    if kind == "array" and "anyOf" in item_choices:
-        field = {"type": "array", "items": item_choices}
-    elif kind == "array" and item_choices:
-        field = {"type": "array", "items": {"type": "string", **item_choices}}
+    if kind == "array" and item_choices:
+        items = item_choices if "anyOf" in item_choices else {"type": "string", **item_choices}
+        field = {"type": "array", "items": items}
     elif kind in ("number", "integer", "boolean"):
         field = {"type": kind}
     else:

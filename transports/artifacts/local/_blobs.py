@@ -100,8 +100,7 @@ class BlobStore:
         if stored is not None and (first_seen is None or first_seen.stored != stored):
             return False
 
-        prefix = digest_prefix(key)
-        with self._tree.folders() as folders, self._tree.lock(folders, prefix) as lock:
+        with self._tree.folders() as folders, self._tree.lock(folders, digest_prefix(key)) as lock:
             try:
                 metadata = _read_if_valid(folders.meta, key)
             except FileNotFoundError:
@@ -112,21 +111,27 @@ class BlobStore:
                 # It was removed before that, except for a caller who means one time of storing.
                 return stored is None
 
-            known_ids = self._take_known_ids(folders, lock, prefix[:2])
-            if not folders.meta.unlink(f"{key}.json"):
-                return False
-            known_ids.ids.discard(key)
-            # A full disk must not stop a removal. Others then still know the id, and leave its content to a sweep.
-            with suppress(OSError):
-                known_ids.state = _renew_state(lock)
-                self._known_ids[prefix[:2]] = known_ids
-
-            folders.meta.sync()
-            self._index.forget([key])
+            remaining_ids = self._delete_metadata(folders, lock, key)
             # Without readable metadata, the names and the content are unknown.
-            if metadata:
-                _remove_content(folders, metadata, known_ids.ids)
-        return True
+            if metadata and remaining_ids is not None:
+                _remove_content(folders, metadata, remaining_ids)
+        return remaining_ids is not None
+
+    def _delete_metadata(self, folders: StoreFolders, lock: int, key: str) -> set[str] | None:
+        """Delete the metadata of an artifact. Return the ids that may share its content; ``None`` if the file was
+        gone."""
+        digits = digest_prefix(key)[:2]
+        known_ids = self._take_known_ids(folders, lock, digits)
+        if not folders.meta.unlink(f"{key}.json"):
+            return None
+        known_ids.ids.discard(key)
+        # A full disk must not stop a removal. Others then still know the id, and leave its content to a sweep.
+        with suppress(OSError):
+            known_ids.state = _renew_state(lock)
+            self._known_ids[digits] = known_ids
+        folders.meta.sync()
+        self._index.forget([key])
+        return known_ids.ids
 
     def _take_known_ids(self, folders: StoreFolders, lock: int, prefix: str) -> _KnownIds:
         """Return the ids under one lock, read again if another process has changed them since.

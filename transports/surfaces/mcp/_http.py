@@ -218,7 +218,7 @@ class UserLimits:
             await self._app(scope, receive, send)
 
     async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that opens a session, then end idle sessions above the limit."""
+        """Serve a request that opens a session, if there is room for another one."""
         sessions = self._sessions[user]
         sessions_in_use = sum(1 for running_requests in sessions.values() if running_requests)
         if sessions_in_use + self._opening[user] >= self._max_sessions:
@@ -240,7 +240,10 @@ class UserLimits:
             await self._app(scope, receive, send_and_note_session)
         finally:
             self._opening[user] -= 1
+        await self._end_idle_sessions(sessions, scope)
 
+    async def _end_idle_sessions(self, sessions: OrderedDict[str, int], scope: Scope) -> None:
+        """End idle sessions above the limit, least recently used ones first."""
         while len(sessions) > self._max_sessions:
             idle_sessions = (session for session, running_requests in sessions.items() if not running_requests)
             oldest = next(idle_sessions, None)
