@@ -416,6 +416,16 @@ async def test_frame_and_tool_counts_are_limited(opened: Open, caplog: pytest.Lo
         assert len(named(app, "one")) == 64
 
 
+async def test_list_of_frame_tools_over_two_megabytes_is_left_out(
+    opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    huge = "const note = 'x'.repeat(50_000); for (let at = 0; at < 50; at += 1) tool(`t${at}`, () => at, { title: note,"
+    huge += "description: note });"
+    async with opened(top=f"<script>{TOOL} tool('first');</script>{frame('huge')}", huge=huge) as app:
+        await eventually(lambda: any("longer than 2 MB" in record.getMessage() for record in caplog.records))
+        assert list(app.capabilities) == ["first"]
+
+
 # --- what a frame answers ---------------------------------------------------------------------------------------------
 
 FILE = """

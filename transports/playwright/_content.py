@@ -46,11 +46,6 @@ from ._frames import FrameAgent
 from ._received import Held, decode_base64, parse_json
 
 
-def is_elsewhere(answer: str) -> bool:
-    """Return whether an answer of the agent is no reply, but a reference to one that is too long for it."""
-    return answer.startswith('{"id":')
-
-
 class Ladder:
     """Transfers of content from one document. ``downloads`` is ``None`` if the browser may not download for us.
 

@@ -24,7 +24,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from .._internal.tasks import cancel_and_wait, drop, spawn
 from ..errors import ContextLost, TransportError
-from ..protocol._strict_json import PARSED_ON_LOOP
+from ..protocol._strict_json import in_thread_if_long
 from ..protocol.messages import Message
 from ._agent import (
     OPAQUE,
@@ -41,7 +41,7 @@ from ._agent import (
     is_closed,
 )
 from ._process import listen
-from ._received import Clipboard, Effect, FileChooser, Flood, Tools, parse_reply
+from ._received import Clipboard, Effect, FileChooser, Flood, Tools, is_elsewhere, parse_reply
 
 logger = logging.getLogger("transports.playwright")
 
@@ -617,15 +617,10 @@ class FrameTools:
     async def _list_tools(self, frame: ToolFrame) -> object:
         """Return the list of tools as the agent of a frame answers it."""
         text = await frame.agent.invoke("list", timeout=5.0, returns=str)
-        request = Message("capabilities/list", None)
-        if len(text) <= PARSED_ON_LOOP:
-            return parse_reply(request, text).payload
-
-        # The agent holds a text that is too long for an answer, and returns its id.
-        if text.startswith('{"id":'):
+        if is_elsewhere(text):
             logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _shown_name(frame))
             return []
-        return (await asyncio.to_thread(parse_reply, request, text)).payload
+        return (await in_thread_if_long(partial(parse_reply, Message("capabilities/list", None)), text)).payload
 
     def _qualify_tools(self, frame: ToolFrame, tools: object) -> QualifiedTools:
         """Return the tools of a frame's own list under names with the frame's label, without those over the limits."""

@@ -49,11 +49,11 @@ from . import _page_tools as tools
 from ._agent import OPAQUE, Agent, Document, FrameWatcher, PageAgent, is_closed
 from ._browser import Browser
 from ._channels import open_channel
-from ._content import Ladder, Uploads, is_elsewhere
+from ._content import Ladder, Uploads
 from ._downloads import ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effects import Dialogs, PageEffects
 from ._process import SESSION_CONTEXTS
-from ._received import Elicitation, Flood, parse_reply
+from ._received import Elicitation, Flood, is_elsewhere, parse_reply
 from ._source import PageSource, Tab, check_permissions
 
 if TYPE_CHECKING:

@@ -104,6 +104,11 @@ class _Reply(msgspec.Struct):
     denied: str | None = None
 
 
+def is_elsewhere(answer: str) -> bool:
+    """Return whether an answer of the agent is no reply, but a reference to one that is too long for it."""
+    return answer.startswith('{"id":')
+
+
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
     """Return the reply to ``request`` from the agent's JSON.
 
