@@ -192,7 +192,7 @@ class _Search:
             if declared.path == path:
                 self.content.append(declared)
                 return
-            declared_key = declared.path[len(path)]
+            declared_key = declared.path[len(path)]  # this member is not searched again
 
         for name, value in node.items():
             # Numbers and short texts are skipped here, although `walk` skips them too: a call of it costs more.
