@@ -307,27 +307,32 @@ class ObjectStore(ArtifactStore):
 
     async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
         """Remove content without metadata after an hour, and quarantined objects after a day."""
-        now = time.time()
-        hour, day = 3600.0, 86400.0
-        old_blobs = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
-        report = await self._catalog.compare()
-        used = await self._catalog.contents() if old_blobs else set()
-        # Unreadable metadata may name any content that begins with the digits of its id.
-        perhaps_used = tuple(_content_prefix(key) for key in report.unreadable)
-
-        removals = []
-        for blob in old_blobs:
-            is_named = blob.key in used or blob.key.startswith(perhaps_used)
-            if not is_named and not self._state.reading[blob.key]:
-                removals.append(Removal("content", blob.key, blob.size, "orphan"))
+        removals = await self._find_orphans()
+        day = 86400.0
         async for damaged in self._bucket.list("quarantine/"):
-            if now - damaged.modified.timestamp() > day:
+            if time.time() - damaged.modified.timestamp() > day:
                 removals.append(Removal("quarantine", damaged.key, damaged.size, "expired"))
 
         if not dry_run:
             for removal in removals:
                 await self._bucket.delete(removal.id)
         return removals
+
+    async def _find_orphans(self) -> list[Removal]:
+        """Return the content without metadata that is older than an hour and is not being read."""
+        now = time.time()
+        hour = 3600.0
+        old_blobs = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
+        report = await self._catalog.compare()
+        used = await self._catalog.contents() if old_blobs else set()
+        # Unreadable metadata may name any content that begins with the digits of its id.
+        perhaps_used = tuple(_content_prefix(key) for key in report.unreadable)
+
+        return [
+            Removal("content", blob.key, blob.size, "orphan")
+            for blob in old_blobs
+            if not (blob.key in used or blob.key.startswith(perhaps_used) or self._state.reading[blob.key])
+        ]
 
     async def reindex(self) -> ReindexReport:
         """Compare the index with all metadata objects and correct it, or build a new index; see
