@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import pytest_asyncio
 
 from tests.e2e.conftest import Connect
 from tests.support.eventually import eventually
@@ -89,6 +90,14 @@ def pages(app: Session) -> int:
     return len(page_of(app).context.pages)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """A session for the tests that leave nothing behind in it."""
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+    async with connect(fixture.url, transport=transport, store=tmp_path_factory.mktemp("effects")) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
 async def test_one_call_reports_every_side_effect(
     fixture: Fixture, whole_browser: Browser, tmp_path: Path, strict: bool
@@ -138,22 +147,20 @@ async def test_one_call_reports_every_side_effect(
 
 
 @pytest.mark.requirement("R6-9d")
-async def test_effects_appear_in_document_and_summary(connected: Connect) -> None:
-    async with connected() as app:
-        result = await ui(app, {"kind": "alert", "message": "well\nthen"})
-        (effect,) = result.effects
-        told = {"type": "alert", "message": "well\nthen", "answer": "accepted"}
-        assert result.as_dict()["effects"] == [{"kind": "dialog", "call": effect.call, "detail": told}]
-        assert "\nEffect: dialog (type alert, message well then, answer accepted)" in result.summary()
-        assert "effects" not in (await app.call("file.list")).as_dict()
+async def test_effects_appear_in_document_and_summary(app: Session) -> None:
+    result = await ui(app, {"kind": "alert", "message": "well\nthen"})
+    (effect,) = result.effects
+    told = {"type": "alert", "message": "well\nthen", "answer": "accepted"}
+    assert result.as_dict()["effects"] == [{"kind": "dialog", "call": effect.call, "detail": told}]
+    assert "\nEffect: dialog (type alert, message well then, answer accepted)" in result.summary()
+    assert "effects" not in (await app.call("file.list")).as_dict()
 
 
 @pytest.mark.requirement("R6-9h")
-async def test_files_in_answer_precede_captured_outputs(connected: Connect) -> None:
-    async with connected() as app:
-        result = await ui(app, "print", "download", binary=True)
-        assert list(result.artifacts) == ["file", "captured.0", "captured.1"]
-        assert result.artifacts["file"].filename == "own.pdf"
+async def test_files_in_answer_precede_captured_outputs(app: Session) -> None:
+    result = await ui(app, "print", "download", binary=True)
+    assert list(result.artifacts) == ["file", "captured.0", "captured.1"]
+    assert result.artifacts["file"].filename == "own.pdf"
 
 
 # --- dialogs ----------------------------------------------------------------------------------------------------------
@@ -206,27 +213,24 @@ async def test_effects_beyond_100_are_counted(browser: Browser, tmp_path: Path) 
 
 
 @pytest.mark.requirement("R6-9e")
-async def test_page_is_printed_in_its_state_at_print_call(connected: Connect) -> None:
+async def test_page_is_printed_in_its_state_at_print_call(app: Session) -> None:
     """The app empties its print root, repaints its canvas and removes its style sheet as soon as print() returns."""
-    async with connected() as app:
-        page = page_of(app)
-        look = "() => [document.documentElement.outerHTML.length, document.adoptedStyleSheets.length, document.title]"
-        before = await page.evaluate(look)
-        result = await ui(app, {"kind": "print", "text": "first"})
-        (pdf,) = files(result)
-        assert text_of(pdf) == "first"
-        assert (255, 0, 0) in colours_of(pdf) and (0, 0, 255) not in colours_of(pdf)
-        assert [round(side) for side in pages_of(pdf)[0]] == [283, 283]  # the 100 mm of the sheet that is gone
-        await asyncio.sleep(0.1)
-        after = await page.evaluate(look)
-        assert after[1:] == before[1:] and await page.locator("body").count() == 1
+    page = page_of(app)
+    look = "() => [document.documentElement.outerHTML.length, document.adoptedStyleSheets.length, document.title]"
+    before = await page.evaluate(look)
+    result = await ui(app, {"kind": "print", "text": "first"})
+    (pdf,) = files(result)
+    assert text_of(pdf) == "first"
+    assert (255, 0, 0) in colours_of(pdf) and (0, 0, 255) not in colours_of(pdf)
+    assert [round(side) for side in pages_of(pdf)[0]] == [283, 283]  # the 100 mm of the sheet that is gone
+    await asyncio.sleep(0.1)
+    after = await page.evaluate(look)
+    assert after[1:] == before[1:] and await page.locator("body").count() == 1
 
-        # it looks native, and fires the browser's events
-        seen = await page.evaluate(
-            "[print.name, print.length, String(print), Object.keys(globalThis).includes('print')]"
-        )
-        assert seen == ["print", 0, "function () { [native code] }", True]
-        assert got(await ui(app, {"kind": "print", "clear": "no"})) == [["beforeprint", "afterprint"]]
+    # it looks native, and fires the browser's events
+    seen = await page.evaluate("[print.name, print.length, String(print), Object.keys(globalThis).includes('print')]")
+    assert seen == ["print", 0, "function () { [native code] }", True]
+    assert got(await ui(app, {"kind": "print", "clear": "no"})) == [["beforeprint", "afterprint"]]
 
 
 PICTURE = """async () => {
@@ -260,30 +264,27 @@ PICTURE = """async () => {
 }"""
 
 
-async def test_removed_images_fields_and_shadow_trees_are_printed(connected: Connect) -> None:
-    async with connected() as app:
-        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
-        await page_of(app).evaluate(PICTURE)
-        (pdf,) = files(await call)
-        assert sorted(text_of(pdf).split()) == ["chosen", "in", "shadow", "styled", "the", "typed"]
-        found = colours_of(pdf)
-        for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
-            assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
+async def test_removed_images_fields_and_shadow_trees_are_printed(app: Session) -> None:
+    call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
+    await page_of(app).evaluate(PICTURE)
+    (pdf,) = files(await call)
+    assert sorted(text_of(pdf).split()) == ["chosen", "in", "shadow", "styled", "the", "typed"]
+    found = colours_of(pdf)
+    for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
+        assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
 
 
-async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> None:
-    async with connected() as app:
-        texts = [f"number {n}" for n in range(4)]
-        results = await asyncio.gather(*(ui(app, {"kind": "print", "text": text}) for text in texts))
-        assert [text_of(path) for result in results for path in files(result)] == texts
+async def test_parallel_calls_each_get_their_own_print(app: Session) -> None:
+    texts = [f"number {n}" for n in range(4)]
+    results = await asyncio.gather(*(ui(app, {"kind": "print", "text": text}) for text in texts))
+    assert [text_of(path) for result in results for path in files(result)] == texts
 
 
 @pytest.mark.requirement("R6-9f")
-async def test_printed_page_defaults_to_a4(connected: Connect) -> None:
-    async with connected() as app:
-        for size, points in (("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))):
-            (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
-            assert pages_of(pdf)[0] == pytest.approx(points, abs=2), size
+async def test_printed_page_defaults_to_a4(app: Session) -> None:
+    for size, points in (("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))):
+        (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
+        assert pages_of(pdf)[0] == pytest.approx(points, abs=2), size
 
 
 @pytest.mark.parametrize("protocol", ["abp", "auto"])
@@ -375,43 +376,40 @@ async def test_app_downloads_do_not_interfere_with_content_downloads(connected: 
     assert list((tmp_path / "out" / ".abp" / "staging").iterdir()) == []
 
 
-async def test_outputs_outside_calls_are_delivered_with_next_call(connected: Connect) -> None:
-    async with connected() as app:
-        async with announced(app, 3):
-            assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
-        hashes: list[str] = []
-        warnings: list[str] = []
-        async with asyncio.timeout(30):
-            while len(hashes) < 2:  # either may be done first, and come with an earlier call
-                result = await app.call("file.list")
-                hashes += [ref.sha256 for ref in result.artifacts.values() if result.warnings]
-                warnings += result.warnings
-                assert result.effects == ()
-        assert sorted(found == digest(1000, 3) for found in hashes) == [False, True]
-        assert sorted(warning.split(" began")[0] for warning in warnings) == [
-            "the app's download 'app.bin'",
-            "the printed page",
-        ]
-        assert list((await app.call("file.list")).artifacts) == [""]
+async def test_outputs_outside_calls_are_delivered_with_next_call(app: Session) -> None:
+    async with announced(app, 3):
+        assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
+    hashes: list[str] = []
+    warnings: list[str] = []
+    async with asyncio.timeout(30):
+        while len(hashes) < 2:  # either may be done first, and come with an earlier call
+            result = await app.call("file.list")
+            hashes += [ref.sha256 for ref in result.artifacts.values() if result.warnings]
+            warnings += result.warnings
+            assert result.effects == ()
+    assert sorted(found == digest(1000, 3) for found in hashes) == [False, True]
+    assert sorted(warning.split(" began")[0] for warning in warnings) == [
+        "the app's download 'app.bin'",
+        "the printed page",
+    ]
+    assert list((await app.call("file.list")).artifacts) == [""]
 
 
-async def test_excess_outputs_outside_calls_are_dropped_with_warning(connected: Connect) -> None:
-    async with connected() as app:
-        async with announced(app, 10):
-            await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
-        result = await app.call("file.list")
-        assert [path.read_text() for path in files(result)] == [str(n) for n in range(2, 10)]
-        assert "2 outputs that began before this call were too many and are lost" in result.warnings
+async def test_excess_outputs_outside_calls_are_dropped_with_warning(app: Session) -> None:
+    async with announced(app, 10):
+        await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
+    result = await app.call("file.list")
+    assert [path.read_text() for path in files(result)] == [str(n) for n in range(2, 10)]
+    assert "2 outputs that began before this call were too many and are lost" in result.warnings
 
 
-async def test_outputs_of_failed_call_are_delivered_with_next_call(connected: Connect) -> None:
-    async with connected() as app:
-        with pytest.raises(CapabilityError):
-            await ui(app, {"kind": "download", "seed": 4}, "nonsense")
-        async with asyncio.timeout(30):
-            while not (result := await app.call("file.list")).warnings:
-                pass
-        assert [ref.sha256 for ref in result.artifacts.values()] == [digest(1000, 4)]
+async def test_outputs_of_failed_call_are_delivered_with_next_call(app: Session) -> None:
+    with pytest.raises(CapabilityError):
+        await ui(app, {"kind": "download", "seed": 4}, "nonsense")
+    async with asyncio.timeout(30):
+        while not (result := await app.call("file.list")).warnings:
+            pass
+    assert [ref.sha256 for ref in result.artifacts.values()] == [digest(1000, 4)]
 
 
 async def test_late_or_aborted_download_is_a_warning(connected: Connect) -> None:
@@ -559,11 +557,10 @@ async def test_popups_live_until_call_ends_up_to_eight(connected: Connect) -> No
 
 
 @pytest.mark.requirement("R6-1t", "R6-9c")
-async def test_permission_requests_are_answered_immediately(connected: Connect) -> None:
+async def test_permission_requests_are_answered_immediately(app: Session) -> None:
     names = ("notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle", "capture")
-    async with connected() as app:
-        for answer in got(await ui(app, *({"kind": "ask", "name": name} for name in names))):
-            assert answer in ("denied", "error 1", "NotAllowedError", "NotFoundError", [])
+    for answer in got(await ui(app, *({"kind": "ask", "name": name} for name in names))):
+        assert answer in ("denied", "error 1", "NotAllowedError", "NotFoundError", [])
 
 
 async def test_clipboard_writes_become_files_and_reads_need_permission(
@@ -582,49 +579,47 @@ async def test_clipboard_writes_become_files_and_reads_need_permission(
         ]
 
 
-async def test_shared_data_becomes_file_and_notifications_are_recorded(connected: Connect) -> None:
-    async with connected() as app:
-        result = await ui(app, {"kind": "share", "title": "Grüße"}, {"kind": "share", "file": "shared.txt"})
-        assert got(result) == ["done", "done"]
-        text, file = files(result)
-        assert text.read_text() == "Grüße"
-        assert (file.name, file.read_text()) == ("shared.txt", "shared bytes")
-        assert [(effect.kind, dict(effect.detail)) for effect in result.effects] == [
-            ("share", {"type": "text/plain", "bytes": 7}),
-            ("share", {"type": "text/plain", "bytes": 12}),
-        ]
+async def test_shared_data_becomes_file_and_notifications_are_recorded(app: Session) -> None:
+    result = await ui(app, {"kind": "share", "title": "Grüße"}, {"kind": "share", "file": "shared.txt"})
+    assert got(result) == ["done", "done"]
+    text, file = files(result)
+    assert text.read_text() == "Grüße"
+    assert (file.name, file.read_text()) == ("shared.txt", "shared bytes")
+    assert [(effect.kind, dict(effect.detail)) for effect in result.effects] == [
+        ("share", {"type": "text/plain", "bytes": 7}),
+        ("share", {"type": "text/plain", "bytes": 12}),
+    ]
 
-        notice = {"kind": "notify", "title": "Saved", "body": "in a folder"}
-        result = await ui(app, notice, {"kind": "ask", "name": "notifications"})
-        assert got(result) == ["Saved", "denied"]
-        assert [(effect.kind, dict(effect.detail)) for effect in result.effects] == [
-            ("notification", {"title": "Saved", "body": "in a folder"}),
-            ("notification", {"title": "", "body": ""}),
-        ]
+    notice = {"kind": "notify", "title": "Saved", "body": "in a folder"}
+    result = await ui(app, notice, {"kind": "ask", "name": "notifications"})
+    assert got(result) == ["Saved", "denied"]
+    assert [(effect.kind, dict(effect.detail)) for effect in result.effects] == [
+        ("notification", {"title": "Saved", "body": "in a folder"}),
+        ("notification", {"title": "", "body": ""}),
+    ]
 
 
-async def test_file_choosers_are_closed_without_a_file(connected: Connect) -> None:
-    async with connected() as app:
-        pickers = ["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"]
-        result = await ui(
-            app, "choose", {"kind": "choose", "label": True}, *({"kind": "pick", "picker": name} for name in pickers)
-        )
-        assert got(result) == ["cancel", "cancel", "AbortError", "AbortError", "AbortError"]
-        assert kinds(result.effects) == ["filechooser"] * 5
+async def test_file_choosers_are_closed_without_a_file(app: Session) -> None:
+    pickers = ["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"]
+    result = await ui(
+        app, "choose", {"kind": "choose", "label": True}, *({"kind": "pick", "picker": name} for name in pickers)
+    )
+    assert got(result) == ["cancel", "cancel", "AbortError", "AbortError", "AbortError"]
+    assert kinds(result.effects) == ["filechooser"] * 5
 
-        page = page_of(app)
-        await page.evaluate(
-            """() => {
-              const input = Object.assign(document.createElement('input'), { type: 'file', id: 'chooser' });
-              input.style.cssText = 'position: fixed; top: 0; left: 0; z-index: 99';
-              document.body.append(input);
-              input.addEventListener('cancel', () => { document.title = 'cancelled'; });
-            }"""
-        )
-        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1500}))
-        await page.click("#chooser")  # a real click
-        assert kinds((await call).effects) == ["filechooser"]
-        assert await page.title() == "cancelled"
+    page = page_of(app)
+    await page.evaluate(
+        """() => {
+          const input = Object.assign(document.createElement('input'), { type: 'file', id: 'chooser' });
+          input.style.cssText = 'position: fixed; top: 0; left: 0; z-index: 99';
+          document.body.append(input);
+          input.addEventListener('cancel', () => { document.title = 'cancelled'; });
+        }"""
+    )
+    call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1500}))
+    await page.click("#chooser")  # a real click
+    assert kinds((await call).effects) == ["filechooser"]
+    assert await page.title() == "cancelled"
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
