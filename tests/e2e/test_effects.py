@@ -673,7 +673,8 @@ const steps = {
     link.click();
     return 'begun';
   },
-  many: () => {
+  many: async () => {
+    await new Promise(requestAnimationFrame);
     for (let n = 0; n < 60; n += 1) Object.assign(document.createElement('input'), { type: 'file' }).click();
     return 'returned';
   },

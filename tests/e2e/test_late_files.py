@@ -158,6 +158,81 @@ async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Sessio
             assert await contents(app, result) == [] and result.warnings == (), script
 
 
+#: What the click on an export button begins in many apps, which none of them awaits: each saves a file in the end.
+EXPORTS = {
+    "picture of a canvas": "document.createElement('canvas').toBlob(save, 'image/png');",
+    "drawn image": """
+      const image = new Image(), canvas = document.createElement("canvas");
+      image.onload = () => { canvas.getContext("2d").drawImage(image, 0, 0); canvas.toBlob(save); };
+      image.src = URL.createObjectURL(new Blob([
+        "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0h9v9'/></svg>"
+      ], { type: "image/svg+xml" }));
+    """,
+    "file reader": """
+      const reader = new FileReader();
+      reader.onload = () => link(reader.result, "later.txt").click();
+      reader.readAsDataURL(new Blob(["x".repeat(100000)]));
+    """,
+    "request": 'fetch("/report").then((response) => response.blob()).then(save);',
+    "XMLHttpRequest": """
+      const request = new XMLHttpRequest();
+      request.onload = () => save(new Blob([request.response]));
+      request.open("GET", "/report");
+      request.send();
+    """,
+    "stream": """
+      const packed = new Blob(["x".repeat(100000)]).stream().pipeThrough(new CompressionStream("gzip"));
+      new Response(packed).blob().then(save);
+    """,
+}
+SAVE_BLOB = 'const save = (blob) => link(URL.createObjectURL(blob), "later.txt").click();'
+
+
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+async def test_file_of_unawaited_export_belongs_to_its_call(app: Session, export: str) -> None:
+    clicked = f"""
+      await wait(20);
+      const button = document.createElement("button");
+      button.onclick = async () => {{ await null; {export} }};
+      button.click();
+    """
+    for work in (export, clicked):
+        script = f"{SAVE_BLOB} {work}"
+        result = await run(app, script)
+        assert len(await contents(app, result)) == 1 and result.warnings == (), script
+        result = await run(app, "return 1;")
+        assert await contents(app, result) == [] and result.warnings == (), script
+
+
+async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Session) -> None:
+    result = await run(app, f'{SAVE_BLOB} fetch("/slow-report").then((response) => response.blob()).then(save);')
+    assert await contents(app, result) == []
+    assert result.warnings == (
+        "the app answered while it still loaded or made content; a file of it comes with a later call",
+    )
+    result = await run(app, "await wait(4000);")
+    assert await contents(app, result) == [b"REPORT"]
+
+
+async def test_unfinished_request_does_not_exhaust_timeout_of_call(app: Session) -> None:
+    result = await run(app, 'fetch("/slow-report"); return 7;', timeout=1.5)
+    assert result.data == 7
+
+
+async def test_failed_and_awaited_work_is_not_waited_for(app: Session) -> None:
+    for script in (
+        'const reply = await fetch("/report"); await reply.blob(); return 7;',
+        'fetch("http://127.0.0.1:1/").catch(() => {}); return 7;',
+        'fetch("/slow-report", { keepalive: true }); return 7;',
+        'const request = new XMLHttpRequest(); request.open("GET", "/report", false); request.send(); return 7;',
+        "const request = new XMLHttpRequest(); try { request.send(); } catch { return 7; }",
+        'document.createElement("canvas").toBlob(() => { throw new Error("the app fails"); }); return 7;',
+        'await wait(0); setInterval(() => fetch("/slow-report"), 1); await wait(50); return 7;',
+    ):
+        result = await run(app, script)
+        assert result.data == 7 and result.warnings == (), script
+
+
 async def test_late_file_is_flagged_in_result_of_later_call(app: Session) -> None:
     result = await run(app, 'setTimeout(() => blobLink("slow.txt").click(), 400);')
     assert await contents(app, result) == []

@@ -376,9 +376,13 @@ async def test_page_without_app_is_reported_despite_frozen_clock(context: Browse
 async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, tmp_path: Path) -> None:
     await context.clock.install(time=0)
     await context.clock.pause_at(1000)
-    page = html('url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5), echo: (params) => params')
+    page = html(
+        'url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5), echo: (params) => params, '
+        "read: () => { new Response(new ReadableStream()).text(); return 7; }"
+    )
     async with serve_page(page) as url, connect(url, context=context, store=tmp_path) as app:
         assert (await app.call("url", timeout=10)).data == "blob:"
+        assert (await app.call("read", timeout=10)).data == 7
         assert (await app.call("echo", {"a": 1}, timeout=10)).data == {"a": 1}
 
 

@@ -685,8 +685,8 @@ class Windows:
         followed_at = asyncio.get_running_loop().time()
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
-            if window.has_unread_content:
-                # A busy browser may take more than two seconds to start its viewer.
+            if window.is_unfinished:
+                # Its server, or a busy browser that starts its viewer, may take more than two seconds.
                 expected.until = max(expected.until, followed_at + _FOLLOW_TIMEOUT)
             # In this order: is_loading may change while the page is asked.
             if window.page.url and not await window.is_blank() and not window.is_loading:

@@ -243,7 +243,7 @@ class PageEffects:
 
     def on_event(self, kind: str, payload: Any, *, holder: str = HELD) -> None:
         """Handle an event of an agent: ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``,
-        ``clipboard``, ``share``, ``notice`` or ``unsent``.
+        ``clipboard``, ``share``, ``notice``, ``unfinished`` or ``unsent``.
 
         Handles of its content begin with ``holder``. Effects of a frame, which has a prefix of its own, are assigned
         only to calls of that frame.
@@ -274,6 +274,9 @@ class PageEffects:
                 self._on_prevented_click(call)
             case Download(wait=wait, sure=sure):
                 self._on_download_click(call, wait / 1000, is_late=is_late, is_counted=sure)
+            case Effect() if kind == "unfinished":
+                warning = "the app answered while it still loaded or made content; a file of it comes with a later call"
+                self.tracker.warn(call, warning)
             case Effect() if kind in _NOT_PRINTED:
                 self.tracker.warn(call, f"the app printed {_NOT_PRINTED[kind]}, which makes no PDF")
 

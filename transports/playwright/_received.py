@@ -277,6 +277,7 @@ _EVENTS: dict[str, Any] = {
     "counts": dict[str, int],
     "emitted": Size,
     "unknown": str,
+    "unfinished": Effect,
     "unsent": Unsent,
     "unloaded": None,
     "reloaded": None,

@@ -183,7 +183,7 @@
   // In a frame effects are watched only once it has tools, and print() is left alone.
   const effects = makeEffects({
     natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall,
-    isUnderWay: (call) => calls.has(call), within, prints: !framed, later: framed,
+    startingCall: () => startingCall, isUnderWay: (call) => calls.has(call), within, prints: !framed, later: framed,
   });
 
   const warnings = new WeakMap(); // answer → warnings about it
@@ -370,7 +370,11 @@
         try {
           const start = clock();
           answer = await within(id, () => theApp().call(capability, filled, options));
-          if (effects.leavesMore(start)) await effects.turns();
+          if (effects.leavesMore(id, start)) {
+            // The time of the call itself must not run out.
+            const time = 0.8 * (getOwnPropertyDescriptor(options, "timeout")?.value ?? 1e9);
+            await effects.turns(id, start + time);
+          }
         } finally { calls.delete(id); }
         return await toReply(answer);
       } catch (error) { return toError(error); }

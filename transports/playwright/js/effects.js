@@ -5,7 +5,7 @@
 // Our own faults never reach the app: the replacement of a native function throws only what the native function throws.
 (host) => {
   "use strict";
-  const { natives, toJson, emit, hold, currentCall, isUnderWay, within, prints = true, later = false } = host;
+  const { natives, toJson, emit, hold, currentCall, startingCall, isUnderWay, within, prints = true, later = false } = host;
   const {
     Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
@@ -16,7 +16,7 @@
     elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
     fileName, fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, hasOwn, htmlClick, htmlStyle, imageCurrentSrc,
     imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
-    isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max,
+    isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max, min,
     mediaMediaText, navigatorPermissions, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
     observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, permissionStatusState, permissionsQuery, quietly, ruleCssText,
     revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
@@ -28,24 +28,25 @@
 
   const undo = []; // steps that restore a page that stays open without us
   let hooked = true; // until then
-  // Replaces a native function by a proxy, which keeps its name, length and source text. A missing or fixed one stays.
-  const install = (owner, name, instead) => quietly(() => {
+  // Replaces a native function, or with `key` "set" a setter, by a proxy, which keeps its name, length and source text. A
+  // missing or fixed one stays.
+  const install = (owner, name, instead, key = "value") => quietly(() => {
     const property = { __proto__: null, ...owner && getOwnPropertyDescriptor(owner, name) };
-    if (typeof property.value !== "function") return;
-    const value = new Proxy(property.value, { __proto__: null,
+    if (typeof property[key] !== "function") return;
+    const installed = new Proxy(property[key], { __proto__: null,
       apply: (native, self, args) => instead(native, self, args),
       construct: (native, args, target) => instead(native, undefined, args, target),
     });
-    if (!defineProperty(owner, name, { __proto__: null, ...property, value })) return;
+    if (!defineProperty(owner, name, { __proto__: null, ...property, [key]: installed })) return;
     listPush(undo, () => {
-      if (owner[name] === value) defineProperty(owner, name, property);
+      if (getOwnPropertyDescriptor(owner, name)?.[key] === installed) defineProperty(owner, name, property);
     });
   });
 
   let waiting = later ? [] : null;
-  const hook = (owner, name, instead) => {
-    if (waiting) listPush(waiting, () => install(owner, name, instead));
-    else install(owner, name, instead);
+  const hook = (owner, name, instead, key) => {
+    if (waiting) listPush(waiting, () => install(owner, name, instead, key));
+    else install(owner, name, instead, key);
   };
 
   // --- window.print: for the app, printing is over when it returns, as in a browser; the PDF is made afterwards -----
@@ -236,15 +237,16 @@
 
   // --- what a call leaves for a later turn: libraries click a download link in a timer of 0 ms (FileSaver.js) ---------
   const SHORT = 10; // ms of the longest timer that a call's answer waits for
-  const AFTER_URL = 100; // … once the call has made an object URL that no link has downloaded yet (download.js: 66 ms)
+  const LONG = 100; // … once the call has clicked, or made an object URL that no link has downloaded yet (download.js: 66 ms)
   let urlMaker = null; // that call
+  let clicker = null;  // the latest call that has clicked something, which may begin work of any kind
   const FRAME = 17; // ms until a requested animation frame
   let due = 0;      // time of the latest short timer, message, frame or object URL of a call
   const expectSoon = (call, delay) => { if (isUnderWay(call)) due = max(due, clock() + delay); };
   hook(window, "setTimeout", (native, self, args) => {
     const callback = args[0], delay = args[1] ?? 0, call = currentCall();
     if (call === null || typeof callback !== "function") return apply(native, self, args);
-    const longest = call === urlMaker ? AFTER_URL : SHORT;
+    const longest = call === urlMaker || call === clicker ? LONG : SHORT;
     if (typeof delay === "number" && !(delay > longest)) expectSoon(call, max(0, delay || 0));
     const callbackArgs = filterList(args, (_, index) => index > 1);
     return apply(native, self, [() => within(call, () => apply(callback, window, callbackArgs)), delay]);
@@ -264,6 +266,69 @@
       inFrame = true;
       try { within(call, () => apply(callback, undefined, [time])); } finally { inFrame = false; }
     }]);
+  });
+
+  // --- content that is still loaded or made when a call is answered: what a click on an export button leaves behind ---
+  const UNFINISHED_TIMEOUT = 2000; // ms for which the answer of a call waits for it
+  const unfinished = new Map(); // call → {running: number of its operations, onFinished: called after the last one}
+  const nothing = () => {};
+  // Notes that an operation of a call begins; returns a function to be called once it has ended.
+  const beginOperation = (call) => {
+    if (!isUnderWay(call)) return undefined;
+    if (!unfinished.has(call)) unfinished.set(call, { running: 0, onFinished: nothing });
+    const operations = unfinished.get(call);
+    let ended = false;
+    operations.running += 1;
+    return () => {
+      if (ended) return;
+      ended = true;
+      operations.running -= 1;
+      if (operations.running > 0) return;
+      unfinished.delete(call);
+      operations.onFinished();
+    };
+  };
+  const finished = (call) => new Promise((resolve) => { unfinished.get(call).onFinished = resolve; });
+  const whenSettled = async (promise, end) => {
+    try { await promise; } catch { /* the app's own matter */ }
+    end();
+  };
+  // A function that returns a promise. `callOf` returns the call that an operation belongs to, if any.
+  const hookPromise = (owner, name, callOf) => hook(owner, name, (native, self, args) => {
+    const promise = apply(native, self, args), end = quietly(() => beginOperation(callOf(args)));
+    if (end) whenSettled(promise, end);
+    return promise;
+  });
+  // A function, or a setter (`key`), whose outcome is one of these events.
+  const hookEvents = (owner, name, types, callOf, key) => hook(owner, name, (native, self, args) => {
+    const end = quietly(() => beginOperation(callOf(args)));
+    if (!end) return apply(native, self, args);
+    listForEach(types, (type) => quietly(() => targetAddEventListener(self, type, end, { __proto__: null, once: true })));
+    try { return apply(native, self, args); } catch (error) { end(); throw error; }
+  }, key);
+  // Of the requests, those count that the handler itself makes, or any after a click: pages make others all the time.
+  const requestCall = () => startingCall() ?? (currentCall() === clicker ? clicker : null);
+  const memberOf = (object, name) => getOwnPropertyDescriptor(object ?? {}, name)?.value;
+  hookPromise(window, "fetch", (args) => (memberOf(args[1], "keepalive") ? null : requestCall()));
+  hookEvents(ofPage.XMLHttpRequest?.prototype, "send", ["loadend"], requestCall);
+  listForEach(["arrayBuffer", "blob", "text"], (name) => {
+    hookPromise(ofPage.Response?.prototype, name, currentCall);
+    hookPromise(ofPage.Blob?.prototype, name, currentCall);
+  });
+  listForEach(["readAsArrayBuffer", "readAsBinaryString", "readAsDataURL", "readAsText"], (name) => {
+    hookEvents(ofPage.FileReader?.prototype, name, ["loadend"], currentCall);
+  });
+  // A picture of the page becomes a file by way of an image that is drawn.
+  const isLocal = (url) => textStartsWith(url, "blob:") || textStartsWith(url, "data:");
+  const imageCall = (args) => (typeof args[0] === "string" && isLocal(args[0]) ? currentCall() : null);
+  hookEvents(ofPage.HTMLImageElement?.prototype, "src", ["load", "error"], imageCall, "set");
+  hook(ofPage.HTMLCanvasElement?.prototype, "toBlob", (native, self, args) => {
+    const callback = args[0], call = currentCall(), end = typeof callback === "function" ? beginOperation(call) : undefined;
+    if (!end) return apply(native, self, args);
+    const reportBlob = (blob) => {
+      try { within(call, () => apply(callback, undefined, [blob])); } finally { end(); }
+    };
+    try { return apply(native, self, [reportBlob, args[1], args[2]]); } catch (error) { end(); throw error; }
   });
 
   // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
@@ -316,6 +381,8 @@
   // Returns what `click` returns: the download that it makes, if any, begins now or later.
   const clicking = (target, click) => {
     const link = downloadLink(target), call = currentCall();
+    clicker = call;
+    expectSoon(call, 0);
     if (!link) return click();
     urlMaker = null;
     if (!queued.length && !isFull()) {
@@ -368,14 +435,14 @@
   const isActive = () => quietly(() => activationIsActive(navigatorUserActivation(ofPage.navigator)));
   hook(ofPage.HTMLElement?.prototype, "click", (native, self, args) => {
     const active = isActive();
-    const result = clicking(self, () => apply(native, self, args));
+    const result = clicking(self, () => within(currentCall(), () => apply(native, self, args)));
     cancelFileChooser(self, active);
     return result;
   });
   hook(ofPage.EventTarget?.prototype, "dispatchEvent", (native, self, args) => {
     if (quietly(() => eventType(args[0])) !== "click") return apply(native, self, args);
     const active = isActive();
-    const clickResult = clicking(self, () => apply(native, self, args));
+    const clickResult = clicking(self, () => within(currentCall(), () => apply(native, self, args)));
     if (clickResult) cancelFileChooser(self, active);
     return clickResult;
   });
@@ -490,10 +557,19 @@
       listForEach(undo, quietly);
     },
     // Returns whether a call that began at `start` left something for a later turn.
-    leavesMore: (start) => due >= start,
-    // Resolves two turns after the latest of these. Times are rounded up: cut off, they would be too early.
-    async turns() {
-      for (let turn = 0; turn < 2; turn += 1) await wait(ceil(max(0, due - clock())));
+    leavesMore: (call, start) => due >= start || unfinished.has(call),
+    // Resolves once the operations of a call have ended, or at `latest` (time of the clock), and two turns after the latest
+    // short timer. Times are rounded up: cut off, they would be too early.
+    async turns(call, latest) {
+      let timeUp, isTimeUp = false;
+      do {
+        if (unfinished.has(call)) {
+          timeUp ??= wait(max(0, min(UNFINISHED_TIMEOUT, latest - clock())));
+          await firstOf(finished(call), (async () => { await timeUp; isTimeUp = true; })());
+        }
+        for (let turn = 0; turn < 2; turn += 1) await wait(ceil(max(0, due - clock())));
+      } while (unfinished.has(call) && !isTimeUp);
+      if (unfinished.delete(call)) emit("unfinished", { call });
     },
     // Clicks a download link; `name` identifies the file in the browser's events.
     async clickDownload(url, name) {

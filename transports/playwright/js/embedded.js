@@ -32,7 +32,9 @@
       return { base64: bytesToBase64(new Uint8Array(await blobArrayBuffer(blob))) };
     },
     currentCall: () => null,
+    startingCall: () => null,
     isUnderWay: () => false,
+    within: (_, run) => run(),
     prints: false,
   });
   return { __proto__: null, next: () => new Promise((resolve) => { asked = resolve; give(); }) };
