@@ -152,31 +152,34 @@ async def run(
         require_open(pool)
 
     folder = Path(out)
-    consent = None
-    if isinstance(jobs, str | os.PathLike):
-        # Checked before the folder is made.
-        await in_thread(require_input, Path(jobs))
-        folder_of_files = Path(files_from or Path(jobs).parent).absolute()
-        consent = Consent(allow_programs, target, folder_of_files, any_target=files_from is not None)
-
+    consent = await _consent_to(jobs, target, files_from, allow_programs=allow_programs)
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(open_ledger(folder))
         await add_input(ledger, jobs, folder, target=target, extend=extend, consent=consent)
         run_options = replace(options or RunOptions(), consent=consent)
 
-        driver = pool
-        if driver is None:
+        if pool is None:
             browsers, sessions = pool_size(run_options.concurrency)
-            driver = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
-
-        settled_callback = on_settled
+            pool = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
         if on_progress is not None:
             progress = _RunProgress(await ledger.counts(), on_settled, on_progress)
             progress.report()
-            settled_callback = progress.count
+            on_settled = progress.count
 
-        await Runner(ledger, driver, run_options, settled_callback).run()
+        await Runner(ledger, pool, run_options, on_settled).run()
         return await export_run(ledger, folder)
+
+
+async def _consent_to(
+    jobs: Source, target: str | None, files_from: str | os.PathLike[str] | None, *, allow_programs: bool
+) -> Consent | None:
+    """Return what the lines of a file of jobs may do; ``None`` for other jobs, which are trusted. Raises
+    :class:`~transports.errors.UsageError` for a file that cannot be read, before anything is made for the run."""
+    if not isinstance(jobs, str | os.PathLike):
+        return None
+    await in_thread(require_input, Path(jobs))
+    folder_of_files = Path(files_from or Path(jobs).parent).absolute()
+    return Consent(allow_programs, target, folder_of_files, any_target=files_from is not None)
 
 
 @dataclass(frozen=True, slots=True)
