@@ -43,7 +43,8 @@ async def test_batch_runs_each_job_once_and_writes_manifest(tmp_path: Path) -> N
             raise ValueError("a driver that breaks its contract")
         return Outcome(job, State.SUCCEEDED, milliseconds=5.0, artifacts=(REF,))
 
-    many = [Job("do", {"n": n}, "memory:", id=f"j{n}", carried={"team": n, "status": "mine"}) for n in range(50)]
+    status = {"status": "mine", "carried.status": "older"}
+    many = [Job("do", {"n": n}, "memory:", id=f"j{n}", carried={"team": n, **status}) for n in range(50)]
     driver = Recorder(answer)
     told: list[Settlement] = []
     report = await run([*many, *many[:5]], tmp_path, pool=driver, on_settled=told.append)
@@ -60,6 +61,7 @@ async def test_batch_runs_each_job_once_and_writes_manifest(tmp_path: Path) -> N
     good, bad = manifest[0], manifest[2]
     assert (good["uri"], good["sha256"], good["size_bytes"], good["status"]) == (REF.uri, REF.sha256, 3, "succeeded")
     assert (good["team"], good["carried.status"], good["attempts"]) == (0, "mine", 1)
+    assert good["carried.carried.status"] == "older"
     assert (bad["error_code"], bad["error"], bad["uri"]) == ("NO_PAPER", "no paper", None)
     parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(tmp_path / "manifest.parquet").to_pylist()

@@ -492,8 +492,12 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
         "size_bytes": first.get("size_bytes"),
         "artifacts": [dict(artifact) for artifact in row.artifacts],
     }
-    carried = {f"carried.{name}" if name in line else name: value for name, value in row.job.carried.items()}
-    return line | carried
+    for name, value in row.job.carried.items():
+        # An input that was a manifest may have a name with this prefix already.
+        while name in line:
+            name = f"carried.{name}"
+        line[name] = value
+    return line
 
 
 class _Statistics:
