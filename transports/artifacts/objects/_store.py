@@ -327,7 +327,6 @@ class ObjectStore(ArtifactStore):
         used = await self._catalog.contents() if old_blobs else set()
         # Unreadable metadata may name any content that begins with the digits of its id.
         perhaps_used = tuple(_content_prefix(key) for key in report.unreadable)
-
         return [
             Removal("content", blob.key, blob.size, "orphan")
             for blob in old_blobs

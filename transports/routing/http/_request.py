@@ -247,8 +247,7 @@ def failure_reason(failure: Exception) -> str:
 
 
 async def _read_beginning(response: aiohttp.ClientResponse, timeout: float) -> tuple[bytes, bool]:
-    """Return the bytes of a body that arrive within ``timeout`` seconds and before an error, up to a limit, and whether
-    they are all of it."""
+    """Return what arrives of a body within ``timeout`` seconds, up to a limit, and whether that is all of it."""
     data = b""
     with suppress(aiohttp.ClientError, OSError):
         async with asyncio.timeout(timeout):
