@@ -49,6 +49,8 @@ def test_invalid_elicitation_answer_error_shows_expected_form(method: str, examp
         return
     for data in ({}, {"other": 1}, "text", None):
         assert answer_fault(request, {"success": True, "data": data}) == f"its data has no {key!r}; return {example}"
+    for answer in ({"success": True, "cancelled": True}, {"success": True, "error": "no"}):
+        assert answer_fault(request, answer) == f"its data has no {key!r}; return {example}"
     assert answer_fault(request, {"success": True, "data": {key: True}}) == ""
 
 
@@ -127,7 +129,11 @@ def test_elicitation_error_lists_10_options_and_80_characters() -> None:
             "abc",
             'value.name: "abc" is longer than 2 characters',
         ),
-        ({"schema": {"properties": {"name": {}}}}, {"name": "x"}, ""),
+        (
+            {"schema": {"properties": {"name": {"maxLength": 2}}}},
+            {"name": "abc"},
+            'value.name: "abc" is longer than 2 characters',
+        ),
         ({"schema": {"type": "integer"}}, "7", 'value: "7" is not of type "integer"'),
         ({"schema": {"$ref": "https://a.test/"}}, 1, ""),
         ({"schema": "text"}, 1, ""),
