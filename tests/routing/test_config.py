@@ -56,6 +56,8 @@ def test_server_settings_override_general_and_preset() -> None:
     assert (github.tool_fields, github.max_inline_chars) == (GITHUB.tool_fields, 20_000)
     assert "download_workbook" not in config.policy("tableau-mcp", presets=False).tool_fields
     assert not config.policy("nothing", presets=True).heuristics
+    whole_name = parse('[routing.servers."my-Tools"]\nheuristics = false')
+    assert not whole_name.policy("My-tools", presets=False).heuristics
     assert RoutingConfig().policy("an app", presets=True) is ABP
 
 

@@ -295,6 +295,7 @@ async def test_slowloris_response_hits_deadline(get: Get, serve: Serve, answer: 
         await get(server.url, timeout=0.4, stall_timeout=0.2)
     assert time.monotonic() - started < 0.7
     assert (caught.value.code, caught.value.retryable) == ("TIMEOUT", True)
+    assert caught.value.details.keys() == {"url", "received", "timeout_seconds"}
     assert server.connects == 1
 
 
