@@ -262,7 +262,8 @@ async def test_file_not_taken_is_removed_when_its_page_is_opened_again(fixture: 
         await eventually(lambda: [path.name for path in browser.folder.glob("downloads-*/*") if not path.suffix])
         with suppress(Error):
             await page.reload()
-        await app.call("file.list", timeout=20)  # in the new page
+        listed = await app.call("file.list", timeout=20)  # in the new page
+        assert listed.warnings == ("the app's download 'file.txt' is lost: its page was opened again",)
         assert list(browser.folder.glob("downloads-*/*")) == []
 
 

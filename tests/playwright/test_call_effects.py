@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from transports.errors import TransportError
+from transports.errors import BrowserCrashed, TransportError
 from transports.playwright._effect_tracker import EffectTracker, ExpectedEffect
 from transports.protocol.binary import BinaryData
 from transports.protocol.messages import Message
@@ -63,6 +63,23 @@ async def test_started_effect_frees_slot_for_another() -> None:
 
 async def _failing() -> BinaryData:
     raise KeyError("no content")
+
+
+async def _endless() -> BinaryData:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_output_of_a_lost_page_is_not_promised_for_later() -> None:
+    loop = asyncio.get_running_loop()
+    lost: asyncio.Future[TransportError] = loop.create_future()
+    effects = EffectTracker(lost, lambda _: None, _release)
+    call, reply = effects.begin_call("one"), Message("capabilities/call-result", {"success": True})
+    effects.add_output(call, _endless(), "the app's file")
+    loop.call_later(0.01, lost.set_result, BrowserCrashed("the browser is gone"))
+    await effects.settle(call, reply, timeout=20)
+    assert reply.warnings == ("the app's file is lost: the browser is gone",)
+    await effects.aclose()
 
 
 async def test_failing_output_is_a_warning_unless_required(

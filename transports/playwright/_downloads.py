@@ -281,7 +281,7 @@ class CdpDownloads:
 
             self._saving = saving = _Saving(limit)
             self._on_save()
-            asking = asyncio.ensure_future(self._keep_asking())
+            asking = asyncio.ensure_future(self.keep_asking())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
                 guid = await self._wait_for_start(agent, saving.begun, deadline)
@@ -298,7 +298,7 @@ class CdpDownloads:
                 drop(saving.state)
                 drop(asking)
 
-    async def _keep_asking(self) -> None:
+    async def keep_asking(self) -> None:
         """Send a command each second, since the end of the driver shows only in commands: then the page is lost."""
         with contextlib.suppress(TransportError):
             while True:

@@ -279,6 +279,8 @@ class EffectTracker:
                 contents += self._take_contents(output, warnings, is_late=output.is_late)
             elif output.required:
                 raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
+            elif self._lost.done():
+                warnings.append(f"{output.what} is lost: {self._lost.result().message}")
             else:
                 warnings.append(f"{output.what} was not finished in time; it comes with a later call")
                 unfinished.append(output)

@@ -68,6 +68,7 @@ class PageEffects:
         self._limits = limits
         self._tab = tab
         self._app_downloads: AppDownloads | None = None
+        self._cdp_downloads: CdpDownloads | None = None
         self._is_own_download: Callable[[str], bool] = lambda _: False
         self._accept_dialogs = dialogs == "accept"
         self._print_page = print_page
@@ -103,6 +104,7 @@ class PageEffects:
         self._watch(self._agent.cdp)
         steps = [_cancel_file_choosers(self._agent.cdp)]
         if isinstance(downloads, CdpDownloads):
+            self._cdp_downloads = downloads
             self._app_downloads = AppDownloads(self._agent, downloads, self._limits)
             self._app_downloads.on_started = self._on_download
             self._app_downloads.on_window = self._windows.on_target
@@ -202,7 +204,14 @@ class PageEffects:
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         self._windows.expect_content(call)
-        await self.tracker.settle(call, reply, timeout=timeout)
+        asking = None
+        if self._cdp_downloads is not None:
+            asking = self.tracker.spawn(self._cdp_downloads.keep_asking())
+        try:
+            await self.tracker.settle(call, reply, timeout=timeout)
+        finally:
+            if asking is not None:
+                asking.cancel()
         for window in call.windows:
             if not window.is_unfinished:
                 continue

@@ -195,6 +195,8 @@ class PageTransport(Transport):
         # Scheme and host of the app's document, and the address and port of its server.
         self._server: tuple[tuple[str, str], tuple[str, int]] | None = None
         self._limits = ByteLimits(DEFAULT_MAX_BYTES)
+        # What calls were to get later, of pages that were lost.
+        self._undelivered: list[str] = []
         # Counted across reconnections.
         self._rungs = {"download": 0, "stream": 0, "slices": 0}
         self.features = replace_field(self.features, reconnects=source.page is None)
@@ -388,6 +390,7 @@ class PageTransport(Transport):
 
     async def _reopen(self) -> PageAgent:
         """Open the page again, in another browser if the last one has ended."""
+        self._undelivered += [output.what for output in self._effects.tracker.unattributed.outputs]
         await self._page_stack.aclose()
         if self._browser is not None:
             self._browser = browser = await self._source.revive(self._stack, self._browser)
@@ -395,7 +398,13 @@ class PageTransport(Transport):
                 # Page and context ended with their browser, so the old stack has nothing left to close.
                 self._tab = None
                 self._tab_stack = contextlib.AsyncExitStack()
-        return await self._open_page()
+
+        agent = await self._open_page()
+        tracker = self._effects.tracker
+        for what in self._undelivered:
+            tracker.warn(tracker.unattributed, f"{what} is lost: its page was opened again")
+        self._undelivered.clear()
+        return agent
 
     @abstractmethod
     async def _load_app(self, page: Page, agent: PageAgent) -> None: ...
