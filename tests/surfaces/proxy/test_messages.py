@@ -209,7 +209,7 @@ async def test_cancelled_call_does_not_delay_proxy_exit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["ping", "resources/read"])
 async def test_unwritable_answer_ends_proxy(tmp_path: Path, method: str) -> None:
-    async with relayed(tmp_path) as client:
+    async with relayed(tmp_path, "--bare") as client:
         client.is_gone = True
         client.ask(method, uri="artifact://x")
         async with asyncio.timeout(20):

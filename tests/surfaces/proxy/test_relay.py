@@ -237,13 +237,17 @@ async def test_proxy_replaces_resources_but_not_views(tmp_path: Path) -> None:
         assert len(view["text"]) > LIMIT and view["mimeType"] == "text/html;profile=mcp-app"
 
 
-async def test_artifact_ranges_are_read_and_unknown_ids_rejected(tmp_path: Path) -> None:
+async def test_artifact_ranges_are_read_and_other_artifacts_left_to_the_server(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         (link,) = links(
             await client.give({"content": [{"type": "audio", "data": "@base64:90000", "mimeType": "audio/wav"}]})
         )
         assert await client.content(link["uri"] + "?offset=10&length=20") == bytes_of(90_000)[10:30]
-        answer = await client.answer(client.ask("resources/read", uri="artifact://none_000000000000"))
+        # What the proxy does not have is the server's.
+        (item,) = (await client.request("resources/read", uri="artifact://10"))["contents"]
+        assert base64.b64decode(item["blob"]) == bytes_of(10)
+    async with relayed(tmp_path, "--bare") as client:
+        answer = await client.answer(client.ask("resources/read", uri="artifact://10"))
         assert answer["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
 
 

@@ -255,8 +255,8 @@ async def test_proxy_users_share_no_artifacts(tmp_path: Path) -> None:
     async with upstream(image_of) as server, over_http(server, tmp_path) as client:
         (message,) = await client.call()
         client.headers = {"Authorization": f"Bearer {BOB}"}
-        (read,) = messages_of(await client.post("resources/read", uri=message["result"]["content"][0]["uri"]))
-        assert read["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
+        read = await client.post("resources/read", uri=message["result"]["content"][0]["uri"])
+        assert (read.status_code, read.content) == (202, b"")  # from the server, which may have artifacts as well
 
 
 # --- files of the client ----------------------------------------------------------------------------------------------

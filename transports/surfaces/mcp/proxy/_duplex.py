@@ -154,6 +154,9 @@ class Duplex:
             self._failed.set_exception(failure_of(error))
 
     async def _answer_request(self, message: Message) -> None:
+        if await self._exchange.is_for_server(message):
+            await self._send_after_work(message)
+            return
         answer = await self._exchange.answer(message)
         await self._to_client(Passed(answer, message.key, answers=True))
 
@@ -161,12 +164,14 @@ class Duplex:
         async def ask(question: bytes) -> None:
             await self._to_client(Passed(question, message.key))
 
-        filled = await self._exchange.with_files(message, files, ask)
+        await self._send_after_work(await self._exchange.with_files(message, files, ask))
+
+    async def _send_after_work(self, message: Message) -> None:
         assert message.key is not None
-        # From here on, a cancellation of the call is for the server.
+        # From here on, a cancellation of the request is for the server.
         self._working.pop(message.key, None)
-        self._exchange.add_request(filled)
-        await self._to_server(filled.raw)
+        self._exchange.add_request(message)
+        await self._to_server(message.raw)
 
     async def _cancel(self, message: Message) -> bool:
         """Cancel a request that the server does not have yet. Return ``False`` for any other request."""

@@ -25,7 +25,7 @@ from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json
 from ....routing._policy import ABP, named_preset
 from .._artifacts import TEMPLATE, Fields, list_artifacts, read_artifact
-from ._files import Ask, FileParams, Roots
+from ._files import Ask, FileParams, Roots, artifact_id_in
 from ._messages import (
     FIELDS_DECODER,
     INTERNAL_ERROR,
@@ -204,14 +204,24 @@ class Exchange:
             self._open[key].is_cancelled = True
 
     def is_for_proxy(self, message: Message) -> bool:
-        """Return whether the proxy answers a request itself: for artifacts, and for lists of resources if the server
-        has no resources."""
+        """Return whether the proxy answers a request itself: for artifacts (but see :meth:`is_for_server`), and for
+        lists of resources if the server has no resources."""
         if message.method == "resources/read":
             return message.params.uri.startswith("artifact:")
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
+    async def is_for_server(self, message: Message) -> bool:
+        """Return whether a request reads an artifact that the proxy does not have, while the server has resources:
+        ``abp mcp``, for instance, has artifacts as well."""
+        if message.method != "resources/read" or not self.facts.has_resources:
+            return False
+        try:
+            return not await self._readable.exists(artifact_id_in(message.params.uri))
+        except Exception:  # noqa: BLE001 - the answer reports it
+            return False
+
     async def answer(self, message: Message) -> bytes:
-        """Answer a request for which :meth:`is_for_proxy` is true."""
+        """Answer a request for which :meth:`is_for_proxy` is true and :meth:`is_for_server` is not."""
         raw_id = bytes(message.envelope.id)
         try:
             # The artifact is in memory until the result is encoded.

@@ -235,9 +235,13 @@ def _encode_content(content: _Content, *, is_url: bool) -> str:
     return f"data:{content.mime_type};name={filename};base64,{encoded}"
 
 
+def artifact_id_in(uri: str) -> str:
+    """Return the id in ``artifact://ID``, or in ``artifact://ID?offset=0&length=1000``."""
+    return uri.removeprefix("artifact:").lstrip("/").partition("?")[0]
+
+
 async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Place) -> _Content:
-    artifact_id = uri.removeprefix("artifact:").lstrip("/").partition("?")[0]
-    ref = await store.stat(artifact_id)
+    ref = await store.stat(artifact_id_in(uri))
     _require_size(ref.size_bytes, limit, place)
     return _Content(await store.get(ref), ref.mime_type, ref.filename)
 

@@ -126,7 +126,7 @@ class ReverseProxy:
         if message.method == "notifications/roots/list_changed":
             exchange.roots.forget()
         if message.is_request:
-            if exchange.is_for_proxy(message):
+            if exchange.is_for_proxy(message) and not await exchange.is_for_server(message):
                 return stream_response(_answer_event(exchange, message))
             files = exchange.files_in(message)
             if files:
