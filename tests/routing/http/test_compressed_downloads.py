@@ -69,6 +69,12 @@ async def test_size_and_hash_describe_decompressed_content(get: Get, serve: Serv
     assert server.sent("Accept-Encoding") == [ALL] and server.connects == 1
 
 
+async def test_end_of_compressed_body_shows_that_it_is_complete(get: Get, serve: Serve) -> None:
+    answer = reply(gzip.compress(BODY), Content_Encoding="gzip", Content_Length="", Connection="close")
+    got = await get((await serve(answer)).url, accept_compression=True)
+    assert got.data == BODY and got.fetched.complete
+
+
 async def test_uncompressed_body_is_accepted_unchanged(get: Get, serve: Serve) -> None:
     server = await serve(reply(BODY), reply(BODY, Content_Encoding="identity"))
     assert (await get(server.url, accept_compression=True)).data == BODY
