@@ -441,7 +441,7 @@ class Transfer:
             expected = representation.total
         decoder = BodyDecoder(coding) if coding else None
 
-        while chunk := await self._read_chunk(answer, expected, decoder):
+        while chunk := await self._read_chunk(answer, expected):
             if decoder is None:
                 await self._write(chunk, answer.display_url, expected, end)
             else:
@@ -460,13 +460,12 @@ class Transfer:
             warnings=self.warnings,
         )
 
-    async def _read_chunk(self, answer: _Answer, expected: int | None, decoder: BodyDecoder | None) -> bytes:
+    async def _read_chunk(self, answer: _Answer, expected: int | None) -> bytes:
         """Return the next bytes of a body, or ``b""`` at its end."""
         try:
             return await read_chunk(answer.response)
         except BrokenBody as broken:
-            is_whole = self.staged.size == expected and (decoder is None or decoder.finished)
-            if is_whole:
+            if self.staged.size == expected:
                 # Only the last chunk marker is missing.
                 return b""
             raise RetryRequest(self._truncated(answer.display_url, broken.reason)) from None
