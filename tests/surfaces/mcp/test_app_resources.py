@@ -66,14 +66,16 @@ async def test_link_names_its_read_tool_and_is_readable_as_resource(serve: Serve
             "lib://note": {"mimeType": "text/plain", "text": "a note"},
             "lib://table": {"mimeType": "text/csv", "text": LONG},
             "lib://image": {"mimeType": "image/x-own", "blob": base64.b64encode(blob).decode()},
+            "artifact://note": {"mimeType": "text/plain", "text": "of another bridge"},
         }
     )
     async with serve(servers(server), options={"max_resource_bytes": 25_000}) as client:
         links = (await called(client, "abp_export"))["data"]["content"]
-        assert [link["fetched"] for link in links] == [False] * 3
+        assert [link["fetched"] for link in links] == [False] * 4
         assert all("abp_resources_read" in link["hint"] for link in links)
         assert await read_as_resource(client, "lib://note") == b"a note"
         assert await read_as_resource(client, "lib://table") == LONG.encode()
+        assert await read_as_resource(client, "artifact://note") == b"of another bridge"
         assert await read_as_resource(client, "lib://image") == blob
         (image,) = (await client.read_resource("lib://image")).contents
         assert image.uri == "lib://image" and image.mime_type == "image/x-own" and image.meta

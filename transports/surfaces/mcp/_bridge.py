@@ -37,7 +37,7 @@ from ..._internal.telemetry import (
     use_global_providers,
 )
 from ...artifacts._base import ArtifactStore
-from ...errors import ABPError, UsageError
+from ...errors import ABPError, ArtifactNotFound, UsageError
 from ...mcp._stdio import LineReader, Stdin, exit_soon
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import in_thread_if_long, members_of
@@ -263,12 +263,20 @@ class Bridge:
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         user = self._registered(ctx)
         max_bytes = self.options.max_resource_bytes
+        reads_of_apps = self.options.shows(tool_name("resources.read"))
         if params.uri.startswith("artifact:"):
             if not self._view.as_resources:
                 raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
-            return await read_resource(user.store, params.uri, max_bytes, self._view)
+            try:
+                return await read_resource(user.store, params.uri, max_bytes, self._view)
+            except MCPError as error:
+                # Connected servers may have artifacts as well, such as another bridge.
+                apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
+                has_servers = any(app.session.resources.available for app in apps)
+                if error.data["code"] != ArtifactNotFound.code or not (reads_of_apps and has_servers):
+                    raise
 
-        if not self.options.shows(tool_name("resources.read")):
+        if not reads_of_apps:
             raise MCPError(
                 types.INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)"
             )
