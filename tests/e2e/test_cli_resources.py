@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.command_line import CommandLine, in_thread
 from tests.support.mcp_over_http import tableau_server
-from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, VIEW
 from tests.surfaces.cli.conftest import abp as abp
 
@@ -53,7 +52,7 @@ def test_unknown_resource_is_reported(abp: CommandLine, tableau: str) -> None:
 
 
 def test_cli_calls_mcp_server_like_any_app(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
-    called = document(abp, "call", target("tableau"), "download_workbook", "-p", "id=a", "--out", str(tmp_path))
+    called = document(abp, "call", tableau, "download_workbook", "-p", "id=a", "--out", str(tmp_path))
     assert (called["transport"], called["artifacts"][0]["filename"]) == ("mcp", "Sales Dashboard.pdf")
     names = [one["name"] for one in document(abp, "capabilities", tableau)["capabilities"]]
     assert {"download_workbook", "resources.read"} <= set(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -61,18 +62,17 @@ SHAPES = (
 @pytest.mark.requirement("R5-3a")
 @pytest.mark.fault(26)
 @pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
-@pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
-async def test_every_binary_shape_arrives_byte_for_byte(connected: Connect, size: int) -> None:
-    async with connected() as app:
-        for shape in SHAPES.split():
+@pytest.mark.parametrize(
+    ("query", "shapes"), [("", SHAPES), ("?isolated", "SharedArrayBuffer")], ids=["page", "isolated page"]
+)
+async def test_every_binary_shape_arrives_byte_for_byte(connected: Connect, query: str, shapes: str) -> None:
+    async with connected(query) as app:
+        for shape, size in itertools.product(shapes.split(), (1024, 300 * 1024)):  # inline, and held in the page
             result = await app.call("shape", {"shape": shape, "size": size})
             (ref,) = result.artifacts.values()
-            assert ref.path, shape
-            assert Path(ref.path).read_bytes() == pattern(size), shape
-            assert ref.source["verified"] is True, shape  # against the size that the page itself gives
-    async with connected("?isolated") as app:
-        result = await app.call("shape", {"shape": "SharedArrayBuffer", "size": size})
-        assert Path(str(result.artifacts["file"].path)).read_bytes() == pattern(size)
+            assert ref.path, (shape, size)
+            assert Path(ref.path).read_bytes() == pattern(size), (shape, size)
+            assert ref.source["verified"] is True, (shape, size)  # against the size that the page itself gives
 
 
 @pytest.mark.fault(26)
