@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -312,19 +315,54 @@ async def test_browser_start_failure_raises_with_reason(
 
 @pytest.mark.fault(3)
 async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = scratch / "abp-run-999999999-5-abc"
-    dead.mkdir()
-    (dead / "profile").write_text("x")
+    dead = scratch / "abp-run-5-abc"
+
+    def leave_folder() -> None:
+        dead.mkdir()
+        (dead / "in-use").touch()
+
+    leave_folder()
     monkeypatch.setattr(browser_process, "_folder_path", None)  # the shared browser of these tests has one already
     monkeypatch.setattr(browser_process, "_folder_users", 0)
     with RunFolder() as ours:
         assert not dead.exists()
         sweep()
         assert ours.is_dir()
-        dead.mkdir()
+        leave_folder()
         with RunFolder() as again:
             assert again == ours
         assert ours.is_dir()
         async with Browser():  # each start looks, also in a process that has a browser all the time
             assert not dead.exists()
     assert not ours.exists()
+
+
+HOLDER = """
+import sys
+from transports.playwright._process import RunFolder
+with RunFolder() as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_run_folder_of_another_container_is_kept_until_its_process_ends(scratch: Path) -> None:
+    # Containers that share a temp folder do not see each other's processes.
+    contained = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*contained, "true"], capture_output=True).returncode:
+        contained = []
+    command = [*contained, sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        sweep()
+        assert folder.is_dir()
+        process.kill()
+        process.wait()
+        assert folder.is_dir()
+
+        def is_swept() -> bool:
+            sweep()
+            return not folder.exists()
+
+        await eventually(is_swept)

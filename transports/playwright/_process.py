@@ -15,7 +15,6 @@ import functools
 import logging
 import math
 import os
-import re
 import shutil
 import signal
 import stat
@@ -35,6 +34,7 @@ from weakref import WeakSet
 import psutil
 
 from .._internal.telemetry import OPEN_BROWSERS
+from ..artifacts._files import belongs_to_us, try_lock
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol._strict_json import decode_json
@@ -645,14 +645,17 @@ def is_running(process: psutil.Process) -> bool:
 #
 # It holds all files of a browser: profiles, scratch files of the driver, uploads. The driver does not always clean up
 # after itself (a killed one never does), so its TMPDIR is this folder, which is removed as a whole. Folders of
-# processes that died are removed when any process starts a browser or makes its folder.
+# processes that died are removed when any process starts a browser or makes its folder. A living process holds a lock
+# in its folder: containers that share a temp folder do not see each other's processes.
 
 #: Base folder with a short path.
 _SHORT_BASE = Path("/tmp")
 _folder_lock = threading.Lock()
 _folder_users = 0
 _folder_path: Path | None = None
-_run_folders: set[Path] = set()
+#: Run folder of this process → descriptor of its locked file.
+_run_folders: dict[Path, int] = {}
+_LOCK_NAME = "in-use"
 
 
 def _remove_all_folders() -> None:
@@ -664,6 +667,8 @@ def _remove_all_folders() -> None:
 def _forget_folders() -> None:
     global _folder_lock, _folder_users, _folder_path
     _folder_lock, _folder_users, _folder_path = threading.Lock(), 0, None
+    for lock in _run_folders.values():
+        os.close(lock)
     _run_folders.clear()
 
 
@@ -701,9 +706,8 @@ class RunFolder:
 def short_folder(longest: int) -> Iterator[Path]:
     """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
     removed in the same way as a :class:`RunFolder`."""
-    # The longest name of a run folder, and the slash before it.
-    longest_name = 36
-    folder = _make_folder(longest - longest_name)
+    name_length = len("/abp-run-4194304-12345678")
+    folder = _make_folder(longest - name_length)
     try:
         yield folder
     finally:
@@ -712,13 +716,29 @@ def short_folder(longest: int) -> Iterator[Path]:
 
 def _make_folder(longest_base: int) -> Path:
     sweep()
-    prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folder(longest_base)))
-    _run_folders.add(folder)
-    return folder
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-", dir=_base_folder(longest_base)))
+        lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        if _hold(lock):
+            _run_folders[folder] = lock
+            return folder
+
+        # Another process found it without its lock and removes it.
+        os.close(lock)
+
+
+def _hold(lock: int) -> bool:
+    try:
+        return try_lock(lock)
+    except OSError:  # the file system has no locks; the folder stays if this process is killed
+        return True
 
 
 def _remove_folder(folder: Path) -> None:
+    lock = _run_folders.pop(folder, None)
+    if lock is None:  # it belongs to the process that this one was forked from
+        return
+
     # First kill browsers that were starting when their driver was killed: they would write the profile again.
     killed = []
     for process in psutil.process_iter():
@@ -727,30 +747,41 @@ def _remove_folder(folder: Path) -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=2)
+    # Windows does not remove an open file.
+    os.close(lock)
     shutil.rmtree(folder, ignore_errors=True)
-    _run_folders.discard(folder)
-
-
-def _start_time(pid: int) -> int:
-    """Return the start time of a process in whole seconds, which identifies a reused pid; 0 without such a process."""
-    try:
-        return int(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return 0
 
 
 def sweep() -> None:
     """Remove the run folders of processes that have ended."""
     for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
-            name = re.match(r"abp-run-(\d+)-(\d+)-", folder.name)
-            if name is None:
-                continue
-            pid, start_time = int(name[1]), int(name[2])
-            # The start time of a process, as the system computes it, may vary a little.
-            is_running = abs(_start_time(pid) - start_time) <= 2
-            if not is_running:
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _remove_abandoned(folder)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove a run folder that no process holds."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or not belongs_to_us(status):
+        return
+    try:
+        lock = os.open(folder / _LOCK_NAME, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        # A living process is making or removing it at the moment.
+        if time.time() - status.st_mtime > 60:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+
+    try:
+        if not try_lock(lock):
+            return
+        # Under the lock, so that a process that is still making this folder makes another one.
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+    # On Windows the open file has stayed.
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _base_folder(longest: int) -> Path:
