@@ -135,7 +135,8 @@ class BufferedFile(SpooledFile):
 
 @cache
 def _remove_left_folders() -> None:
-    """Remove the folders of killed processes, once per process."""
+    """Remove the folders of killed processes that are older than an hour, once per process. The age is for containers
+    that share a temp folder, and do not see each other's processes."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
         writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
         if writer is None:
@@ -143,7 +144,9 @@ def _remove_left_folders() -> None:
         with suppress(OSError):
             status = folder.lstat()
             is_own_folder = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
-            if is_own_folder and not may_be_running(int(writer[1]), status.st_mtime):
+            if not is_own_folder or time.time() - status.st_mtime <= 3600:
+                continue
+            if not may_be_running(int(writer[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
