@@ -76,6 +76,9 @@ async def test_link_names_its_read_tool_and_is_readable_as_resource(serve: Serve
         assert await read_as_resource(client, "lib://note") == b"a note"
         assert await read_as_resource(client, "lib://table") == LONG.encode()
         assert await read_as_resource(client, "artifact://note") == b"of another bridge"
+        with pytest.raises(MCPError, match="there is no artifact") as failed:
+            await client.read_resource("artifact://gone")
+        assert failed.value.data["code"] == "ARTIFACT_NOT_FOUND" and server.reads[-1] == "artifact://gone"
         assert await read_as_resource(client, "lib://image") == blob
         (image,) = (await client.read_resource("lib://image")).contents
         assert image.uri == "lib://image" and image.mime_type == "image/x-own" and image.meta

@@ -37,7 +37,7 @@ from ..._internal.telemetry import (
     use_global_providers,
 )
 from ...artifacts._base import ArtifactStore
-from ...errors import ABPError, ArtifactNotFound, UsageError
+from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
 from ...mcp._stdio import LineReader, Stdin, exit_soon
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import in_thread_if_long, members_of
@@ -263,6 +263,7 @@ class Bridge:
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         user = self._registered(ctx)
         max_bytes = self.options.max_resource_bytes
+        not_found: MCPError | None = None
         reads_of_apps = self.options.shows(tool_name("resources.read"))
         if params.uri.startswith("artifact:"):
             if not self._view.as_resources:
@@ -275,6 +276,7 @@ class Bridge:
                 has_servers = any(app.session.resources.available for app in apps)
                 if error.data["code"] != ArtifactNotFound.code or not (reads_of_apps and has_servers):
                     raise
+                not_found = error
 
         if not reads_of_apps:
             raise MCPError(
@@ -284,6 +286,11 @@ class Bridge:
         try:
             apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
             return await read_app_resource(apps, params.uri, max_bytes, self._view)
+        except MCPError as error:
+            # The servers do not have it either, and each says so in its own way.
+            if not_found is not None and isinstance(error.__cause__, CapabilityError | None):
+                raise not_found from error
+            raise
         finally:
             # The content was stored as an artifact.
             user.subscribers.resources_changed()
