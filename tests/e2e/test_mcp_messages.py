@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,22 @@ def test_requests_are_answered_after_stdin_ends(tmp_path: Path, messages: list[t
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert {answer["id"] for answer in answers if "result" in answer} == {*range(len(messages))}
+
+
+def test_open_subscription_does_not_delay_the_end(tmp_path: Path) -> None:
+    params = {"_meta": ENVELOPE, "notifications": {"toolsListChanged": True}}
+    listen = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+    with subprocess.Popen(
+        ABP, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)}
+    ) as bridge:
+        assert bridge.stdin and bridge.stdout
+        bridge.stdin.write(json.dumps(listen).encode() + b"\n")
+        bridge.stdin.flush()
+        assert b"acknowledged" in bridge.stdout.readline()
+        closed = time.monotonic()
+        bridge.stdin.close()
+        assert bridge.stdout.readline()
+        assert time.monotonic() - closed < 1  # second, for which the answers of other requests are waited for
 
 
 @pytest.fixture(scope="module")

@@ -580,6 +580,7 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
 
 _DISCOVER, _INITIALIZE = re.compile(rb'"method"\s*:\s*"server/discover"'), re.compile(rb'"method"\s*:\s*"initialize"')
+_LISTEN = re.compile(rb'"method"\s*:\s*"subscriptions/listen"')
 
 
 class _Output:
@@ -594,10 +595,13 @@ class _Output:
         self._answered = asyncio.Event()
 
     async def note(self, line: bytes) -> None:
-        """Note the request in ``line``, or the end of the one that it cancels, which gets no answer."""
+        """Note the request in ``line``, or the end of the one that it cancels, which gets no answer.
+
+        A subscription is left out: it is answered when the connection ends."""
         request_id = await in_thread_if_long(id_of_request, line)
         if request_id is not None:
-            self._open.add(str(request_id))
+            if not _LISTEN.search(line):
+                self._open.add(str(request_id))
         else:
             self._open.discard(str(await in_thread_if_long(cancelled_id, line)))
 
