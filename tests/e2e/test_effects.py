@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any, Literal
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from tests.e2e.conftest import Connect
 from tests.support.eventually import eventually
-from tests.support.pages import serve_page
+from tests.support.pages import serve_answers, serve_page
 from tests.support.pdf import image_of, pages_of, text_of
 from transports import (
     Browser,
@@ -272,6 +274,28 @@ async def test_removed_images_fields_and_shadow_trees_are_printed(app: Session) 
     found = colours_of(pdf)
     for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
         assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
+
+
+async def test_copy_for_print_does_not_load_frames_again(browser: Browser, tmp_path: Path) -> None:
+    html = """<body><iframe src="/in-iframe"></iframe><object data="/in-object"></object><embed src="/in-embed"><script>
+      window.abp = {
+        initialize: () => ({ success: true, data: { sessionId: "1", app: { id: "a", name: "A", version: "1" } } }),
+        call: (capability) => { print(); document.body.append("changed"); return { success: true, data: 1 }; },
+        listCapabilities: () => [{ name: "report.print" }],
+      };
+    </script>"""
+    requests: Counter[str] = Counter()
+
+    async def answer(request: web.Request) -> web.Response:
+        requests[request.path] += 1
+        return web.Response(text=html if request.path == "/" else "embedded", content_type="text/html")
+
+    async with serve_answers(answer) as url, connect(url, browser=browser, store=tmp_path) as app:
+        await eventually(lambda: len(requests) == 4)
+        assert len(files(await app.call("report.print"))) == 1
+        await app.call("report.print")
+    del requests["/"]
+    assert set(requests.values()) == {1}, requests
 
 
 async def test_parallel_calls_each_get_their_own_print(app: Session) -> None:

@@ -106,7 +106,10 @@
         case "img":
           if (quietly(() => isRevoked(original))) setImageSrc(copy, toDataUrl(original));
           break;
-        case "select": quietly(() => copySelection(original, copy));
+        case "select": quietly(() => copySelection(original, copy)); break;
+        // Loaded again, they would act again: send requests, begin downloads.
+        case "iframe": case "frame": case "object": case "embed":
+          listForEach(["src", "srcdoc", "data"], (name) => elementRemoveAttribute(copy, name));
       }
       if (tree) copyShadow(tree, copy);
     });
