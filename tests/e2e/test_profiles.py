@@ -117,10 +117,11 @@ async def test_profile_left_by_dead_process_is_usable(tmp_path: Path) -> None:
     async with notebook() as url:
         with pytest.raises((ProfileInUse, BrowserNotFound)):  # another machine's: only that browser knows
             await connect(url, profile=profile, store=tmp_path / "out")
-        (profile / "SingletonLock").unlink()
-        (profile / "SingletonLock").symlink_to(f"{socket.gethostname()}-999999999")
-        async with connect(url, profile=profile, store=tmp_path / "out") as app:
-            await note(app)
+        for pid in ("999999999", "99999999999999999999", "²"):
+            (profile / "SingletonLock").unlink(missing_ok=True)
+            (profile / "SingletonLock").symlink_to(f"{socket.gethostname()}-{pid}")
+            async with connect(url, profile=profile, store=tmp_path / "out") as app:
+                await note(app)
 
 
 async def test_profile_that_is_a_file_is_rejected(tmp_path: Path) -> None:

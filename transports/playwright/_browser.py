@@ -101,7 +101,10 @@ def _names_living_process(lock: Path) -> bool:
     host, _, pid = owner.rpartition(separator)
     # Firefox writes a numeric address of this machine.
     is_here = owner[:1].isdigit() or host == socket.gethostname()
-    return is_here and pid.isdigit() and psutil.pid_exists(int(pid))
+    try:
+        return is_here and psutil.pid_exists(int(pid))
+    except (OverflowError, ValueError):  # no process has such an id
+        return False
 
 
 def _is_held_open(lock: Path) -> bool:
