@@ -386,6 +386,40 @@ async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, 
         assert (await app.call("echo", {"a": 1}, timeout=10)).data == {"a": 1}
 
 
+async def test_a_replaced_scheduler_rejects_nothing(context: BrowserContext, tmp_path: Path) -> None:
+    page = html(
+        'url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5)',
+        before="""
+          Object.defineProperty(window, "scheduler", { value: {} });
+          window.reasons = [];
+          addEventListener("unhandledrejection", (event) => reasons.push(String(event.reason)));
+        """,
+    )
+    async with serve_page(page) as url:
+        opened = await context.new_page()
+        await opened.goto(url)
+        async with connect(url, page=opened, store=tmp_path) as app:
+            assert (await app.call("url", timeout=10)).data == "blob:"
+        assert await opened.evaluate("reasons") == []
+
+
+async def test_own_members_of_a_replaced_fetch_are_kept(context: BrowserContext, tmp_path: Path) -> None:
+    page = html(
+        'members: () => [typeof fetch("/").cancel, typeof fetch("/").end]',
+        before="""
+          const native = fetch;
+          class Request extends Promise { end() {} }
+          const request = (args) => new Request((resolve) => resolve(native(...args)));
+          window.fetch = (...args) => Object.assign(request(args), { cancel() {} });
+        """,
+    )
+    async with serve_page(page) as url:
+        opened = await context.new_page()
+        await opened.goto(url)
+        async with connect(url, page=opened, store=tmp_path) as app:
+            assert (await app.call("members", timeout=10)).data == ["function", "function"]
+
+
 async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None:
     page = await context.new_page()
     async with serve_page(html("one: () => 1")) as url:

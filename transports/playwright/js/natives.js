@@ -292,7 +292,10 @@
         setTimeout(resolve, milliseconds, undefined);
         // Tests stop the clock of a page (page.clock), and with it its timers.
         const options = { __proto__: null, delay: milliseconds + 100 };
-        attempt(() => natives.schedulerPostTask(ofPage.scheduler, () => resolve(), options));
+        const resolveInTask = async () => {
+          try { await natives.schedulerPostTask(ofPage.scheduler, () => resolve(), options); } catch { /* none, or the page's own */ }
+        };
+        resolveInTask();
       }),
       // The outcome of the first of several values or promises to be ready. Promise.race would look up methods of the page.
       firstOf: (...waited) => new Promise((resolve, reject) => {
