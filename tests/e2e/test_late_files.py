@@ -39,6 +39,7 @@ window.abp = {
 PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" + (
     b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 )
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 ATTACHED = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment; filename=report.bin"}
 
 
@@ -214,9 +215,47 @@ async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Ses
     assert await contents(app, result) == [b"REPORT"]
 
 
-async def test_unfinished_request_does_not_exhaust_timeout_of_call(app: Session) -> None:
-    result = await run(app, 'fetch("/slow-report"); return 7;', timeout=1.5)
-    assert result.data == 7
+async def test_waiting_for_files_does_not_exhaust_timeout_of_call(app: Session) -> None:
+    timers = "document.body.click(); const poll = () => setTimeout(poll, 100); poll();"
+    for script in ('fetch("/slow-report"); return 7;', f"await wait(1400); {timers} return 7;"):
+        result = await run(app, script, timeout=1.5)
+        assert result.data == 7
+
+
+async def test_call_does_not_wait_for_timers_of_an_earlier_call(app: Session) -> None:
+    times: list[float] = []
+    for _ in range(3):
+        await run(app, "document.body.click(); const poll = () => setTimeout(poll, 100); poll();")
+        start = time.monotonic()
+        await run(app, "return 1;")
+        times.append(time.monotonic() - start)
+    assert min(times) < 0.07
+
+
+async def test_page_hears_of_failed_requests_that_it_does_not_await(app: Session) -> None:
+    script = """
+      const reasons = [];
+      addEventListener("unhandledrejection", (event) => { reasons.push(event.reason.name); event.preventDefault(); });
+      fetch("http://127.0.0.1:1/");
+      new Response(new ReadableStream({ start: (controller) => controller.error() })).text();
+      fetch("http://127.0.0.1:1/").catch(() => {});
+      while (reasons.length < 2) await wait(20);
+      await wait(50);
+      return reasons.sort();
+    """
+    assert (await run(app, script)).data == ["TypeError", "TypeError"]
+
+
+async def test_file_of_an_animation_belongs_to_the_call_under_way(app: Session) -> None:
+    loop = """
+      const draw = () => { window.save?.(); window.save = null; requestAnimationFrame(draw); };
+      requestAnimationFrame(draw);
+      await wait(100);
+    """
+    await run(app, loop)
+    result = await run(app, 'window.save = () => blobLink("drawn.txt").click(); await wait(200);')
+    assert await contents(app, result) == [b"content of drawn.txt"]
+    assert result.warnings == ()
 
 
 async def test_failed_and_awaited_work_is_not_waited_for(app: Session) -> None:
@@ -226,6 +265,8 @@ async def test_failed_and_awaited_work_is_not_waited_for(app: Session) -> None:
         'fetch("/slow-report", { keepalive: true }); return 7;',
         'const request = new XMLHttpRequest(); request.open("GET", "/report", false); request.send(); return 7;',
         "const request = new XMLHttpRequest(); try { request.send(); } catch { return 7; }",
+        f"const image = document.createElement('img'); image.loading = 'lazy'; image.src = '{PIXEL}'; return 7;",
+        f"document.implementation.createHTMLDocument().createElement('img').src = '{PIXEL}'; return 7;",
         'document.createElement("canvas").toBlob(() => { throw new Error("the app fails"); }); return 7;',
         'await wait(0); setInterval(() => fetch("/slow-report"), 1); await wait(50); return 7;',
     ):

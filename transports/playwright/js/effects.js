@@ -14,11 +14,11 @@
     elementAttributes, elementBefore, elementClosest, elementGetAttribute, elementGetAttributeNames, elementHasAttribute,
     elementLocalName, elementQuerySelector, elementQuerySelectorAll, elementRemove, elementRemoveAttribute,
     elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
-    fileName, fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, hasOwn, htmlClick, htmlStyle, imageCurrentSrc,
-    imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
+    fileName, fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, getPrototypeOf, hasOwn, htmlClick, htmlStyle, imageCurrentSrc,
+    imageDecode, imageLoading, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
     isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max, min,
-    mediaMediaText, navigatorPermissions, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
-    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, permissionStatusState, permissionsQuery, quietly, ruleCssText,
+    mediaMediaText, navigatorPermissions, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodeOwnerDocument, nodesLength,
+    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, ownKeys, permissionStatusState, permissionsQuery, quietly, ruleCssText,
     revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
     setImageSrc, setOptionSelected, setShadowAdoptedStyleSheets, setStyleCssText, setTimeout, shadowAdoptedStyleSheets,
     sheetCssRules, sheetMedia, sheetOwnerNode, sheetReplaceSync, sheetsLength, styleCssText, styleElementSheet,
@@ -245,7 +245,12 @@
   let clicker = null;  // the latest call that has clicked something, which may begin work of any kind
   const FRAME = 17; // ms until a requested animation frame
   let due = 0;      // time of the latest short timer, message, frame or object URL of a call
-  const expectSoon = (call, delay) => { if (isUnderWay(call)) due = max(due, clock() + delay); };
+  let expectedAt = 0; // when that was set, sent, requested or made
+  const expectSoon = (call, delay) => {
+    if (!isUnderWay(call)) return;
+    expectedAt = clock();
+    due = max(due, expectedAt + delay);
+  };
   hook(window, "setTimeout", (native, self, args) => {
     const callback = args[0], delay = args[1] ?? 0, call = currentCall();
     if (call === null || typeof callback !== "function") return apply(native, self, args);
@@ -262,9 +267,10 @@
   });
   let inFrame = false; // a frame requested in a frame is an animation, which brings no file
   hook(window, "requestAnimationFrame", (native, self, args) => {
-    const callback = args[0], call = currentCall();
+    // A frame of an animation belongs to the call that is under way then, not to the one that began the animation.
+    const callback = args[0], call = inFrame ? null : currentCall();
     if (typeof callback !== "function") return apply(native, self, args);
-    if (!inFrame) expectSoon(call, FRAME);
+    expectSoon(call, FRAME);
     return apply(native, self, [(time) => {
       inFrame = true;
       try { within(call, () => apply(callback, undefined, [time])); } finally { inFrame = false; }
@@ -293,21 +299,30 @@
   };
   const finished = (call) => new Promise((resolve) => { unfinished.get(call).onFinished = resolve; });
   const whenSettled = async (promise, end) => {
-    try { await promise; } catch { /* the app's own matter */ }
-    end();
+    try { return await promise; } finally { end(); }
   };
+  const quietlySettle = async (promise) => { try { await promise; } catch { /* the app's own matter */ } };
   // A function that returns a promise. `callOf` returns the call that an operation belongs to, if any.
   const hookPromise = (owner, name, callOf) => hook(owner, name, (native, self, args) => {
     const promise = apply(native, self, args), end = quietly(() => beginOperation(callOf(args)));
-    if (end) whenSettled(promise, end);
+    if (!end) return promise;
+    // The app gets the promise that waits: of the other one, which is handled here, the page would miss a rejection. A
+    // promise that a function of the page made may have more members.
+    const settled = whenSettled(promise, end);
+    if (quietly(() => getPrototypeOf(promise) === Promise.prototype && !ownKeys(promise).length)) return settled;
+    quietlySettle(settled);
     return promise;
   });
   // A function, or a setter (`key`), whose outcome is one of these events.
   const hookEvents = (owner, name, types, callOf, key) => hook(owner, name, (native, self, args) => {
-    const end = quietly(() => beginOperation(callOf(args)));
+    const end = quietly(() => beginOperation(callOf(args, self)));
     if (!end) return apply(native, self, args);
-    listForEach(types, (type) => quietly(() => targetAddEventListener(self, type, end, { __proto__: null, once: true })));
-    try { return apply(native, self, args); } catch (error) { end(); throw error; }
+    const onEnd = () => {
+      listForEach(types, (type) => quietly(() => targetRemoveEventListener(self, type, onEnd)));
+      end();
+    };
+    listForEach(types, (type) => quietly(() => targetAddEventListener(self, type, onEnd)));
+    try { return apply(native, self, args); } catch (error) { onEnd(); throw error; }
   }, key);
   // Of the requests, those count that the handler itself makes, or any after a click: pages make others all the time.
   const requestCall = () => startingCall() ?? (currentCall() === clicker ? clicker : null);
@@ -323,7 +338,9 @@
   });
   // A picture of the page becomes a file by way of an image that is drawn.
   const isLocal = (url) => textStartsWith(url, "blob:") || textStartsWith(url, "data:");
-  const imageCall = (args) => (typeof args[0] === "string" && isLocal(args[0]) ? currentCall() : null);
+  // Lazy images and those of other documents, such as a template's, may never load.
+  const isLoaded = (image) => nodeOwnerDocument(image) === document && imageLoading(image) !== "lazy";
+  const imageCall = (args, image) => (typeof args[0] === "string" && isLocal(args[0]) && isLoaded(image) ? currentCall() : null);
   hookEvents(ofPage.HTMLImageElement?.prototype, "src", ["load", "error"], imageCall, "set");
   hook(ofPage.HTMLCanvasElement?.prototype, "toBlob", (native, self, args) => {
     const callback = args[0], call = currentCall(), end = typeof callback === "function" ? beginOperation(call) : undefined;
@@ -560,9 +577,9 @@
       listForEach(undo, quietly);
     },
     // Returns whether a call that began at `start` left something for a later turn.
-    leavesMore: (call, start) => due >= start || unfinished.has(call),
-    // Resolves once the operations of a call have ended, or at `latest` (time of the clock), and two turns after the latest
-    // short timer. Times are rounded up: cut off, they would be too early.
+    leavesMore: (call, start) => expectedAt >= start || unfinished.has(call),
+    // Resolves once the operations of a call have ended, and two turns after the latest short timer, or at `latest` (time of
+    // the clock). Times are rounded up: cut off, they would be too early.
     async turns(call, latest) {
       let timeUp, isTimeUp = false;
       do {
@@ -570,7 +587,7 @@
           timeUp ??= wait(max(0, min(UNFINISHED_TIMEOUT, latest - clock())));
           await firstOf(finished(call), (async () => { await timeUp; isTimeUp = true; })());
         }
-        for (let turn = 0; turn < 2; turn += 1) await wait(ceil(max(0, due - clock())));
+        for (let turn = 0; turn < 2; turn += 1) await wait(ceil(max(0, min(due, latest) - clock())));
       } while (unfinished.has(call) && !isTimeUp);
       if (unfinished.delete(call)) emit("unfinished", { call });
     },
