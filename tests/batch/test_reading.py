@@ -132,6 +132,10 @@ def test_parquet_cells_become_json_values(tmp_path: Path) -> None:
     pq.write_table(pyarrow.table({"capability": ["do"] * 2, "params.n": [math.inf, -math.inf]}), path)
     with pytest.raises(UsageError, match=r"(?s)row 1: column params\.n has the number inf.*row 2: .* -inf"):
         read(path)
+    # Once, not for each row.
+    pq.write_table(pyarrow.table({"capability": ["do"] * 2, "picture": [b"a", b"b"]}), path)
+    with pytest.raises(UsageError, match=r"^column picture has bytes values"):
+        read(path)
 
 
 def test_csv_cell_may_hold_a_document(tmp_path: Path) -> None:

@@ -305,8 +305,8 @@ def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
     for number, size, row in _parquet_files.read_rows(path, batch_size=LIMITS.batch, check=check):
         try:
             fields = {name: _json_cell(name, value) for name, value in row.items()}
-        except UsageError as error:
-            invalid.add(number, f": {error.message}")
+        except ValueError as error:
+            invalid.add(number, f": {error}")
             continue
         yield _Line(number, size, fields)
 
@@ -314,12 +314,13 @@ def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
 def _json_cell(name: str, value: object) -> object:
     """Return a cell of the column ``name`` as a JSON value: dates, decimals and UUIDs become text, NaN null.
 
-    Objects have no nulls: Parquet gives each row the fields of all rows."""
+    Objects have no nulls: Parquet gives each row the fields of all rows. Raises :class:`ValueError` for an infinite
+    number, and :class:`~transports.errors.UsageError` for a type that JSON does not have, which no row can correct."""
     match value:
         case float() if math.isnan(value):
             return None
         case float() if math.isinf(value):
-            raise UsageError(f"column {name} has the number {value}, which JSON does not have; give another")
+            raise ValueError(f"column {name} has the number {value}, which JSON does not have; give another")
         case None | bool() | int() | float() | str():
             return value
         case datetime() | date() | time():
