@@ -276,8 +276,9 @@ async def test_removed_images_fields_and_shadow_trees_are_printed(app: Session) 
         assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
 
 
-async def test_copy_for_print_does_not_load_frames_again(browser: Browser, tmp_path: Path) -> None:
-    html = """<body><iframe src="/in-iframe"></iframe><object data="/in-object"></object><embed src="/in-embed"><script>
+async def test_copy_for_print_neither_loads_frames_again_nor_shows_fallbacks(browser: Browser, tmp_path: Path) -> None:
+    html = """<body>body<iframe src="/in-iframe"></iframe><object data="/in-object">fallback</object>
+      <embed src="/in-embed"><script>
       window.abp = {
         initialize: () => ({ success: true, data: { sessionId: "1", app: { id: "a", name: "A", version: "1" } } }),
         call: (capability) => { print(); document.body.append("changed"); return { success: true, data: 1 }; },
@@ -292,7 +293,8 @@ async def test_copy_for_print_does_not_load_frames_again(browser: Browser, tmp_p
 
     async with serve_answers(answer) as url, connect(url, browser=browser, store=tmp_path) as app:
         await eventually(lambda: len(requests) == 4)
-        assert len(files(await app.call("report.print"))) == 1
+        (pdf,) = files(await app.call("report.print"))
+        assert text_of(pdf) == "body"
         await app.call("report.print")
     del requests["/"]
     assert set(requests.values()) == {1}, requests

@@ -108,8 +108,12 @@
           break;
         case "select": quietly(() => copySelection(original, copy)); break;
         // Loaded again, they would act again: send requests, begin downloads.
-        case "iframe": case "frame": case "object": case "embed":
-          listForEach(["src", "srcdoc", "data"], (name) => elementRemoveAttribute(copy, name));
+        case "iframe": case "frame": case "embed":
+          listForEach(["src", "srcdoc"], (name) => elementRemoveAttribute(copy, name));
+          break;
+        case "object": // without an address its fallback would be printed
+          elementSetAttribute(copy, "data", "about:blank");
+          elementSetAttribute(copy, "type", "text/html");
       }
       if (tree) copyShadow(tree, copy);
     });
