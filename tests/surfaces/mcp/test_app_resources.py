@@ -76,9 +76,6 @@ async def test_link_names_its_read_tool_and_is_readable_as_resource(serve: Serve
         assert await read_as_resource(client, "lib://note") == b"a note"
         assert await read_as_resource(client, "lib://table") == LONG.encode()
         assert await read_as_resource(client, "artifact://note") == b"of another bridge"
-        with pytest.raises(MCPError, match="there is no artifact") as failed:
-            await client.read_resource("artifact://gone")
-        assert failed.value.data["code"] == "ARTIFACT_NOT_FOUND" and server.reads[-1] == "artifact://gone"
         assert await read_as_resource(client, "lib://image") == blob
         (image,) = (await client.read_resource("lib://image")).contents
         assert image.uri == "lib://image" and image.mime_type == "image/x-own" and image.meta
@@ -99,6 +96,27 @@ async def test_resource_is_read_from_server_that_lists_it(serve: Serve) -> None:
         with pytest.raises(MCPError, match="not found"):
             await client.read_resource("three://a")
         assert first.reads == second.reads[1:] == ["three://a"]  # it may be one that is not listed
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (None, "there is no artifact"),
+        ("ARTIFACT_NOT_FOUND", "there is no artifact"),
+        ("TOO_LARGE", "artifact://ID: the server's words"),
+    ],
+)
+async def test_artifact_that_no_server_has_is_not_found(serve: Serve, code: str | None, message: str) -> None:
+    class Refusing(Server):
+        def _read(self, uri: str) -> dict[str, object]:
+            data = None if code is None else {"code": code}
+            raise CapabilityError("the server's words", details={"code": -32602, "data": data})
+
+    async with serve(servers(Refusing({}))) as client:
+        with pytest.raises(MCPError, match=message) as failed:
+            await client.read_resource("artifact://ID")
+        is_not_found = failed.value.data["code"] == "ARTIFACT_NOT_FOUND"
+        assert is_not_found == (code != "TOO_LARGE")
 
 
 async def test_hidden_resource_tool_also_blocks_resource_reads(serve: Serve) -> None:

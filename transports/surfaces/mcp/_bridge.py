@@ -287,10 +287,10 @@ class Bridge:
             apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
             return await read_app_resource(apps, params.uri, max_bytes, self._view)
         except MCPError as error:
-            # The servers do not have it either, and each says so in its own way.
-            if not_found is not None and isinstance(error.__cause__, CapabilityError | None):
-                raise not_found from error
-            raise
+            # Servers that do not have it either say so in their own ways.
+            if not_found is None or _has_reason(error.__cause__):
+                raise
+            raise not_found from error
         finally:
             # The content was stored as an artifact.
             user.subscribers.resources_changed()
@@ -575,6 +575,15 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
     if result is None or not isinstance(name, str):
         return OTHER
     return name
+
+
+def _has_reason(error: BaseException | None) -> bool:
+    """Return whether the error of connected servers says more about an artifact than that they do not have it, as
+    another bridge does for one that is too large."""
+    if not isinstance(error, CapabilityError):
+        return error is not None
+    reason: object = members_of(error.details.get("data")).get("code")
+    return reason not in (None, ArtifactNotFound.code)
 
 
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
