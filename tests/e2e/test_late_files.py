@@ -215,6 +215,17 @@ async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Ses
     assert await contents(app, result) == [b"REPORT"]
 
 
+async def test_answer_is_as_it_was_before_the_wait_for_files(app: Session) -> None:
+    script = """
+      const state = { step: "loading", bytes: new Uint8Array(3) };
+      fetch("/report").then(() => { state.step = "done"; structuredClone(null, { transfer: [state.bytes.buffer] }); });
+      return state;
+    """
+    result = await run(app, script)
+    assert isinstance(result.data, dict) and result.data["step"] == "loading"
+    assert await contents(app, result) == [bytes(3)]
+
+
 async def test_waiting_for_files_does_not_exhaust_timeout_of_call(app: Session) -> None:
     timers = "document.body.click(); const poll = () => setTimeout(poll, 100); poll();"
     for script in ('fetch("/slow-report"); return 7;', f"await wait(1400); {timers} return 7;"):

@@ -366,17 +366,18 @@
         if (origins !== undefined) admit(origins, receiver());
         const filled = request.base64 === undefined ? params : await withContent(request, inputs);
         calls.add(id);
-        let answer;
+        let answer, reply;
         try {
           const start = clock();
           answer = await within(id, () => theApp().call(capability, filled, options));
           if (effects.leavesMore(id, start)) {
+            reply = replyOf(() => answer); // at once: the app may change its answer during the wait
             // The time of the call itself must not run out.
             const time = 0.8 * (getOwnPropertyDescriptor(options, "timeout")?.value ?? 1e9);
             await effects.turns(id, start + time);
           }
         } finally { calls.delete(id); }
-        return await toReply(answer);
+        return await (reply ?? toReply(answer));
       } catch (error) { return toError(error); }
     },
     // Tries both documented forms, since apps accept one or the other, with a timeout of 400 ms each.
