@@ -165,6 +165,8 @@ class SeaweedFS:
 
     def freeze(self) -> None:
         os.killpg(self._process.pid, signal.SIGSTOP)
+        # On a busy machine its threads may go on for a moment.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         os.killpg(self._process.pid, signal.SIGCONT)

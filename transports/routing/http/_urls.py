@@ -105,7 +105,9 @@ def parse(text: str, base_url: str | None = None) -> Target:
 def _encoded_url(scheme: str, parts: SplitResult) -> URL:
     """Return a URL without user info and fragment, and with its invalid characters quoted."""
     authority = _canonical_host(parts.hostname or "")
-    if parts.port is not None:
+    # URLs with and without it are not equal.
+    default_port = 80 if scheme == "http" else 443
+    if parts.port not in (None, default_port):
         authority += f":{parts.port}"
     path = quote(parts.path or "/", safe=_PATH_SAFE, errors="surrogateescape")
     query = quote(parts.query, safe=_QUERY_SAFE, errors="surrogateescape")
