@@ -13,7 +13,6 @@ import pytest
 
 from tests.support import packaging
 from tests.support.command_line import serving
-from tests.support.slow import slow_but
 from transports.surfaces.cli import main
 
 pytestmark = pytest.mark.browser
@@ -48,7 +47,8 @@ PRINTED = {
 }
 
 
-@pytest.mark.parametrize("kind", slow_but(["app", "view", "adapter"], "adapter"))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["app", "view", "adapter"])
 def test_new_project_passes_its_printed_steps(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

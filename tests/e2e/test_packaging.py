@@ -119,6 +119,7 @@ async def test_bundle_starts_from_its_manifest(published: tuple[Path, Path], tmp
     assert {"abp_connect", "abp_call"} <= tools
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="session")
 async def test_package_in_zip_file_drives_page(fixture: Fixture, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "kit"), "zip", packaging.ROOT, "transports")
