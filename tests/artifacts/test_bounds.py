@@ -172,7 +172,7 @@ async def test_staged_file_of_dead_writer_is_kept_for_an_hour(
         staged = root / ".abp" / "staging" / "999999999-0a"
         staged.touch()
         at = staged.stat().st_mtime + seconds
-        monkeypatch.setattr(maintenance, "time", SimpleNamespace(time=lambda: at))
+        monkeypatch.setattr("time.time", lambda: at)
         assert await store.scoped(Scope(session="s")).gc() == []
         assert [one.kind for one in await store.gc(dry_run=True)] == ["staged"] * removed
         assert staged.exists() and len(await store.gc()) == removed

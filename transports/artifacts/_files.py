@@ -84,6 +84,17 @@ def may_be_running(pid: int, modified: float) -> bool:
         return True
 
 
+#: Seconds that a writer may take from its staged file to the metadata.
+MAX_WRITING = 3600.0
+
+
+def is_left_behind(pid: int, modified: float) -> bool:
+    """Return whether a file is left of a writer that has ended (see :func:`may_be_running`) and is older than an hour.
+
+    The age is for containers that share a folder, and do not see each other's processes."""
+    return time.time() - modified > MAX_WRITING and not may_be_running(pid, modified)
+
+
 #: True if an open file can be renamed and removed, which Windows refuses.
 OPEN_FILES_MOVE = os.name == "posix"
 

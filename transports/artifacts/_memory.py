@@ -29,7 +29,7 @@ from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError, spelled
 from ..protocol._media import is_binary_mime
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe, measure_file
-from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
+from ._files import belongs_to_us, is_left_behind, map_os_errors, open_file
 from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, described_ref, not_found
 from ._retention import Entry, Retention
 
@@ -135,8 +135,7 @@ class BufferedFile(SpooledFile):
 
 @cache
 def _remove_left_folders() -> None:
-    """Remove the folders of killed processes that are older than an hour, once per process. The age is for containers
-    that share a temp folder, and do not see each other's processes."""
+    """Remove the folders of killed processes, once per process."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
         writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
         if writer is None:
@@ -144,9 +143,7 @@ def _remove_left_folders() -> None:
         with suppress(OSError):
             status = folder.lstat()
             is_own_folder = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
-            if not is_own_folder or time.time() - status.st_mtime <= 3600:
-                continue
-            if not may_be_running(int(writer[1]), status.st_mtime):
+            if is_own_folder and is_left_behind(int(writer[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

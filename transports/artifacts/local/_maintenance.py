@@ -11,7 +11,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .._files import may_be_running
+from .._files import MAX_WRITING, is_left_behind, may_be_running
 from .._ref import ID, Metadata, Problem
 from .._retention import Removal
 from ._blobs import BlobStore, is_name_of, keys_of
@@ -23,8 +23,6 @@ logger = logging.getLogger("transports.artifacts")
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _BLOB = re.compile(r"[0-9a-f]{64}")
-#: Seconds that a writer may take from its staged file to the metadata.
-_MAX_AGE = 3600.0
 #: Seconds in which quarantined content can be inspected.
 _QUARANTINE_AGE = 86400.0
 
@@ -227,7 +225,7 @@ class Maintenance:
         # A copy that remains is recognised by its content.
         needed = {stray.digest for stray in remaining_names}
         for orphan in orphans:
-            is_removable = orphan.age > _MAX_AGE and orphan.digest not in needed
+            is_removable = orphan.age > MAX_WRITING and orphan.digest not in needed
             if is_removable and (dry_run or self._blobs.remove_orphan(orphan.digest)):
                 removals.append(Removal("content", orphan.digest, orphan.size, "orphan"))
 
@@ -241,13 +239,13 @@ class Maintenance:
         """Remove old names without metadata, add them to ``removals``, and return the names that remain."""
         remaining = []
         for stray in self._strays.find():
-            is_old = time.time() - stray.changed > _MAX_AGE
+            is_old = time.time() - stray.changed > MAX_WRITING
             if is_old and (dry_run or self._strays.remove(stray)):
                 removals.append(Removal("name", stray.name, stray.size, "orphan"))
             else:
                 remaining.append(stray)
         if not dry_run:
-            self._strays.forget_intents(time.time() - _MAX_AGE, remaining)
+            self._strays.forget_intents(time.time() - MAX_WRITING, remaining)
         return remaining
 
     def _sweep_staged(self, *, dry_run: bool) -> list[Removal]:
@@ -256,9 +254,7 @@ class Maintenance:
         for folder, name, status in _list_files(self._tree, "staging"):
             # :mod:`transports.playwright._content` puts slices of a file beside it.
             match = re.fullmatch(r"(\d+)-[0-9a-f]+(?:\.slice\d)?", name)
-            if match is None or time.time() - status.st_mtime <= _MAX_AGE:
-                continue
-            if may_be_running(int(match[1]), status.st_mtime):
+            if match is None or not is_left_behind(int(match[1]), status.st_mtime):
                 continue
             if dry_run or folder.discard(name):
                 removals.append(Removal("staged", name, status.st_size, "orphan"))
