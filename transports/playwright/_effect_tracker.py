@@ -104,11 +104,7 @@ class Window:
         """Whether it may still show a file: it waits for its server, or a busy browser has not told what it shows."""
         if self.page.is_closed():
             return False
-        return self.is_loading or self.has_unread_content
-
-    @property
-    def has_unread_content(self) -> bool:
-        return not self.is_loading and self.page.url not in ("", "about:blank", self.shown)
+        return self.is_loading or self.page.url not in ("", "about:blank", self.shown)
 
     def _is_navigation(self, request: Request) -> bool:
         try:

@@ -285,16 +285,13 @@
   const UNFINISHED_TIMEOUT = 2000; // ms for which the answer of a call waits for it
   const unfinished = new Map(); // call → {running: number of its operations, onFinished: called after the last one}
   const nothing = () => {};
-  // Notes that an operation of a call begins; returns a function to be called once it has ended.
+  // Notes that an operation of a call begins; returns a function to be called once, when it has ended.
   const beginOperation = (call) => {
     if (!isUnderWay(call)) return undefined;
     if (!unfinished.has(call)) unfinished.set(call, { running: 0, onFinished: nothing });
     const operations = unfinished.get(call);
-    let ended = false;
     operations.running += 1;
     return () => {
-      if (ended) return;
-      ended = true;
       operations.running -= 1;
       if (operations.running > 0) return;
       unfinished.delete(call);
@@ -402,9 +399,9 @@
   // This listener runs first: one of the app may keep the click from the link.
   let hearClick = null;
   targetAddEventListener(window, "click", (event) => hearClick?.(event), true);
-  // Returns what `click` returns: the download that it makes, if any, begins now or later.
-  const clicking = (target, click) => {
-    const link = downloadLink(target), call = currentCall();
+  // Returns what `act` returns: the download that this click makes, if any, begins now or later.
+  const clicking = (target, act) => {
+    const link = downloadLink(target), call = currentCall(), click = () => within(call, act);
     clicker = call;
     expectSoon(call, 0);
     if (!link) return click();
@@ -459,14 +456,14 @@
   const isActive = () => quietly(() => activationIsActive(navigatorUserActivation(ofPage.navigator)));
   hook(ofPage.HTMLElement?.prototype, "click", (native, self, args) => {
     const active = isActive();
-    const result = clicking(self, () => within(currentCall(), () => apply(native, self, args)));
+    const result = clicking(self, () => apply(native, self, args));
     cancelFileChooser(self, active);
     return result;
   });
   hook(ofPage.EventTarget?.prototype, "dispatchEvent", (native, self, args) => {
     if (quietly(() => eventType(args[0])) !== "click") return apply(native, self, args);
     const active = isActive();
-    const clickResult = clicking(self, () => within(currentCall(), () => apply(native, self, args)));
+    const clickResult = clicking(self, () => apply(native, self, args));
     if (clickResult) cancelFileChooser(self, active);
     return clickResult;
   });
