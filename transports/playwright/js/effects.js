@@ -10,7 +10,7 @@
     Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
     canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, construct, contextDrawImage, createHtmlElement, createObjectURL, defineProperty, documentAdoptedStyleSheets,
-    documentBody, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
+    documentBody, documentDocumentElement, documentStyleSheets, documentTitle, documentVisibilityState, elementAttachShadow,
     elementAttributes, elementBefore, elementClosest, elementGetAttribute, elementGetAttributeNames, elementHasAttribute,
     elementLocalName, elementQuerySelector, elementQuerySelectorAll, elementRemove, elementRemoveAttribute,
     elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
@@ -19,7 +19,7 @@
     isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max, min,
     mediaMediaText, navigatorPermissions, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodeOwnerDocument, nodesLength,
     observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, ownKeys, permissionStatusState, permissionsQuery, quietly, ruleCssText,
-    revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
+    requestAnimationFrame, revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
     setImageSrc, setOptionSelected, setShadowAdoptedStyleSheets, setStyleCssText, setTimeout, shadowAdoptedStyleSheets,
     sheetCssRules, sheetMedia, sheetOwnerNode, sheetReplaceSync, sheetsLength, styleCssText, styleElementSheet,
     styleGetPropertyPriority, styleGetPropertyValue, styleRemoveProperty, styleSetProperty, targetAddEventListener,
@@ -247,9 +247,8 @@
   const LONG = 100; // … once the call has clicked, or made an object URL that no link has downloaded yet (download.js: 66 ms)
   let urlMaker = null; // that call
   let clicker = null;  // the latest call that has clicked something, which may begin work of any kind
-  const FRAME = 17; // ms until a requested animation frame
-  let due = 0;      // time of the latest short timer, message, frame or object URL of a call
-  let expectedAt = 0; // when that was set, sent, requested or made
+  let due = 0;      // time of the latest short timer, message or object URL of a call
+  let expectedAt = 0; // when that was set, sent or made
   const expectSoon = (call, delay) => {
     if (!isUnderWay(call)) return;
     expectedAt = clock();
@@ -269,17 +268,6 @@
     expectSoon(currentCall(), 0);
     return apply(native, self, args);
   });
-  let inFrame = false; // a frame requested in a frame is an animation, which brings no file
-  hook(window, "requestAnimationFrame", (native, self, args) => {
-    // A frame of an animation belongs to the call that is under way then, not to the one that began the animation.
-    const callback = args[0], call = inFrame ? null : currentCall();
-    if (typeof callback !== "function") return apply(native, self, args);
-    expectSoon(call, FRAME);
-    return apply(native, self, [(time) => {
-      inFrame = true;
-      try { within(call, () => apply(callback, undefined, [time])); } finally { inFrame = false; }
-    }]);
-  });
 
   // --- content that is still loaded or made when a call is answered: what a click on an export button leaves behind ---
   const UNFINISHED_TIMEOUT = 2000; // ms for which the answer of a call waits for it
@@ -298,6 +286,20 @@
       operations.onFinished();
     };
   };
+  let inFrame = false; // a frame requested in a frame is an animation, which brings no file
+  hook(window, "requestAnimationFrame", (native, self, args) => {
+    // A frame of an animation belongs to the call that is under way then, not to the one that began the animation.
+    const callback = args[0], call = inFrame ? null : currentCall();
+    if (typeof callback !== "function") return apply(native, self, args);
+    const request = apply(native, self, [(time) => {
+      inFrame = true;
+      try { within(call, () => apply(callback, undefined, [time])); } finally { inFrame = false; }
+    }]);
+    // A frame of our own ends the wait, as the page may cancel its own. A hidden page gets no frames.
+    const end = documentVisibilityState(document) === "visible" ? beginOperation(call) : undefined;
+    if (end) requestAnimationFrame(end);
+    return request;
+  });
   const finished = (call) => new Promise((resolve) => { unfinished.get(call).onFinished = resolve; });
   const whenSettled = async (promise, end) => {
     try { return await promise; } finally { end(); }

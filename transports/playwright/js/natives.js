@@ -40,7 +40,7 @@
     HTMLCollection: ["collection", "length"],
     NamedNodeMap: ["attributes", "length"],
     Attr: ["attribute", "name value"],
-    Document: ["document", "adoptedStyleSheets adoptedStyleSheets= body createElementNS documentElement forms querySelector querySelectorAll readyState styleSheets title title="],
+    Document: ["document", "adoptedStyleSheets adoptedStyleSheets= body createElementNS documentElement forms querySelector querySelectorAll readyState styleSheets title title= visibilityState"],
     ShadowRoot: ["shadow", "adoptedStyleSheets adoptedStyleSheets="],
     DocumentFragment: ["fragment", "querySelectorAll replaceChildren"],
     Element: ["element", "append attachShadow attributes before closest getAttribute getAttributeNames hasAttribute localName querySelector querySelectorAll remove removeAttribute setAttribute shadowRoot tagName"],
@@ -88,7 +88,7 @@
   const CLASSES = "AbortController BigInt Blob CSSStyleSheet CustomEvent DOMException Error Event MutationObserver " +
     "Proxy Response String TextEncoder TypeError Uint8Array";
   const COLLECTIONS = "Map Set WeakMap WeakSet"; // of our own, with methods that no page can replace
-  const FUNCTIONS = "decodeURIComponent fetch setTimeout"; // of the window
+  const FUNCTIONS = "decodeURIComponent fetch requestAnimationFrame setTimeout"; // of the window
   const OPTIONAL = /Scheduler|SharedArrayBuffer|ClipboardItem|Permission|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
   const FRAME = "abp-natives", HTML = "http://www.w3.org/1999/xhtml";
 
