@@ -63,6 +63,7 @@ def test_open_store_takes_other_clouds() -> None:
         ("AWS_ENDPOINT_URL", "http://localhost:99999"),
         ("AWS_ENDPOINT_URL_S3", ""),
         ("AWS_ENDPOINT", "ftp://localhost"),
+        ("AWS_ENDPOINT_URL", "http://192.0.2.1:9000"),
         ("AWS_ACCESS_KEY_ID", "a-key\n"),
         ("AWS_SESSION_TOKEN", "a-token\r\n"),
         ("AWS_REGION", "us-east-1 "),
@@ -111,6 +112,36 @@ async def test_refusal_of_bucket_says_what_to_correct(status: int, code: str, mo
             with pytest.raises(StoreUnavailable, match="AWS_REGION and the clock") as refused:
                 await store.put_bytes(b"x")
     assert refused.value.details["reason"] == code
+
+
+async def test_plain_http_is_used_if_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=404, text="<Error><Code>NoSuchBucket</Code></Error>", content_type="application/xml")
+
+    app = web.Application()
+    app.router.add_route("*", "/{key:.*}", refuse)
+    async with TestServer(app, host="0.0.0.0") as server:
+        # This address of every machine does not count as a loopback address.
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://0.0.0.0:{server.port}")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        async with open_store("s3://bucket/prefix") as store:
+            with pytest.raises(StoreUnavailable, match="the bucket of s3://bucket/prefix does not exist"):
+                await store.put_bytes(b"x")
+
+
+async def test_missing_credentials_of_bucket_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    async with TestServer(web.Application()) as service_without_credentials:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", str(service_without_credentials.make_url("")).rstrip("/"))
+        async with open_store("s3://bucket/prefix") as store:
+            with pytest.raises(StoreUnavailable, match="no credentials were found; set AWS_ACCESS_KEY_ID"):
+                await store.put_bytes(b"x")
 
 
 @pytest.mark.load

@@ -55,6 +55,8 @@ LIMITS = Limits()
 
 # --- the bucket -------------------------------------------------------------------------------------------------------
 
+#: What the library asks for credentials if no variable has them: a file, or services of clouds.
+_CREDENTIALS_SOURCE = re.compile(r"token file|://169\.254\.|/latest/(api|meta-data)/|/computeMetadata/")
 _REFUSALS = {
     "AuthorizationHeaderMalformed",
     "PermanentRedirect",
@@ -92,9 +94,11 @@ class Bucket:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
-        is_s3 = url.lower().startswith(("s3:", "s3a:"))
-        if is_s3:
+        options: dict[str, object] = {}
+        if url.lower().startswith(("s3:", "s3a:")):
             _require_usable_variables()
+            # The library reads its variable only if it gets no options.
+            options["allow_http"] = _http_is_allowed()
         self._obstore, open_url = _library()
         self._errors = self._obstore.exceptions
         self.url = url
@@ -102,9 +106,7 @@ class Bucket:
         # No retry starts after half of the time, and an attempt takes at most half: together `timeout`.
         half = timedelta(seconds=timeout / 2)
         retries = {"retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
-        options: dict[str, object] = {"connect_timeout": half}
-        if is_s3 and _endpoint_is_local():
-            options["allow_http"] = True
+        options["connect_timeout"] = half
 
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
@@ -202,6 +204,13 @@ class Bucket:
         if reason == "NoSuchBucket":
             return StoreUnavailable(f"cannot {action}: the bucket of {self.url} does not exist", details=details)
 
+        if reason == "no credentials":
+            return StoreUnavailable(
+                f"cannot {action} in {self.url}: no credentials were found; set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or the variables of your cloud (profiles in ~/.aws are not read)",
+                retryable=True,
+                details=details,
+            )
         refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
         if isinstance(error, refused) or reason in _REFUSALS:
             return StoreUnavailable(
@@ -261,16 +270,28 @@ def _require_usable_variables() -> None:
             raise UsageError(f"{name} is not an address such as https://host:9000; correct it, or unset it")
 
 
-def _endpoint_is_local() -> bool:
-    """Return whether the configured endpoint is on this machine, so that plain HTTP is safe."""
-    endpoints = (os.environ.get(name) for name in _ENDPOINTS)
-    endpoint = next(filter(None, endpoints), "")
-    return is_loopback(urlsplit(endpoint).hostname)
+def _http_is_allowed() -> bool:
+    """Return whether plain HTTP may be used: for an endpoint on this machine, or with ``AWS_ALLOW_HTTP``.
+
+    Raises :class:`~transports.errors.UsageError` for any other endpoint with plain HTTP."""
+    name = next(filter(os.environ.get, _ENDPOINTS), "")
+    endpoint = os.environ.get(name, "")
+    if is_loopback(urlsplit(endpoint).hostname):
+        return True
+    is_allowed = os.environ.get("AWS_ALLOW_HTTP", "").strip().lower() in ("1", "true", "on", "yes", "y")
+    if endpoint.lower().startswith("http:") and not is_allowed:
+        raise UsageError(
+            f"{name} leads to another machine by plain http:, where others could read or change the files; use https:, "
+            "or set AWS_ALLOW_HTTP=true in a network that you trust"
+        )
+    return is_allowed
 
 
 def _reason(error: BaseException) -> str:
     """Return the server's error code, or the kind of the error: one or two words, without any text of the request."""
     text = str(error)
+    if _CREDENTIALS_SOURCE.search(text):
+        return "no credentials"
     named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
     if named:
         return named[1]
