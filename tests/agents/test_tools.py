@@ -59,6 +59,22 @@ async def test_capabilities_become_tools_as_on_mcp_bridge(app_of: Connect) -> No
         assert read.capability is None and read.hints["readOnlyHint"] and read.schema["required"] == ["id"]
 
 
+async def test_tools_are_within_the_limits_of_the_apis(app_of: Connect) -> None:
+    """One that is too long, or one too many, fails the whole request."""
+    branches = [{"properties": {name: {}}, "required": [name]} for name in ("a" * 60, "b")]
+    declared = {"description": "words " * 1000, "inputSchema": {"oneOf": branches}, "deprecated": True}
+    names = [f"{'long' * 30}.{number}" for number in range(200)]
+    async with app_of(declaring(*({"name": name, **declared} for name in names))) as app:
+        tools = AppTools(app, {}).tools
+        assert len(tools) == 128
+        for name, tool in tools.items():
+            assert len(f"mcp__abp__{name}") <= 64 and len(tool.description) <= 1024
+        first = next(iter(tools.values()))
+        assert first.description.endswith(
+            f"… (deprecated) Give exactly one of these sets of parameters: {'a' * 60}; b."
+        )
+
+
 async def test_agent_tools_follow_capability_changes(app: Session) -> None:
     tools = AppTools(app, {})
     assert "abp_extra_hello" not in tools.tools and tools.tools is tools.tools
@@ -68,11 +84,6 @@ async def test_agent_tools_follow_capability_changes(app: Session) -> None:
     await eventually(lambda: "abp_extra_hello" not in tools.tools)
     answer = await tools.call("abp_extra_hello", {})
     assert answer.is_error and "unknown tool 'abp_extra_hello'" in answer.text
-
-
-async def test_at_most_200_capabilities_become_tools(app_of: Connect) -> None:
-    async with app_of({f"c{n}": hang for n in range(201)}) as app:
-        assert len(AppTools(app, {}).tools) == 201  # with the one that reads files
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from ..routing._result import Result, answered_files
 from ..session._call import OnProgress, timeout_seconds
 from ..session._session import Session
 from ..surfaces.shared._capability_tools import (
-    MAX_TOOLS,
     Advice,
     ModelSchema,
     app_arguments,
@@ -49,6 +48,8 @@ from ..surfaces.shared._previews import ImageLimits, Picture, read_page, read_pi
 T = TypeVar("T")
 
 READ_TOOL = "abp_read_artifact"
+#: Maximum number of capabilities with a tool. OpenAI refuses a request with more than 128 tools.
+_MAX_CAPABILITIES = 127
 #: Beginning of the URI of an artifact.
 _URI = "artifact://"
 #: Maximum characters of a file in one answer.
@@ -186,7 +187,7 @@ class AppTools:
 
     @property
     def tools(self) -> Mapping[str, AppTool]:
-        """Current tools by name: those of the first 200 capabilities, and ``abp_read_artifact``."""
+        """Current tools by name: those of the first 127 capabilities, and ``abp_read_artifact``."""
         if self.app.capabilities is not self._capabilities:  # the session replaces them with each change
             self._capabilities = self.app.capabilities
             self._tools = self._make_tools()
@@ -196,34 +197,34 @@ class AppTools:
         """Return a tool for each capability, and the one that reads files, by their names for a model."""
         marks_by_hint = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
         tools: dict[str, AppTool] = {}
-        for name in islice(self.app.capabilities, MAX_TOOLS):
+        for name in islice(self.app.capabilities, _MAX_CAPABILITIES):
             capability = self.app.capabilities[name]
             tool_name = free_tool_name(name, (READ_TOOL, *tools))
             hints = tool_hints(capability)
             marks = [mark for hint, mark in marks_by_hint.items() if hints.get(hint)]
-            description = tool_description(capability, *marks)
-            tools[tool_name] = self._make_tool(tool_name, description, tool_schema(capability), name, hints)
+            declared = model_schema(tool_schema(capability))
+            description = tool_description(capability, declared.rules, *marks)
+            tools[tool_name] = self._make_tool(tool_name, description, declared, name, hints)
 
         description = (
             "Read a file that a tool has produced, by its id: a page of a PDF, a part of a text, or an image. Other "
             "files are handed to tools by their id. (changes nothing)"
         )
         hints = {"readOnlyHint": True, "idempotentHint": True}
-        tools[READ_TOOL] = self._make_tool(READ_TOOL, description, self._read_schema(), None, hints)
+        tools[READ_TOOL] = self._make_tool(READ_TOOL, description, model_schema(self._read_schema()), None, hints)
         return tools
 
     def _make_tool(
-        self, name: str, description: str, schema: dict[str, object], capability: str | None, hints: dict[str, bool]
+        self, name: str, description: str, declared: ModelSchema, capability: str | None, hints: dict[str, bool]
     ) -> AppTool:
         """Return a tool whose schema takes files by their references, in the strict form if that is possible."""
-        declared = model_schema(schema)
         loose = _with_references(declared.schema, f"{self._file_description}.")
         strict = None
         if self._strict and declared.is_complete:
             strict = _strict_schema(loose)
         return AppTool(
             name=name,
-            description=f"{description} {declared.rules}".rstrip(),
+            description=description,
             schema=strict or loose,
             capability=capability,
             hints=hints,

@@ -132,11 +132,14 @@ async def test_tool_names_meet_model_rules_and_map_to_app_names(serve: Serve) ->
         return dict(params)
 
     branches = [{"properties": {name: {"type": "array"}}, "required": [name]} for name in ("filter[a]", "$top")]
-    async with serve(declaring([{"name": "list", "inputSchema": {"anyOf": branches}}], {"list": echo})) as client:
+    declared = {"name": "list", "description": "words " * 1000, "inputSchema": {"anyOf": branches}}
+    async with serve(declaring([declared], {"list": echo})) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for tool in tools.values():
             check_rules(tool.input_schema)
-        assert "Give at least one of these sets of parameters: filter_a; top." in str(tools["abp_list"].description)
+        description = str(tools["abp_list"].description)
+        assert description.endswith("… Give at least one of these sets of parameters: filter_a; top.")
+        assert len(description) <= 1024
         answer = await called(client, "abp_list", filter_a=[1], top=[2])
     assert answer["data"] == {"filter[a]": [1], "$top": [2]}
 

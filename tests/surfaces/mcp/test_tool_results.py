@@ -519,7 +519,7 @@ async def test_capability_names_do_not_clash_with_bridge_tools(serve: Serve) -> 
 
     async with serve(Apps({name: naming(name) for name in ("call", "a.b", "a_b", "x" * 100)})) as client:
         names = [tool.name for tool in (await client.list_tools()).tools][10:]
-        assert names == ["abp_call_2", "abp_a_b", "abp_a_b_2", "abp_" + "x" * 60]
+        assert names == ["abp_call_2", "abp_a_b", "abp_a_b_2", "abp_" + "x" * 50]
         assert (await called(client, "abp_call_2", x=1))["data"] == "call"
         assert (await called(client, "abp_a_b_2", x=1))["data"] == "a_b"
 

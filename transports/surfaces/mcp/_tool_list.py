@@ -306,17 +306,21 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
 class CapabilityTool:
     """Tool of a capability, shared by the apps of ``sessions``.
 
-    ``schema`` is that of the first app; ``differs`` is true if another app has a different one. ``takes_files`` says
-    whether calls take files. ``hints`` are MCP's behaviour hints, which are unverified claims of the apps."""
+    ``first`` is the capability of the first app, ``schema`` that of its parameters; ``differs`` is true if another app
+    has a different one. ``takes_files`` says whether calls take files. ``hints`` are MCP's behaviour hints, which are
+    unverified claims of the apps."""
 
     name: str
-    capability: str
+    first: Capability = field(repr=False)
     schema: dict[str, object] = field(repr=False)
     takes_files: bool
-    description: str = ""
     hints: dict[str, bool] = field(default_factory=dict)
     sessions: list[str] = field(default_factory=list)
     differs: bool = False
+
+    @property
+    def capability(self) -> str:
+        return self.first.name
 
     @cached_property
     def _first_schema(self) -> ModelSchema:
@@ -363,10 +367,11 @@ class CapabilityTool:
         return tool_name(self.capability), self.name
 
     def definition(self) -> Tool:
+        marks = [f"{OPEN_VIEW} shows its view"] if self.first.view is not None else []
         return Tool(
             name=self.name,
             title=plain_line(self.capability, 200),
-            description=f"{self.description} {self.declared.rules}".rstrip(),
+            description=tool_description(self.first, self.declared.rules, *marks),
             input_schema=self._input_schema(),
             annotations=ToolAnnotations.model_validate(self.hints) if self.hints else None,
         )
@@ -419,15 +424,11 @@ def has_views(apps: Apps) -> bool:
 
 
 def _capability_tool(capability: Capability, taken_names: set[str], *, files: bool) -> CapabilityTool:
-    marks: list[str] = []
-    if capability.view is not None:
-        marks.append(f"{OPEN_VIEW} shows its view")
     return CapabilityTool(
         free_tool_name(capability.name, taken_names),
-        capability.name,
+        capability,
         tool_schema(capability),
         files,
-        tool_description(capability, *marks),
         tool_hints(capability),
     )
 

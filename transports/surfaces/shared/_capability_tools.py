@@ -21,8 +21,11 @@ from ...protocol.schema import NotChecked, is_file, target_of
 
 #: Maximum number of capabilities with a tool of their own.
 MAX_TOOLS = 200
-#: Maximum characters of a tool's name.
-_MAX_NAME = 64
+#: Maximum characters of a tool's name. The APIs take 64, and clients put the name of the server before it, such as
+#: ``mcp__abp__``. Some leave out a tool whose name is too long then, without a word.
+_MAX_NAME = 54
+#: Maximum characters of a tool's description (OpenAI).
+_MAX_DESCRIPTION = 1024
 
 
 def tool_name(capability: str) -> str:
@@ -47,9 +50,9 @@ def free_name(base: str, taken: Container[str], *, max_base: int | None = None) 
     return name
 
 
-def tool_description(capability: Capability, *marks: str) -> str:
-    """Return the description of a capability's tool in one line, with its state and ``marks`` in parentheses."""
-    description = plain_line(capability.description or f"The capability {capability.name}.", 1000)
+def tool_description(capability: Capability, rules: str, *marks: str) -> str:
+    """Return the description of a capability's tool in one line, with its state and ``marks`` in parentheses, and the
+    ``rules`` of its schema. If that is too long, the app's own words are cut."""
     notes = []
     if capability.experimental:
         notes.append("experimental")
@@ -58,9 +61,11 @@ def tool_description(capability: Capability, *marks: str) -> str:
     if not capability.available:
         notes.append("not available now")
     notes += marks
-    if notes:
-        description += f" ({', '.join(notes)})"
-    return description
+    end = f" ({', '.join(notes)})" if notes else ""
+    if rules:
+        end += f" {rules}"
+    words = plain_line(capability.description or f"The capability {capability.name}.", _MAX_DESCRIPTION - len(end))
+    return words + end
 
 
 def tool_hints(capability: Capability) -> dict[str, bool]:
