@@ -73,14 +73,21 @@ def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pyte
         ({"a": {"url": "ftp://x/"}}, "", "not an address"),
         ({"a": {"type": "sse", "url": "http://x/"}}, "", "replaced by streamable HTTP"),
         ({"a": {"command": "${NOT_SET_HERE}"}}, "", "NOT_SET_HERE, which is not set"),
+        ({"a": {"command": "x", "env": {"K": "${input:key}"}}}, "", r"env needs \$\{input:key\}, which only an editor"),
     ],
 )
 def test_invalid_mcp_config_entries_are_rejected(tmp_path: Path, servers: Any, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_server(entries(tmp_path, servers) + name)
-    (tmp_path / "mcp.json").write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
+    (tmp_path / "mcp.json").write_text("{\n// my servers")
+    with pytest.raises(UsageError, match=r"is not JSON \(line 2: .*no comments"):
         parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
+
+
+def test_env_file_of_an_entry_is_not_read_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parse_server(entries(tmp_path, {"a": {"command": "x", "envFile": "${workspaceFolder}/.env"}}))
+    (warning,) = caplog.messages
+    assert warning == f"a in {tmp_path / 'mcp.json'}: envFile is not read; put its variables into env"
 
 
 @pytest.mark.parametrize(

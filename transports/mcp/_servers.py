@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -20,8 +21,12 @@ from ..protocol._strict_json import parser_limits
 if TYPE_CHECKING:
     import httpx2
 
+logger = logging.getLogger("transports.mcp")
+
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
+#: What an editor asks a person for, or looks up in its settings.
+_OF_EDITOR = re.compile(r"\$\{(?:input|command|config):[^}]*\}")
 #: Words of a refusal by a server that has forgotten a session.
 _FORGOTTEN = re.compile(
     rb"(?is)(?=.*\bsession)(?=.*(?:not found|not exist|no valid|invalid|unknown|expired|terminated))"
@@ -223,7 +228,12 @@ def _read_listed_servers(file: str) -> dict[str, object]:
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}); give mcp:FILE#NAME") from None
     except ValueError as error:
-        raise UsageError(f"{file} is not JSON ({type(error).__name__}); correct it") from None
+        reason = type(error).__name__
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"line {error.lineno}: {error.msg}"
+        raise UsageError(
+            f"{file} is not JSON ({reason}); correct it: no comments, and no comma before }} or ]"
+        ) from None
 
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     if not isinstance(listed, dict) or not listed:
@@ -244,6 +254,8 @@ def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Se
         address = _expand_variables(url, where)
         return _server_at(address, _string_map(entry.get("headers"), f"{where}: headers"), name)
 
+    if entry.get("envFile"):
+        logger.warning("%s: envFile is not read; put its variables into env", where)
     command = entry.get("command")
     args = entry.get("args", [])
     cwd = entry.get("cwd")
@@ -284,4 +296,7 @@ def _expand_variables(text: str, where: str) -> str:
             raise UsageError(f"{where} needs the environment variable {name}, which is not set")
         return value
 
+    asked = _OF_EDITOR.search(text)
+    if asked is not None:
+        raise UsageError(f"{where} needs {asked[0][:80]}, which only an editor fills in; use an environment variable")
     return _VARIABLE.sub(value_of, text)
