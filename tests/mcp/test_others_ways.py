@@ -296,9 +296,11 @@ for line in sys.stdin:
         continue
     answer = {"jsonrpc": "2.0", "id": float(request["id"])}
     if request["method"] == "tools/call":
-        for level in ("warn", "ERROR", "loud"):
-            log = {"level": level, "data": level}
+        for level, member in (("warn", "data"), ("ERROR", "message"), ("loud", "data")):
+            log = {"level": level, member: level}
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": log}), flush=True)
+        progress = {"progressToken": request["params"]["_meta"]["progressToken"], "progress": "half"}
+        print(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}), flush=True)
         answer |= answers.pop(0)
     elif request["method"] == "tools/list":
         answer["result"] = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
@@ -316,17 +318,23 @@ def loose_server(folder: Path, *answers: object) -> str:
     return f"mcp+stdio:{shlex.join([sys.executable, str(server), json.dumps(answers)])}"
 
 
-async def test_ids_may_be_floats_and_log_levels_those_of_other_libraries(tmp_path: Path) -> None:
+async def test_ids_may_be_floats_and_notifications_those_of_other_libraries(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     levels: list[object] = []
     target = loose_server(tmp_path, {"result": {"content": [WORDS]}})
 
     def note_level(notification: Notification) -> None:
         assert isinstance(notification.data, dict)
-        levels.append(notification.data["level"])
+        levels.append((notification.data["level"], notification.data["data"]))
 
     async with connect(target, store="memory:", timeout=20, on_notification=note_level) as app:
         assert (await app.call("go")).data == {"content": [WORDS]}
-    assert levels == ["warning", "error", "info"]
+    assert levels == [("warning", "warn"), ("error", "ERROR"), ("info", "loud")]
+    (left_out,) = caplog.messages
+    assert left_out.startswith(
+        "left out notifications/progress of the server: params.progress: Input should be a valid"
+    )
 
 
 async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:
@@ -582,8 +590,18 @@ def error(asked: dict[str, Any], **fields: object) -> str:
         (lambda asked, said: body(error(asked, error="disk is full")), CapabilityError, "disk is full"),
         (lambda asked, said: body(error(asked, id=None, error="who asks")), CapabilityError, "who asks"),
         (lambda asked, said: body(error(asked, error="teapot"), status=418), CapabilityError, "teapot"),
-        (lambda asked, said: body("<html>", status=502), CapabilityError, "answered HTTP 502 Bad Gateway"),
-        (lambda asked, said: body('{"detail": "no"}', status=401), CapabilityError, "HTTP 401 .*; give headers="),
+        (lambda asked, said: body("<html>", status=500), CapabilityError, r"HTTP 500 Internal Server Error \["),
+        (lambda asked, said: body("<html>", status=504), Disconnected, "HTTP 504 Gateway Timeout; it may have run"),
+        (
+            lambda asked, said: body("Bad\nHost", status=421),
+            CapabilityError,
+            r"HTTP 421 Misdirected Request: Bad Host \[",
+        ),
+        (
+            lambda asked, said: body('{"error": "old"}', status=401),
+            CapabilityError,
+            '401 .*: {"error": "old"}; give he',
+        ),
         (lambda asked, said: body(json.dumps(said)[:-5]), ProtocolError, "an answer that cannot be read: .*JSON"),
         (lambda asked, said: body(""), ProtocolError, "an answer that cannot be read"),
         (lambda asked, said: body(gzip.compress(b"{}"), coding="gzip"), ProtocolError, "compressed its answer"),
@@ -601,7 +619,7 @@ def error(asked: dict[str, Any], **fields: object) -> str:
             "an answer that cannot be read: .*its type is text/html",
         ),
     ],
-    ids=["text", "no id", "418", "502", "401", "cut", "empty", "compressed", "compressed events", "page"],
+    ids=["text", "no id", "418", "500", "504", "421", "401", "cut", "empty", "compressed", "compressed events", "page"],
 )
 async def test_http_fault_is_named(answer: Answer, raised: type[ABPError], words: str) -> None:
     async with http_server(answer) as session:

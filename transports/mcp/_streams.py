@@ -27,11 +27,14 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp.shared.message import SessionMessage
+from mcp_types.methods import parse_server_notification
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
 from .._internal.tasks import begin
 from ..errors import ProtocolError, first_line, spelled
 from ..protocol._http_dates import retry_after
+from ..protocol._plain_text import plain_line
 from ..protocol._strict_json import (
     PARSED_ON_LOOP,
     decode_json,
@@ -77,6 +80,9 @@ _SHORT_RETRY = re.compile(rb"((?:\A|[\r\n])retry:)(?! ?[1-9]\d\d)[^\r\n]*")
 #: Encodings of content that compress it. Some servers name an encoding of characters in their place.
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
 _SESSION_HEADER = "mcp-session-id"
+#: Status of a gateway that lost the server or stopped waiting for it (520 and 524 are Cloudflare's). The server may
+#: have done what was asked.
+_GATEWAY_FAULTS = frozenset({502, 504, 520, 524})
 #: Errors of a connection that breaks while a message is sent or answered.
 _BREAKS = (httpx2.ReadError, httpx2.WriteError, httpx2.WriteTimeout, httpx2.RemoteProtocolError)
 
@@ -166,8 +172,8 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if is_larger(message.message.params, LIMITS.values_of_notification):
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
-        if message.message.method == "notifications/message" and message.message.params is not None:
-            _repair_level(message.message.params)
+        if isinstance(message.message, types.JSONRPCNotification) and not _is_readable_notification(message.message):
+            return None
         return message
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -215,12 +221,29 @@ def _repair_handshake(result: dict[str, Any]) -> None:
         result["capabilities"] = repaired
 
 
-def _repair_level(log: MutableMapping[str, Any]) -> None:
-    """Replace the level of a log message that MCP does not know, such as ``warn`` or ``INFO``."""
+def _is_readable_notification(notification: types.JSONRPCNotification) -> bool:
+    """Return whether the SDK can read a notification; log if not. A log message is repaired."""
+    if notification.method == "notifications/message" and notification.params is not None:
+        _repair_log(notification.params)
+    try:
+        parse_server_notification(notification.method, LATEST_HANDSHAKE_VERSION, notification.params)
+    except KeyError:
+        pass  # of another version, or of the server's own
+    except ValidationError as error:
+        # The SDK would log a traceback.
+        logger.warning("left out %s of the server: %.200s", notification.method, first_fault(error))
+        return False
+    return True
+
+
+def _repair_log(log: MutableMapping[str, Any]) -> None:
+    """Replace the level of a log message that MCP does not know, such as ``warn`` or ``INFO``. Some servers write the
+    text as ``message``."""
     level = str(log.get("level")).lower()
     if level not in _LEVELS:
         level = _OTHER_LEVELS.get(level, "info")
     log["level"] = level
+    log.setdefault("data", log.get("message"))
 
 
 def _repair_cursor(result: dict[str, Any]) -> None:
@@ -492,6 +515,12 @@ def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> b
             return encode_message(message)
 
     text = f"the server answered HTTP {response.status_code} {response.reason_phrase}".strip()
+    words = plain_line(body[:2000].decode(errors="replace"), 200)
+    # A page is for a browser.
+    if words and not words.startswith("<"):
+        text += f": {words}"
+    if response.status_code in _GATEWAY_FAULTS:
+        return encode_message(error_of_request(request_id, types.CONNECTION_CLOSED, f"{BROKEN}: {text}"))
     if response.status_code in (401, 403):
         text += f"; give {spelled('headers=')} that it accepts"
     if response.status_code in (429, 503):
