@@ -7,6 +7,7 @@ import contextlib
 import json
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,24 @@ async def test_reconnect_starts_at_one_second_and_backs_off(
         await app.start()
         await session.call("x")
     assert (max(delays[:12]) < 1) is first_minute
+
+
+async def test_connection_closed_at_once_names_reason_and_backs_off() -> None:
+    opened_at: list[float] = []
+
+    async def refuse(connection: ServerConnection) -> None:
+        opened_at.append(time.monotonic())
+        await connection.close(1008, "the token has expired")
+
+    async with serve(refuse, "127.0.0.1", 0) as server:
+        url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/"
+        with pytest.raises(Disconnected, match=r"code 1008: the token has expired"):
+            await connect(url, store="none:")
+        async with WebSocketTransport(url):
+            opened_at.clear()
+            await asyncio.sleep(3)
+    # 0.1, 0.2, 0.4, 0.6, 0.6, … seconds, each ±50 %.
+    assert 3 <= len(opened_at) <= 11
 
 
 async def test_break_without_reconnection_ends_session() -> None:

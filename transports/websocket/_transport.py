@@ -18,7 +18,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
@@ -204,8 +204,23 @@ def answered_request(data: bytes) -> str | None:
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 
+_CLOSED = "the connection is closed; connect again"
+
 #: Seconds after a loss with short delays between attempts, and the longest short delay before jitter.
 _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
+
+#: Seconds that a connection lasts before its loss counts as a new one. A server may accept and then close each one.
+_SETTLED_AFTER = 5.0
+
+
+def _delays() -> Iterator[float]:
+    """Yield the seconds to wait before each attempt to connect again.
+
+    They grow and are jittered. In the first minute they stay short, to notice a restarted server within a second."""
+    lost_at = time.monotonic()
+    for attempt in count(1):
+        is_recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
+        yield backoff_delay(attempt, _SHORT_DELAY if is_recent else MAX_DELAY)
 
 
 class WebSocketTransport(Transport):
@@ -281,6 +296,8 @@ class WebSocketTransport(Transport):
         self._has_unknown_types = False
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
+        #: Why there is no connection, if there is none.
+        self._loss = _CLOSED
 
     @property
     def url(self) -> str | None:
@@ -339,15 +356,20 @@ class WebSocketTransport(Transport):
 
     async def _keep_connected(self, connection: Connection | None) -> None:
         """Read until the transport is closed, and reopen the connection when it breaks."""
+        delays = _delays()
         while connection is not None:
+            opened_at = time.monotonic()
             error = await self._receive_until_closed(connection)
+            if time.monotonic() - opened_at >= _SETTLED_AFTER:
+                delays = _delays()
             self._connection = None
+            self._loss = error.message
             self._pending.fail_all(error)
             if self._state == "closed" or not self._reconnect:
                 break
 
             self._set_state("reconnecting", error)
-            connection = await self._connect_again()
+            connection = await self._connect_again(delays)
             if connection is not None:
                 self._connection = connection
                 self._set_state("open")
@@ -358,7 +380,8 @@ class WebSocketTransport(Transport):
         """End the requests and events after a bug in the task that reads the connection."""
         self._connection = None
         self._state = "closed"
-        self._pending.fail_all(Disconnected(f"reading the connection failed ({type(error).__name__}); connect again"))
+        self._loss = f"reading the connection failed ({type(error).__name__}); connect again"
+        self._pending.fail_all(Disconnected(self._loss))
         self._events.put_nowait(None)
 
     def _set_state(self, state: State, error: ABPError | None = None) -> None:
@@ -366,17 +389,10 @@ class WebSocketTransport(Transport):
         kind = "connection/restored" if state == "open" else "connection/lost"
         self._events.put_nowait(Message(kind, {"state": state, "reason": error.message if error else ""}))
 
-    async def _connect_again(self) -> Connection | None:
-        """Return a new connection, after attempts with back-off; ``None`` once the transport is closed.
-
-        The delays grow and are jittered. In the first minute they stay short, to notice a restarted server within a
-        second.
-        """
-        lost_at = time.monotonic()
-        for attempt in count(1):
-            is_recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
-            max_delay = _SHORT_DELAY if is_recent else MAX_DELAY
-            await asyncio.sleep(backoff_delay(attempt, max_delay))
+    async def _connect_again(self, delays: Iterator[float]) -> Connection | None:
+        """Return a new connection, after attempts with back-off; ``None`` once the transport is closed."""
+        for delay in delays:
+            await asyncio.sleep(delay)
             if self._state == "closed":
                 break
 
@@ -519,8 +535,7 @@ class WebSocketTransport(Transport):
         """Send a message now, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
         connection = self._connection
         if connection is None:
-            advice = "" if self._state == "reconnecting" else "; connect again"
-            raise Disconnected(f"the connection is {self._state}{advice}", sent=False)
+            raise Disconnected(self._loss, sent=False)
         if message.origins is not None:
             address = _http_address(connection)
             if origin_of(address) not in message.origins:
@@ -547,6 +562,7 @@ class WebSocketTransport(Transport):
     async def aclose(self) -> None:
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
         self._state = "closed"
+        self._loss = _CLOSED
         connection = self._connection
         if connection is not None:
             try:
