@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ from transports.protocol.messages import Message
 from transports.session._evidence import read_evidence
 from transports.surfaces.cli._shell import parse_line
 from transports.surfaces.mcp._http import _KeySet, _usable_keys
-from transports.surfaces.mcp._messages import refusal_of
+from transports.surfaces.mcp._messages import Refused, parse_message
 from transports.websocket.envelope import decode_envelope
 
 #: Inputs by fault, in the forms that it has.
@@ -102,6 +103,11 @@ def table(data: bytes, path: Path, kind: str) -> None:
     _arrow.read(ref, kind)
 
 
+def message(data: bytes) -> None:
+    with suppress(Refused):  # the one error of this entry, which is the answer to the sender
+        parse_message(data)
+
+
 async def replay(path: Path) -> None:
     async with connect(f"replay:{path}"):
         pass
@@ -127,7 +133,7 @@ ENTRIES: dict[str, Callable[[bytes, Path], object]] = {
     "lines of rows": lambda data, path: table(b'{"a": %s}\n' % data, path, "jsonl"),
     "object in the shell": lambda data, _: parse_line(f'call {{"a": {data.decode(errors="replace")}}}'),
     "value in the shell": lambda data, _: parse_line(f"call a={data.decode(errors='replace')}"),
-    "message over stdio": lambda data, _: refusal_of(data),
+    "message over stdio": lambda data, _: message(data),
     "evidence": lambda data, _: evidence(data),
     "keys of an issuer": lambda data, _: key_set(data),
     "metadata of an artifact": lambda data, _: metadata(data),

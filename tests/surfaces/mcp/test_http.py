@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import statistics
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -115,8 +114,8 @@ async def test_answers_do_not_wait_for_delayed_acknowledgements(tmp_path: Path) 
             async with http.put(url) as answer:
                 await answer.read()
             durations.append(time.monotonic() - started)
-    # A delayed acknowledgement takes 40 ms.
-    assert statistics.median(durations) < 0.035
+    # A delayed acknowledgement takes 40 ms. A busy machine may delay most answers, but not all.
+    assert sorted(durations)[7] < 0.035
 
 
 @pytest.mark.load

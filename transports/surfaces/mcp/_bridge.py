@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import re
 import time
@@ -52,7 +51,7 @@ from ..shared._detached import DetachedCalls
 from ._artifacts import TEMPLATE, ArtifactView, Link, list_artifacts
 from ._calls import Context, ProgressReporter
 from ._files import read_app_resource, read_resource
-from ._messages import cancelled_id, id_of_request, refusal_of
+from ._messages import Refused, parse_message
 from ._options import Options
 from ._results import add_tasks, error_result, for_version
 from ._tool_list import (
@@ -588,8 +587,7 @@ def _has_reason(error: BaseException | None) -> bool:
 
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
 
-_DISCOVER, _INITIALIZE = re.compile(rb'"method"\s*:\s*"server/discover"'), re.compile(rb'"method"\s*:\s*"initialize"')
-_LISTEN = re.compile(rb'"method"\s*:\s*"subscriptions/listen"')
+_INITIALIZE = re.compile(rb'"method"\s*:\s*"initialize"')
 
 
 class _Output:
@@ -603,16 +601,15 @@ class _Output:
         self._open: set[str] = set()
         self._answered = asyncio.Event()
 
-    async def note(self, line: bytes) -> None:
-        """Note the request in ``line``, or the end of the one that it cancels, which gets no answer.
-
-        A subscription is left out: it is answered when the connection ends."""
-        request_id = await in_thread_if_long(id_of_request, line)
-        if request_id is not None:
-            if not _LISTEN.search(line):
-                self._open.add(str(request_id))
-        else:
-            self._open.discard(str(await in_thread_if_long(cancelled_id, line)))
+    def note(self, message: types.JSONRPCMessage) -> None:
+        """Note a request, or the end of one that the client cancels, which gets no answer."""
+        match message:
+            case types.JSONRPCRequest(method="subscriptions/listen"):
+                pass  # answered when the connection ends
+            case types.JSONRPCRequest():
+                self._open.add(str(message.id))
+            case types.JSONRPCNotification(method="notifications/cancelled"):
+                self._open.discard(str((message.params or {}).get("requestId")))
 
     async def wait_until_answered(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -667,9 +664,14 @@ async def _messages(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIter
     async for lines in _lines(chunks):
         output = await opened
         for index, line in enumerate(lines):
-            refusal = await in_thread_if_long(refusal_of, line) or _refuse_superseded(line, lines[index + 1 :])
+            try:
+                message = await in_thread_if_long(parse_message, line)
+            except Refused as refused:
+                await output.send(SessionMessage(refused.error))
+                continue
+            refusal = _refuse_superseded(message, lines[index + 1 :])
             if refusal is None:
-                await output.note(line)
+                output.note(message)
                 yield line.decode()
             else:
                 await output.send(SessionMessage(refusal))
@@ -687,16 +689,14 @@ async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
         yield [last]
 
 
-def _refuse_superseded(line: bytes, later_lines: Sequence[bytes]) -> types.JSONRPCError | None:
+def _refuse_superseded(message: types.JSONRPCMessage, later_lines: Sequence[bytes]) -> types.JSONRPCError | None:
     """Return the error for a request of discovery that an ``initialize`` follows, or ``None``.
 
     Clients that wait only briefly have given up the discovery when this process has started. The SDK would refuse
     their ``initialize`` after it."""
-    # The other lines first: nearly always there are none, and this one may be long.
-    if not (any(_INITIALIZE.search(later) for later in later_lines) and _DISCOVER.search(line)):
+    if not isinstance(message, types.JSONRPCRequest) or message.method != "server/discover":
         return None
-    request_id = json.loads(line).get("id")
-    if request_id is None:
+    if not any(_INITIALIZE.search(line) for line in later_lines):
         return None
     error = types.ErrorData(code=types.METHOD_NOT_FOUND, message="the older handshake followed")
-    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+    return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)

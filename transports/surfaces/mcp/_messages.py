@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Literal
 
 import mcp_types as types
 import msgspec
@@ -78,30 +77,23 @@ class MessageCheck:
             await body(scope, receive, send)
             return
 
-        refusal = await self._refuse(scope, body)
-        if refusal is not None:
-            await refusal(scope, receive, send)
+        try:
+            parsed = await in_thread_if_long(parse_message, body)
+        except Refused as refused:
+            await _bad_request(refused.error)(scope, receive, send)
+            return
+        challenge = self._challenge and self._challenge(scope, body)
+        if challenge is not None:
+            await challenge(scope, receive, send)
             return
 
         message: Message = {"type": "http.request", "body": body, "more_body": False}
         receive = receive_again(message, receive)
         session = Headers(scope=scope).get("mcp-session-id")
-        request_id = None
-        if session is not None:
-            request_id = await in_thread_if_long(id_of_request, body)
-        if session is None or request_id is None:
+        if session is None or not isinstance(parsed, types.JSONRPCRequest):
             await self._app(scope, receive, send)
         else:
-            await self._serve_once(session, request_id, scope, receive, send)
-
-    async def _refuse(self, scope: Scope, body: bytes) -> Response | None:
-        """Return the response to a body that is not a message, or whose sender lacks permissions; else ``None``."""
-        refusal = await in_thread_if_long(refusal_of, body)
-        if refusal is not None:
-            return _bad_request(refusal)
-        if self._challenge is not None:
-            return self._challenge(scope, body)
-        return None
+            await self._serve_once(session, parsed.id, scope, receive, send)
 
     async def _serve_once(
         self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send
@@ -191,64 +183,35 @@ async def read_request_body(
     return b"".join(chunks)
 
 
-def refusal_of(line: bytes) -> types.JSONRPCError | None:
-    """Return the error for a line that is not a message; ``None`` for a message. The error has the id of the request,
-    or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
-    error = _error_in(line)
-    if error is None:
-        return None
-    return types.JSONRPCError(jsonrpc="2.0", id=_request_id(line), error=error)
+class Refused(Exception):
+    """A line that is not a message. Its ``error`` is the answer, with the id of the request, or ``None`` if the line
+    has no id (JSON-RPC 2.0, 5)."""
+
+    def __init__(self, line: bytes, error: types.ErrorData) -> None:
+        super().__init__(error.message)
+        self.error = types.JSONRPCError(jsonrpc="2.0", id=_request_id(line), error=error)
 
 
-def _error_in(line: bytes) -> types.ErrorData | None:
-    """Return what is wrong with a line, or ``None`` if it is a message."""
+def parse_message(line: bytes) -> types.JSONRPCMessage:
+    """Return the message in a line. Raises :class:`Refused`."""
     if has_more_values(line, MAX_REQUESTED):
-        return types.ErrorData.model_validate(_TOO_MANY["error"])
+        raise Refused(line, types.ErrorData.model_validate(_TOO_MANY["error"]))
     try:
         message = types.jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
     except UnicodeDecodeError as fault:
-        return types.ErrorData(code=types.PARSE_ERROR, message=f"the message is not UTF-8 text: {fault.reason}")
+        reason = f"the message is not UTF-8 text: {fault.reason}"
+        raise Refused(line, types.ErrorData(code=types.PARSE_ERROR, message=reason)) from None
     except ValidationError as fault:
-        reason = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        return types.ErrorData(
-            code=types.PARSE_ERROR if reason["type"] == "json_invalid" else types.INVALID_REQUEST,
-            message=f"this is not a message of JSON-RPC 2.0: {first_line(reason['msg'])}",
-        )
+        first_fault = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        code = types.PARSE_ERROR if first_fault["type"] == "json_invalid" else types.INVALID_REQUEST
+        reason = f"this is not a message of JSON-RPC 2.0: {first_line(first_fault['msg'])}"
+        raise Refused(line, types.ErrorData(code=code, message=reason)) from None
 
     # The SDK takes a request for a notification if its id is neither a string nor an integer.
     if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        return types.ErrorData(code=types.INVALID_REQUEST, message="the id of a request is a text or an integer")
-    return None
-
-
-class _Request(msgspec.Struct):
-    method: str
-    id: int | str
-
-
-class _CancelledRequest(msgspec.Struct, rename="camel"):
-    request_id: int | str
-
-
-class _Cancellation(msgspec.Struct):
-    method: Literal["notifications/cancelled"]
-    params: _CancelledRequest
-
-
-def id_of_request(line: bytes) -> types.RequestId | None:
-    """Return the id of a message; ``None`` if it is not a request."""
-    try:
-        return msgspec.json.decode(line, type=_Request).id
-    except msgspec.DecodeError:
-        return None
-
-
-def cancelled_id(line: bytes) -> types.RequestId | None:
-    """Return the id of the request that a message cancels; ``None`` for any other message."""
-    try:
-        return msgspec.json.decode(line, type=_Cancellation).params.request_id
-    except msgspec.DecodeError:
-        return None
+        reason = "the id of a request is a text or an integer"
+        raise Refused(line, types.ErrorData(code=types.INVALID_REQUEST, message=reason))
+    return message
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
