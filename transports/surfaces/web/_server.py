@@ -84,19 +84,22 @@ def _route(request: web.Request) -> str:
 
 
 class Site:
+    """The routes of one server. ``named`` are names of connectable apps."""
+
     def __init__(
         self,
         store: ArtifactStore,
+        *,
         options: Options,
-        activity: Activity,
-        calls: DetachedCalls,
-        watcher: StoreWatcher,
-        apps: Apps,
-        signer: Signer,
         access: Access,
-        runs: ServedRuns,
-        named: Collection[str],
+        activity: Activity,
+        apps: Apps,
+        calls: DetachedCalls,
         limits: Limits,
+        named: Collection[str],
+        runs: ServedRuns,
+        signer: Signer,
+        watcher: StoreWatcher,
     ) -> None:
         self._access = access
         self._activity = activity
@@ -330,7 +333,19 @@ async def serve(
     calls = DetachedCalls(ledger, activity)
 
     served_runs = ServedRuns(runs, partial(_report_run, activity), limits)
-    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named, limits)
+    site = Site(
+        store,
+        options=options,
+        access=access,
+        activity=activity,
+        apps=apps,
+        calls=calls,
+        limits=limits,
+        named=named,
+        runs=served_runs,
+        signer=signer,
+        watcher=watcher,
+    )
     use_global_providers()
 
     async with (
