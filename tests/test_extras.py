@@ -31,14 +31,13 @@ def command(*args: str) -> str:
     return f"import sys; from transports.surfaces.cli import main; sys.exit(main({list(args)!r}))"
 
 
-@pytest.mark.load
-def test_outdated_package_error_names_extra() -> None:
-    program = "import sys, types; sys.modules['mcp'] = types.ModuleType('mcp'); sys.modules['mcp'].__path__ = []\n"
-    program += "import transports\ntransports.connect('mcp+stdio:x')"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "pip install 'abp-transports[mcp]'" in ran.stderr.splitlines()[-1]
-
-
+_OUTDATED = """
+import sys, types
+sys.modules["mcp"] = types.ModuleType("mcp")
+sys.modules["mcp"].__path__ = []
+import transports
+transports.connect("mcp+stdio:x")
+"""
 #: Programs by the package that is missing, with the extra that each needs.
 _PROGRAMS = {
     "fsspec": [("import transports.filesystem", "data")],
@@ -61,40 +60,56 @@ _PROGRAMS = {
         (command("proxy", "--url", "http://127.0.0.1:9/mcp"), "mcp"),
         (command("view", "mcp+stdio:x", "tool"), "mcp"),
         (command("conformance", "mcp+stdio:x"), "mcp"),
+        (_OUTDATED, "mcp"),
     ],
 }
-#: Runs each program after the other; prints a line of ``=`` after each.
+#: Runs the programs of each package, one after the other, in a process where it is missing; prints what each program
+#: says. What all need is imported once.
 _RUN = """
-import json, sys, traceback
-sys.modules[sys.argv[1]] = None
-for program in json.loads(sys.argv[2]):
-    try:
-        exec(program, {})
-    except SystemExit as end:
-        assert end.code
-    except Exception:
-        traceback.print_exc()
-    else:
-        print("it ran", file=sys.stderr)
-    print("=", file=sys.stderr)
+import contextlib, io, json, os, sys, traceback
+import pydantic, transports.surfaces.cli._calls, transports.sync
+
+def said(program):
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        try:
+            exec(program, {})
+        except SystemExit as end:
+            assert end.code
+        except Exception:
+            traceback.print_exc()
+        else:
+            return "it ran"
+    return errors.getvalue()
+
+for package, programs in json.load(sys.stdin).items():
+    sys.stdout.flush()
+    if not (child := os.fork()):
+        assert package not in sys.modules, package
+        sys.modules[package] = None
+        sys.stdin = open(os.devnull)
+        print(json.dumps([package, [said(program) for program in programs]]), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, package
 """
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("package", _PROGRAMS)
-def test_missing_package_error_names_extra(package: str, tmp_path: Path) -> None:
+def test_missing_package_error_names_extra(tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"capability": "x", "target": "http://127.0.0.1:9/"}\n')
     (tmp_path / "jobs.parquet").write_bytes(b"PAR1")
-    programs = [program for program, _ in _PROGRAMS[package]]
+    programs = {package: [program for program, _ in rows] for package, rows in _PROGRAMS.items()}
     ran = subprocess.run(
-        [sys.executable, "-c", _RUN, package, json.dumps(programs)],
+        [sys.executable, "-c", _RUN],
+        input=json.dumps(programs),
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        stdin=subprocess.DEVNULL,
         timeout=60,
     )
     assert ran.returncode == 0, ran.stderr
-    said = ran.stderr.split("=\n")[:-1]
-    for (program, extra), errors in zip(_PROGRAMS[package], said, strict=True):
-        assert f"pip install 'abp-transports[{extra}]'" in errors.splitlines()[-1], (program, errors)
+    said = dict(map(json.loads, ran.stdout.splitlines()))
+    assert said.keys() == _PROGRAMS.keys()
+    for package, rows in _PROGRAMS.items():
+        for (program, extra), errors in zip(rows, said[package], strict=True):
+            assert f"pip install 'abp-transports[{extra}]'" in errors.splitlines()[-1], (package, program, errors)

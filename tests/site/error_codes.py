@@ -183,6 +183,8 @@ def _is_error(found: object) -> bool:
 
 _PACKAGE = Path(errors.__file__).parent
 _CODE = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)*")
+#: A module without one names no code, and need not be parsed.
+_CODES = re.compile(rf"[\"']{_CODE.pattern}[\"']")
 #: Where the scripts in a page name a code.
 _IN_SCRIPT = re.compile(r"\b(?:code: ?|refused\(|refusal\(|wrong\(|failed\(|ToolError\()\"([A-Z]+(?:_[A-Z]+)+)\"")
 
@@ -193,8 +195,9 @@ def codes_of_single_errors() -> Mapping[str, frozenset[str]]:
     ``RequestRefused`` of the web server, and scripts in a page (``""``)."""
     found: dict[str, set[str]] = {}
     for path in _PACKAGE.rglob("*.py"):
-        if not {"testing", "new_app", "new_tests"} & set(path.parts):
-            for code, given in _given(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        if _CODES.search(text) and not {"testing", "new_app", "new_tests"} & set(path.parts):
+            for code, given in _given(ast.parse(text)):
                 found.setdefault(code, set()).add(given)
     for path in (_PACKAGE / "playwright").rglob("*.js"):
         for code in _IN_SCRIPT.findall(path.read_text(encoding="utf-8")):
