@@ -25,6 +25,7 @@ import typer.main
 import transports
 import transports.routing
 import transports.sync
+from tests.support.rows import each_row
 from transports import connect
 from transports.surfaces.cli._commands import app as abp
 from transports.testing.plugin import serve_fixture_app
@@ -134,7 +135,7 @@ def commands_of_abp() -> Any:
     return typer.main.get_command(abp)
 
 
-@pytest.mark.parametrize(("block", "words"), SHELL, ids=lambda given: str(given) if isinstance(given, Block) else None)
+@each_row(("block", "words"), SHELL)
 def test_documented_command_is_accepted_by_abp(block: Block, words: list[str]) -> None:
     command: Any = commands_of_abp()
     context: Any = None

@@ -37,6 +37,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import Connect
+from tests.support.rows import each_row
 from transports import ArtifactRef, LocalStore, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.errors import BadEncoding
@@ -350,7 +351,7 @@ INCIDENT: Mapping[str, Callable[[str], object]] = {
 
 
 @pytest.mark.requirement("R2-1.1a", "R2-1.1b", "R2-1.2a", "R2-1.3a", "R2-1.3b", "R2-6.1c", "R2-5.4b")
-@pytest.mark.parametrize("form", INCIDENT)
+@each_row("form", INCIDENT)
 async def test_half_megabyte_pdf_never_reaches_model(form: str) -> None:
     text = b64(pdf(375_000))
     assert len(text) == 500_000

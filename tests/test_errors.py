@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from tests.support.rows import each_row
 from transports import errors
 from transports.errors import (
     ABPError,
@@ -108,7 +109,7 @@ def test_docstring_error_tree_matches_classes_and_codes() -> None:
             assert "code" not in vars(tree()[name]), name
 
 
-@pytest.mark.parametrize("name", sorted(tree()))
+@each_row("name", sorted(tree()))
 def test_error_codes_retryability_and_session_survival_are_stable(name: str) -> None:
     kind = tree()[name]
     assert kind.code == CODES[name]
@@ -164,7 +165,7 @@ def test_instance_overrides_do_not_change_error_class() -> None:
     assert Disconnected("x", code="GONE").code == "GONE" and Disconnected.code == "DISCONNECTED"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "text"),
     [(30, "30 s"), (29.9985, "30 s"), (9.99961, "10 s"), (0.19996, "0.2 s"), (1.2304, "1.2 s"), (4000.2, "4000 s")],
 )

@@ -16,6 +16,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.support.processor import seconds
+from tests.support.rows import each_row
 from transports._internal.redaction import Redactor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._ref import MAX_METADATA_BYTES, Metadata
@@ -64,7 +65,7 @@ ENVELOPES = {
 
 
 @pytest.mark.fault(21)
-@pytest.mark.parametrize("kind", ENVELOPES)
+@each_row("kind", ENVELOPES)
 def test_messages_parsed_on_loop_stay_within_time_bound(kind: str) -> None:
     assert INLINE <= 128 << 10  # twice as much took 51 ms of a busy machine
     assert len(data := message(ENVELOPES[kind])) <= INLINE

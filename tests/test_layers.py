@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import transports
+from tests.support.rows import each_row
 
 #: Every room of ``transports`` and its rank: a room may import rooms of a lower rank, never its equals. Modules of one
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
@@ -163,7 +164,7 @@ BASE = {"__init__.py": "", "errors.py": "", "base.py": "from .errors import ABPE
 CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "code", "complaint"),
     [
         ("errors.py", "from .session import connect", "errors.py (0) imports session (50)"),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import transports
+from tests.support.rows import each_row
 from transports import artifacts, batch, errors, routing, sync, testing
 
 HEAVY = {
@@ -63,7 +64,7 @@ STUBS = sorted(Path(transports.__file__).parent.rglob("*.pyi"))
 
 
 @pytest.mark.requirement("R5-1c")
-@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
+@each_row("stub", STUBS)
 def test_package_exports_exactly_names_in_its_stub(stub: Path) -> None:
     package = ".".join(("transports", *stub.parent.relative_to(Path(transports.__file__).parent).parts))
     module = importlib.import_module(package)

@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.support.rows import each_row
 from transports import connect
 from transports.errors import ConnectFailed, connection_failure, is_refused
 from transports.playwright._find import require_listener
@@ -20,7 +21,7 @@ from transports.websocket._transport import open_error
 REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "expected"),
     [
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), True),

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from tests.agents.test_tools import declaring
 from tests.conftest import Connect
 from tests.support.model_rules import check_rules
+from tests.support.rows import each_row
 from transports import Capability
 from transports.agents import AppTool, AppTools
 from transports.surfaces.shared._capability_tools import app_arguments
@@ -90,7 +91,7 @@ def branch(*names: str) -> dict[str, object]:
     return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": [*names]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "properties", "required", "rule"),
     [
         (
@@ -137,7 +138,7 @@ def test_parameter_in_two_branches_accepts_either_type() -> None:
     assert tool_of({"oneOf": branches}, strict=False).schema["properties"] == {"a": {"anyOf": [text, number]}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "repaired"),
     [
         ({"type": "array"}, {"type": "array", "items": {}}),

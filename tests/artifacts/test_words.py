@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.artifacts import CheckReport, MemoryStore, NoneStore, Problem, Retention, Scope
 from transports.artifacts._ref import artifact_id, candidate_ids
 from transports.errors import Corrupt, StoreError, UsageError
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("retention", "words"),
     [
         (Retention.only(), "kept until it is deleted"),

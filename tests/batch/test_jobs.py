@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.batch._jobs import Job, Outcome, State
 from transports.errors import (
     ABPError,
@@ -61,7 +62,7 @@ def test_job_files_are_placed_in_call_params(tmp_path: Path) -> None:
         _ = Job("a.b", files={"f": tmp_path / "gone"}).key
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "sent", "state", "once", "idempotent"),
     [
         (CapabilityError("no"), True, State.FAILED, False, False),

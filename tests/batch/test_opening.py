@@ -15,6 +15,7 @@ import pytest
 
 from tests.batch.runs import done, filled, jobs
 from tests.support.postgres_server import run_url
+from tests.support.rows import each_row
 from transports._internal.database import PostgresUrl
 from transports.batch._batch import open_run
 from transports.batch._jobs import Job
@@ -133,7 +134,7 @@ async def test_closed_ledger_and_foreign_file_are_rejected(tmp_path: Path) -> No
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "shown"),
     [
         ("u@h:5/db?sslmode=require", "u@h:5/db?sslmode=require"),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, VIEW
+from tests.support.rows import each_row
 from transports import UsageError, WebSocketTransport, connect
 from transports.mcp._servers import HttpServer, StdioServer, parse_server
 from transports.mcp._transport import MCPTransport
@@ -90,7 +91,7 @@ def test_env_file_of_an_entry_is_not_read_and_named(tmp_path: Path, caplog: pyte
     assert warning == f"a in {tmp_path / 'mcp.json'}: envFile is not read; put its variables into env"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "says"),
     [
         ("mcp+stdio:", "names no command"),
@@ -132,7 +133,7 @@ def test_sync_api_connects_to_mcp_server(tmp_path: Path) -> None:
         session.resources.unsubscribe(VIEW)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "says"),
     [
         ("X-Key", "caf\u00e9", "a character beyond ASCII"),

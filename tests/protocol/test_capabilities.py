@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from tests.support.rows import each_row
 from transports import CapabilityError
 from transports.protocol._capabilities import (
     MAX_CAPABILITIES,
@@ -35,7 +36,7 @@ def test_wrapped_capability_list_is_accepted(listed: object) -> None:
     assert [*known] == ["a", "b"] and known["a"].description == "old" and known["b"] == Capability(name="b")
 
 
-@pytest.mark.parametrize("listed", [None, 5, "a", {}, {"data": 5}, {"data": {"data": ["a"]}}])
+@each_row("listed", [None, 5, "a", {}, {"data": 5}, {"data": {"data": ["a"]}}])
 def test_non_list_capabilities_yield_none(listed: object) -> None:
     assert [*Capabilities().merge(listed)] == []
 

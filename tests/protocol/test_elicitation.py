@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.protocol._elicitation import (
     DECLINED,
     INVALID_ANSWER,
@@ -26,7 +27,7 @@ def form(inner: str) -> str:
 
 
 @pytest.mark.requirement("R6-6a")
-@pytest.mark.parametrize(
+@each_row(
     ("method", "example"),
     [
         ("elicitation/input", form('"value": "Ada"')),
@@ -88,7 +89,7 @@ def test_confirmation_must_be_boolean() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("params", "options"),
     [
         ({"options": ["a", 2]}, [("a", "a"), ("2", "2")]),
@@ -119,7 +120,7 @@ def test_elicitation_error_lists_10_options_and_80_characters() -> None:
     assert wrong("anything", 0) == ""  # a question without options has no wrong answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("params", "value", "told"),
     [
         ({"schema": {"maxLength": 2}}, "abc", 'value: "abc" is longer than 2 characters'),
@@ -162,7 +163,7 @@ def test_rejected_answer_is_reported_to_app() -> None:
     assert refused_answer("no") == {"success": False, "error": error} and INVALID_ANSWER == "INVALID_ANSWER"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "params", "data"),
     [
         ("input", {"default": "x"}, {"value": "x"}),

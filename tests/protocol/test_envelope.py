@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.errors import BadEncoding, ProtocolError, UsageError
 from transports.protocol._params import prepare_params
 from transports.protocol.binary import BinaryData, Encoded
@@ -49,9 +50,7 @@ def test_envelope_ignores_unknown_fields_and_accepts_numeric_ids() -> None:
     assert (bare.id, bare.timestamp, bare.payload) == (None, 0, None)
 
 
-@pytest.mark.parametrize(
-    "data", [b"junk", b"[]", b"{}", b'{"type":1}', b"null", b'{"type":"x","payload":NaN}', b"\xff\xfe"]
-)
+@each_row("data", [b"junk", b"[]", b"{}", b'{"type":1}', b"null", b'{"type":"x","payload":NaN}', b"\xff\xfe"])
 def test_non_envelope_json_raises_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_envelope(data)
@@ -68,8 +67,8 @@ def large(content: str, **described: object) -> tuple[object, bytes]:
 
 
 @pytest.mark.requirement("R1-9b")
-@pytest.mark.parametrize("size", [128 * 1024, 1_000_000, 9_000_001])
-@pytest.mark.parametrize("described", [{"mimeType": "a/b"}, {"mimeType": "text/html", "encoding": "base64"}])
+@each_row("size", [128 * 1024, 1_000_000, 9_000_001])
+@each_row("described", [{"mimeType": "a/b"}, {"mimeType": "text/html", "encoding": "base64"}])
 def test_long_content_is_referenced_not_copied(size: int, described: dict[str, object]) -> None:
     raw = random.Random(size).randbytes(size)
     content, data = large(base64.b64encode(raw).decode(), **described)
@@ -95,7 +94,7 @@ def test_many_long_contents_in_one_message_keep_positions() -> None:
     assert answer["filler"] == ["a", 'b"c'] * 50_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "described"),
     [
         ("A" * 400_000, {"mimeType": "text/plain"}),  # plain data, by docs/protocol.md 9.2

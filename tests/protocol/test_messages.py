@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.rows import each_row
 from transports.errors import CallTimeout, CapabilityError, Disconnected, ProtocolError
 from transports.protocol._capabilities import answered_data
 from transports.protocol._declarations import AppInfo, Capability, parse
@@ -35,7 +36,7 @@ def refusal(payload: object) -> CapabilityError:
 # --- answers (docs/protocol.md 3.3) -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "payload",
     [
         {"success": True, "data": [1]},
@@ -80,7 +81,7 @@ def test_valid_answer_does_not_raise_and_keeps_its_data() -> None:
 
 
 @pytest.mark.requirement("R6-4c")
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "success"),
     [
         ({"data": 1}, True),
@@ -99,7 +100,7 @@ def test_missing_success_is_inferred_from_other_fields(payload: object, success:
     assert answer(payload).success is success
 
 
-@pytest.mark.parametrize("payload", [None, "done", 7, [], [{"success": True}], {}, {"success": None}, {"error": ""}])
+@each_row("payload", [None, "done", 7, [], [{"success": True}], {}, {"success": None}, {"error": ""}])
 def test_answer_without_success_or_hint_is_rejected(payload: object) -> None:
     with pytest.raises(ProtocolError, match=r"^the answer is not valid ABP 0\.1: (success|the whole): "):
         answer(payload)
@@ -147,7 +148,7 @@ def test_all_error_fields_are_kept() -> None:
     assert error.alternatives == ("export.png",) and error.details == {"limit": 3} and error.cancelled is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given_error", "code", "message", "details"),
     [
         ("it broke", "OPERATION_FAILED", "it broke", {}),
@@ -173,7 +174,7 @@ def test_error_of_any_shape_becomes_capability_error(
     assert (error.code, error.message, error.details) == (code, f"export.pdf: {message}", details)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("retryable", "sometimes"),
@@ -322,7 +323,7 @@ def test_ambiguous_field_is_rejected_by_name(payload: object, where: str) -> Non
 
 
 @pytest.mark.requirement("R6-5c")
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "fraction"),
     [
         ({"percentage": 50}, 0.5),

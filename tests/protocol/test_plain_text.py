@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.rows import each_row
 from transports.protocol._plain_text import (
     is_loopback,
     plain_line,
@@ -19,7 +19,7 @@ from transports.protocol._plain_text import (
 from transports.protocol._times import format_duration, iso_utc, parse_duration
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "plain"),
     [
         ("plain, café, 日本語\tand\nlines", "plain, café, 日本語\tand\nlines"),
@@ -80,7 +80,7 @@ def test_similar_names_compares_200_characters_and_needs_60_percent() -> None:
     assert similar_names("labels", ["as", "csv"]) == []  # two letters of a longer word are no likeness
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "shown"),
     [
         ("https://app.example/a/b.pdf", "https://app.example/a/b.pdf"),
@@ -142,7 +142,7 @@ def test_duration_over_nine_digits_is_rejected() -> None:
     assert parse_duration("1000000000d") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "text"),
     [
         (0, "0 seconds"),

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.rows import each_row
 from transports._internal.redaction import REDACTED, Redactor
 from transports.artifacts import open_store
 from transports.protocol._plain_text import redact_url
@@ -18,7 +19,7 @@ JSON = st.recursive(
 
 
 @pytest.mark.requirement("R4-15d")
-@pytest.mark.parametrize(
+@each_row(
     ("text", "left"),
     [
         ("https://a.test/f?token=abc&x=1", "https://a.test/f?token=<redacted>&x=1"),
@@ -46,7 +47,7 @@ def test_secrets_in_text_are_redacted(text: str, left: str) -> None:
     assert Redactor().text(text) == left
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "the bearer of this letter",
@@ -106,7 +107,7 @@ def test_nested_passwords_are_redacted(secret: str) -> None:
     assert f"={secret}" not in str(Redactor().tree(tree)) and f"'{secret}'" not in str(Redactor().tree(tree))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("password", "PASSWD", "passphrase", "privateKey", "private_key", "clientSecret", "secret", "access_key"),
@@ -124,7 +125,7 @@ async def test_recordings_and_artifacts_redact_same_names(name: str) -> None:
     assert ref.source[name] == REDACTED
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication", "spin", "shipping", "session"],
 )
@@ -137,7 +138,7 @@ async def test_secret_like_names_are_not_redacted(name: str) -> None:
 _PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "left"),
     [
         ("pass%77ord=hunter2&user=bob", "pass%77ord=<redacted>&user=bob"),
@@ -187,7 +188,7 @@ def test_basic_credentials_are_redacted_in_every_spelling(word: str) -> None:
     assert Redactor().text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("start", "repeated", "end"),
     [
         ("", "\n", ":"),

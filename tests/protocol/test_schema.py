@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.listener import listening
+from tests.support.rows import each_row
 from transports.errors import UsageError
 from transports.protocol import schema as schemas
 from transports.protocol._params import prepare_params
@@ -67,7 +68,7 @@ def test_path_in_place_of_file_error_says_how_to_pass_file() -> None:
         assert hint not in refused(schema, params).message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "params", "fault"),
     [
         (EXPORT, {}, 'params: "format" is a required property'),
@@ -143,7 +144,7 @@ def test_values_in_schema_errors_are_truncated() -> None:
 OPEN: dict[str, object] = {"properties": {"format": {}}, "additionalProperties": True}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "params", "hints"),
     [
         (EXPORT, {"format": "A4", "Fromat": 1}, ["you gave 'Fromat', {}; did you mean 'format'?"]),
@@ -184,7 +185,7 @@ def test_missing_param_error_names_similar_given_param() -> None:
 
 
 @pytest.mark.requirement("R1-12d")
-@pytest.mark.parametrize(
+@each_row(
     "declared",
     [
         {"type": "string", "pattern": "^[A-Z]$", "maxLength": 3},
@@ -207,7 +208,7 @@ def test_content_matches_any_declared_schema(declared: object) -> None:
         assert refused(schema, {**dict(params), "m": 1}, *places).details["path"] == ""  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "declared",
     [
         {"anyOf": [{"properties": {"file": {"type": "string"}}}, {"required": ["url"]}]},
@@ -337,7 +338,7 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
 
 
 @pytest.mark.fault(23)
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "params", "reason"),
     [
         ({"type": "objekt"}, {}, "cannot be used"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.protocol.schema import (
     NotChecked,
     check_output,
@@ -24,7 +25,7 @@ def has_references(schema: Mapping[str, object]) -> bool:
     return references_and_patterns(dict(schema))[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "value", "steps"),
     [
         ({}, 5, 1),
@@ -116,7 +117,7 @@ _DESCRIPTION = "x" * (256 * 1024 - len('{"description":""}'))
 _NAME_PATTERNS: dict[str, object] = {f"a{n}": {} for n in range(100)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("within", "beyond", "data", "reason"),
     [
         ({"enum": [*range(9998)]}, {"enum": [*range(9999)]}, 5, _TOO_MANY),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from tests.support.processor import seconds
+from tests.support.rows import each_row
 from tests.support.spelled import SPELLED, readings
 from transports._internal.masking import Finder, KnownSecrets, Occurrence
 from transports.protocol.binary import BinaryData
@@ -25,7 +26,7 @@ def known_of(value: str) -> KnownSecrets:
     return known
 
 
-@pytest.mark.parametrize("name", SPELLED)
+@each_row("name", SPELLED)
 def test_secret_is_masked_in_every_encoding(name: str) -> None:
     spelled = SPELLED[name](VALUE)
     text = f"the page said <{spelled}> and went on"
@@ -62,7 +63,7 @@ def test_secret_of_any_characters_is_masked_in_any_encoding(value: str, before: 
     assert NAME in said, said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("character", "escape"),
     [
         *(

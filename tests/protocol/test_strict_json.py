@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.processor import seconds
+from tests.support.rows import each_row
 from transports.errors import ABPError, ProtocolError, UsageError
 from transports.playwright._received import parse_event, parse_reply
 from transports.protocol._strict_json import (
@@ -29,7 +30,7 @@ from transports.websocket.envelope import decode_envelope
 
 
 @pytest.mark.fault(17)
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         pytest.param("", id="nothing"),
@@ -58,7 +59,7 @@ def test_non_strict_json_is_rejected(text: str | bytes) -> None:
 
 
 @pytest.mark.fault(17)
-@pytest.mark.parametrize(
+@each_row(
     ("text", "levels"),
     [
         pytest.param("[%s]", 0, id="flat"),
@@ -70,7 +71,7 @@ def test_non_strict_json_is_rejected(text: str | bytes) -> None:
         pytest.param("[" + ",".join(["[" * 498 + "]" * 498] * 50) + ",%s]", 499, id="many deep lists"),
     ],
 )
-@pytest.mark.parametrize("value", ["1", r'"\\\"[[[["', '"' + "[" * 600 + '"', '"' + "]" * 600 + '"', '"é\\\\"'])
+@each_row("value", ["1", r'"\\\"[[[["', '"' + "[" * 600 + '"', '"' + "]" * 600 + '"', '"é\\\\"'])
 def test_json_nested_over_500_levels_is_rejected(text: str, levels: int, value: str) -> None:
     for data in (text % value, (text % value).encode()):
         if levels <= 500:

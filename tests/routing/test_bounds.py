@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.artifacts import ArtifactRef, NoneStore
 from transports.errors import UsageError
 from transports.protocol._find_content import find
@@ -61,7 +62,7 @@ def value(text: JSONValue) -> str:
 ROOM = 50_000 - len('{"data":""}')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shorter", "content", "expected"),
     [
         (partial(clamp, max_bytes=64), "x" * 100, "x" * 35 + "\n... [truncated: 65 chars]"),
@@ -90,7 +91,6 @@ ROOM = 50_000 - len('{"data":""}')
         (first_line, "x" * 3998, '"' + "x" * 3998 + '"'),
         (first_line, "x" * 3999, "Output saved to file: /i0"),
     ],
-    ids=lambda part: getattr(part, "__name__", ""),
 )
 def test_content_is_shortened_to_limit(shorter: Callable[[object], object], content: object, expected: object) -> None:
     assert shorter(content) == expected
@@ -102,7 +102,7 @@ def test_answer_for_agent_is_cut_to_50000_bytes() -> None:
 
 
 @pytest.mark.requirement("R2-6.1b")
-@pytest.mark.parametrize(
+@each_row(
     ("allowed", "refused", "message"),
     [
         (lambda: clamp("x", 64), lambda: clamp("x", 63), r"at least 64 \(it is 63\)"),
@@ -210,7 +210,7 @@ def test_preset_applies_to_all_servers_unless_overridden() -> None:
     assert config.policy("other", presets=False).tool_fields == TABLEAU.tool_fields
 
 
-@pytest.mark.parametrize("size", [*range(1024, 1060), 5000])
+@each_row("size", [*range(1024, 1060), 5000])
 def test_cut_answer_fills_limit_and_never_exceeds_it(size: int) -> None:
     assert size - 1 <= json_size(Result("x", "x" * 6000, {}).for_agent(max_bytes=size)) <= size
     assert size - 1 <= json_size(clamp("x" * 6000, size)) <= size

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rows import each_row
 from transports import MemoryTransport, RoutingPolicy, UsageError, connect
 from transports.routing import ABP, GITHUB, TABLEAU, RoutingConfig, named_preset, preset
 from transports.surfaces.mcp._options import Options
@@ -62,7 +63,7 @@ def test_server_settings_override_general_and_preset() -> None:
 
 
 @pytest.mark.requirement("R2-6.1b")
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("routing = 3", "abp.toml: routing: must be a table, [routing]"),

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from pydantic import BaseModel
 
+from tests.support.rows import each_row
 from transports import RoutingPolicy, UsageError
 from transports.artifacts import MemoryStore
 from transports.protocol._strict_json import JSONValue
@@ -198,7 +199,7 @@ async def test_answer_without_preserved_structure_is_text() -> None:
 
 @pytest.mark.requirement("R2-6.1f")
 @pytest.mark.requirement("R2-6.1b")
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("max_inline_sizes = 1", "abp.toml: routing.max_inline_sizes: unknown"),

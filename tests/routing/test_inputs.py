@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from tests.support.rows import each_row
 from transports import LocalStore, MemoryTransport, connect
 from transports.artifacts import ArtifactRef, MemoryStore
 from transports.errors import ABPError, ArtifactNotFound, BadDescriptor, BadEncoding, TooLarge, UsageError
@@ -139,7 +140,7 @@ def ref(size: int, mime_type: str) -> ArtifactRef:
 
 
 @pytest.mark.requirement("R4-4f", "R4-6b", "R4-8h", "R4-10c", "R4-10d")
-@pytest.mark.parametrize(
+@each_row(
     ("size", "mime_type", "tokens", "large", "safe"),
     [
         (0, "text/plain", 0, False, True),

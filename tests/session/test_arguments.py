@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect
+from tests.support.rows import each_row
 from transports import Browser, Evidence, Recording, Retention, Router, UsageError, connect, open_store, sync
 from transports.batch import Pool
 from transports.memory import Call
@@ -30,7 +31,7 @@ async def content_of(params: Mapping[str, object], call: Call) -> object:
     return {"text": file.read().decode(), "filename": file.filename, "size": file.size}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("option", "value"),
     [
         pytest.param(option, value, id=f"{option}-{type(value).__name__}")
@@ -93,7 +94,7 @@ async def test_session_methods_reject_arguments_of_wrong_type(app_of: Connect, t
                     app.open_view("x", **{option: value})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "argument"),
     [
         (lambda value: open_store(value), "url="),

@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, NotingTransport, hang
 from tests.support.events import collect_events
+from tests.support.rows import each_row
 from transports import (
     Browser,
     CallTimeout,
@@ -436,8 +437,8 @@ PLACES: Mapping[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("value", WRONG, ids=NAMES)
-@pytest.mark.parametrize("place", PLACES)
+@each_row("value", WRONG, ids=NAMES)
+@each_row("place", PLACES)
 def test_invalid_timeout_is_rejected_everywhere(place: str, value: Any) -> None:
     of_run = place in ("deadline", "lease_seconds")
     PLACES[place](1_000_000 if of_run else math.inf)
@@ -449,7 +450,7 @@ def test_invalid_timeout_is_rejected_everywhere(place: str, value: Any) -> None:
     assert len(refused.value.message) < 300
 
 
-@pytest.mark.parametrize("value", WRONG, ids=NAMES)
+@each_row("value", WRONG, ids=NAMES)
 async def test_call_rejects_invalid_timeout_before_running(value: Any) -> None:
     async with connect("memory:", transport=MemoryTransport({"do": _never}), store="none:") as app:
         with pytest.raises(UsageError, match="timeout must be"):

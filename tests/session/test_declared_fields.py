@@ -1,6 +1,5 @@
 """What an app says of itself, of its capabilities and of its answers reaches the caller, also from a recording."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from mcp import Client
 
 from tests.support.apps import socket_app
+from tests.support.rows import each_row
 from transports import connect, open_store
 from transports.errors import CapabilityError
 from transports.session._session import Session
@@ -82,10 +82,9 @@ async def test_app_fields_reach_caller_live_and_replayed(tmp_path: Path) -> None
         await check_fields(app)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "metadata",
     [None, [], "fast", {"duration": -1, "cached": "yes"}, {"duration": True}, {"duration": "1"}, {}],
-    ids=json.dumps,
 )
 async def test_invalid_response_metadata_is_dropped(metadata: object) -> None:
     async with full_app(metadata) as url, connect(url, store="memory:") as app:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apps import socket_app
+from tests.support.rows import each_row
 from transports import Evidence, connect
 from transports._internal.masking import KNOWN_SECRETS
 from transports.artifacts import Scope, open_store
@@ -178,7 +179,7 @@ def test_login_page_error_names_command_for_its_app() -> None:
         assert str(error).endswith("`abp login crm` [PERMISSION_REQUIRED]") and error.args == (error.message,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "origin"),
     [
         ("HTTPS://App.Test:443/x?y", "https://app.test"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect
+from tests.support.rows import each_row
 from transports import Browser, Features, MemoryTransport, Session, UsageError, connect, sync
 from transports.batch import Pool
 from transports.sync.batch import Pool as BlockingPool
@@ -77,7 +78,7 @@ ASYNCHRONOUS: Sequence[Callable[[], Any]] = (lambda: connect("ws://127.0.0.1:9/"
 BLOCKING: Sequence[Callable[[], Any]] = (lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool)
 
 
-@pytest.mark.parametrize("make", [*ASYNCHRONOUS, *BLOCKING])
+@each_row("make", [*ASYNCHRONOUS, *BLOCKING])
 def test_session_objects_cannot_be_pickled(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
         pickle.dumps(make())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.apps import hang
+from tests.support.rows import each_row
 from transports import (
     CallTimeout,
     LocalStore,
@@ -195,7 +196,7 @@ async def test_websocket_connect_accepts_infinite_timeout(tmp_path: Path) -> Non
 _ADDRESS = "give the app's address"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "message"),
     [
         ("", _ADDRESS),

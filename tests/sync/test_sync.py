@@ -25,6 +25,7 @@ import pytest
 import transports
 import transports.sync
 from tests.support.eventually import eventually
+from tests.support.rows import each_row
 from transports import (
     ABPError,
     BinaryData,
@@ -186,9 +187,7 @@ def in_blocking_terms(text: str) -> str:
     return re.sub(r"Abstract(Async)ContextManager|Async(?=Iterator)", lambda m: m[0].replace("Async", ""), text)
 
 
-@pytest.mark.parametrize(
-    ("name", "original", "blocking"), list(methods()), ids=lambda value: value if isinstance(value, str) else ""
-)
+@each_row(("name", "original", "blocking"), list(methods()))
 def test_sync_signatures_and_docstrings_match_async(name: str, original: Any, blocking: Any) -> None:
     if isinstance(original, property):
         assert isinstance(blocking, property)

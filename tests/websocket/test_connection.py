@@ -14,6 +14,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
+from tests.support.rows import each_row
 from transports.websocket._connection import Connection, OnMessage
 
 LIMIT = 400_000
@@ -131,7 +132,7 @@ def conversation(chance: random.Random) -> tuple[bytes, list[bytes]]:
     return b"".join(frames), expected
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each_row("seed", range(12))
 async def test_fragmented_messages_arrive_complete_and_in_order(seed: int) -> None:
     chance = random.Random(seed)
     peer = Peer()
@@ -165,7 +166,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each_row("case", WRONG)
 async def test_protocol_violation_closes_connection_and_stops_reading(case: str) -> None:
     """RFC 6455 §5.2 to §5.5 and §7.4.1."""
     wrong, code = WRONG[case]

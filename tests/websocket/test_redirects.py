@@ -12,6 +12,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
+from tests.support.rows import each_row
 from tests.websocket.test_transport import App, certificate, echo, running
 from transports import WebSocketTransport, connect
 from transports.errors import ConnectFailed, UsageError
@@ -58,7 +59,7 @@ async def test_caller_headers_do_not_follow_cross_origin_redirect() -> None:
     assert not secret & (first.seen[2][1].keys() | second.seen[0][1].keys())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("location", "said"),
     [
         ("/abp", "more than 5 redirects"),

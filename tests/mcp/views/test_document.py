@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+from tests.support.rows import each_row
 from transports import ProtocolError
 from transports.mcp.views._document import ViewDocument, read_document
 
@@ -25,7 +26,7 @@ def document(*sources: object) -> ViewDocument:
     return read({"csp": {kind: list(sources) for kind in KINDS}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "why"),
     [
         ({"text": " " * ((8 << 20) + 1)}, "more than 8,388,608 characters"),
@@ -79,7 +80,7 @@ def test_malformed_view_declarations_grant_nothing() -> None:
     assert "csp is not an object" in view.warnings[0] and "everything" in view.warnings[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "localhost",
@@ -113,7 +114,7 @@ def test_csp_drops_loopback_sources_in_any_spelling(source: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "localhost.example",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 
+from tests.support.rows import each_row
 from transports.errors import BadEncoding, SizeMismatch, UsageError
 from transports.protocol import binary
 from transports.protocol.binary import (
@@ -59,7 +60,7 @@ def test_base64_decode_accepts_only_canonical_text(text: str) -> None:
 
 
 @pytest.mark.fault(24)
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         pytest.param("JVBE!i0x", id="junk"),

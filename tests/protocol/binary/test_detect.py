@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, example, given, strategies as st
 
 from tests.support.counted import counted_calls
+from tests.support.rows import each_row
 from transports import NoneStore
 from transports.errors import (
     ABPError,
@@ -84,7 +85,7 @@ def test_documented_descriptor_is_detected() -> None:
 
 @pytest.mark.requirement("R5-3b")
 @pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c", "R1-15a")
-@pytest.mark.parametrize(
+@each_row(
     ("content", "mime_type", "encoding", "expected"),
     [
         # 1. the MIME type is binary
@@ -143,7 +144,7 @@ def test_text_with_a_name_or_a_size_is_a_file(more: dict[str, object]) -> None:
     assert (binary.read(), binary.mime_type, binary.filename) == (b"<p>", "text/html", more.get("filename"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         pytest.param({"filename": "", "size": None}, id="empty fields"),
@@ -281,7 +282,7 @@ def test_detection_accepts_any_download_url(url: str) -> None:
     assert one(reference(downloadUrl=url)).content == Download(url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "expected"),
     [
         ("data:application/pdf;base64,YWJj", b"abc"),
@@ -304,7 +305,7 @@ def test_download_data_url_is_decoded_strictly() -> None:
 
 
 @pytest.mark.requirement("R1-5f", "R1-5g")
-@pytest.mark.parametrize(
+@each_row(
     ("auth", "headers", "query"),
     [
         (None, {}, {}),
@@ -326,7 +327,7 @@ def test_every_documented_auth_form_is_accepted(auth: object, headers: dict[str,
     assert one(reference(auth=auth)).content == Download("https://app.example/d/1", None, headers, query)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "auth",
     [
         "abc",
@@ -350,9 +351,7 @@ def test_unsupported_auth_error_does_not_show_it(auth: object) -> None:
     assert isinstance(error, BadDescriptor) and "auth" in error.message and "abc" not in error.message
 
 
-@pytest.mark.parametrize(
-    "expires", ["2024-02-09T17:33:20Z", True, math.nan, math.inf, 2**53, -(2**53), 10**400, [1], HUGE]
-)
+@each_row("expires", ["2024-02-09T17:33:20Z", True, math.nan, math.inf, 2**53, -(2**53), 10**400, [1], HUGE])
 def test_invalid_expiry_raises_bad_descriptor(expires: object) -> None:
     error = fault(reference(expiresAt=expires))
     assert isinstance(error, BadDescriptor) and "expiresAt" in error.message and len(error.message) < 120
@@ -369,7 +368,7 @@ def test_size_accepts_whole_numbers(size: int) -> None:
 
 
 @pytest.mark.fault(25)
-@pytest.mark.parametrize(
+@each_row(
     "size",
     [
         *(-1, -0.5, 0.5, 1e300, 2**53, 2**63, 10**400, math.nan, math.inf, -math.inf),
@@ -392,7 +391,7 @@ PLAIN = b64(NOISE[:75])  # no signature; 100 characters are long enough
 
 
 @pytest.mark.requirement("R0-6a")
-@pytest.mark.parametrize(
+@each_row(
     ("tree", "field", "expected"),
     [
         # as documented
@@ -447,7 +446,7 @@ def test_flat_form_of_non_text_content_is_recognised(content: object) -> None:
 GENERIC = ["data", "base64", "bytes", "file", "blob", "buffer", "body", "binary", "document", "output", "result"]
 
 
-@pytest.mark.parametrize("key", GENERIC)
+@each_row("key", GENERIC)
 def test_generic_content_keys_are_recognised(key: str) -> None:
     assert one({"id": "x", key: b64(NOISE), "mimeType": "application/x-thing"}, key).read() == NOISE
 
@@ -477,7 +476,7 @@ JWT = f"{b64(json.dumps({'alg': 'RS256', 'kid': 'k' * 40}).encode())}.{b64(NOISE
 PATH = "exports/2024/quarterly/reports/of/the/northern/region/with-all-of-its/attachments-and-annexes/final.pdf"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         pytest.param("", id="nothing"),
@@ -516,7 +515,7 @@ def test_flat_form_look_alikes_stay_data(value: object) -> None:
         assert find([tree, {**tree, "size": 48_213}]) == [], key
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tree",
     [
         pytest.param({"name": "a.pdf", "mimeType": "application/pdf", "size": 1234}, id="file list"),
@@ -541,7 +540,7 @@ def test_other_objects_with_a_type_stay_data(tree: object) -> None:
     assert find({"files": [tree]}) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         pytest.param(b64(PDF)[:-3], id="one character too many"),
@@ -551,7 +550,7 @@ def test_other_objects_with_a_type_stay_data(tree: object) -> None:
         pytest.param(b64(NOISE)[:300] + "?" + b64(NOISE), id="junk, no signature"),
     ],
 )
-@pytest.mark.parametrize("encoding", [{}, {"encoding": "base64"}])
+@each_row("encoding", [{}, {"encoding": "base64"}])
 def test_broken_base64_in_flat_form_is_an_error(content: str, encoding: dict[str, str]) -> None:
     """docs/faults.md 24."""
     binary = one({"pdf": content, "mimeType": "application/pdf", **encoding}, "pdf")
@@ -571,7 +570,7 @@ def test_flat_data_url_with_lone_surrogate_raises() -> None:
 # --- bare base64 (docs/protocol.md 9.6) -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         b64(PDF),
@@ -588,7 +587,7 @@ def test_long_base64_of_known_type_needs_no_descriptor(text: str) -> None:
         assert binary.read() in (PDF, PDF[:750]) and binary.mime_type == "application/pdf" and binary.size is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         pytest.param(b64(PDF[:749]).rstrip("="), id="short"),  # 999 characters; 1,000 are enough

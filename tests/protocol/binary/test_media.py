@@ -18,6 +18,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 from PIL import Image, features
 
+from tests.support.rows import each_row
 from transports.protocol._media import (
     OCTET_STREAM,
     contradicts,
@@ -37,7 +38,7 @@ ODT = "application/vnd.oasis.opendocument.text"
 
 
 @pytest.mark.requirement("R0-6f", "R0-7a")
-@pytest.mark.parametrize(
+@each_row(
     ("mime_type", "extension"),
     [
         # docs/requirements.md R0-7, whole.
@@ -73,7 +74,7 @@ def test_extension_for_mime_type(mime_type: str | None, extension: str) -> None:
     assert extension_for(mime_type) == extension
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mime_type", "bare"),
     [
         (" Image/PNG ; q=1", "image/png"),
@@ -96,7 +97,7 @@ def test_mime_type_is_normalised_or_none(mime_type: str | None, bare: str | None
     assert normalise_mime(mime_type) == bare
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mime_type", "binary"),
     [
         ("application/pdf", True),
@@ -250,7 +251,7 @@ REAL = {
 
 
 @pytest.mark.requirement("R2-3.2b", "R2-A.a", "R2-A.b", "R2-A.c", "R2-A.d", "R2-A.e")
-@pytest.mark.parametrize("name", REAL)
+@each_row("name", REAL)
 def test_file_type_is_detected_from_first_bytes(name: str) -> None:
     data, mime_type = REAL[name]
     assert sniff(data[:4096]) == mime_type
@@ -282,7 +283,7 @@ def test_sniffing_never_fails(data: bytes) -> None:
 
 
 @pytest.mark.fault(27)
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "sniffed", "lie"),
     [
         ("image/png", "image/png", False),
@@ -327,7 +328,7 @@ def test_mime_contradiction_differs_from_more_specific_type(declared: str, sniff
 
 @pytest.mark.fault(42)
 @pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
-@pytest.mark.parametrize(
+@each_row(
     ("suggestion", "name"),
     [
         ("report.pdf", "report.pdf"),

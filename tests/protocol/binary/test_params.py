@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.rows import each_row
 from transports.errors import UsageError
 from transports.protocol._find_content import Found, replace
 from transports.protocol._params import prepare_params, set_path
@@ -99,7 +100,7 @@ class TestDescriptor:
             prepare_params({"content": b"x", "mimeType": "image/x", "alt": {1}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("params", "message"),
     [
         ({"a": [math.nan]}, r"nan at a\.0 is not a JSON value"),

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from multidict import CIMultiDict
 
+from tests.support.rows import each_row
 from transports.errors import ProtocolError
 from transports.routing.http._addresses import AddressGuard
 from transports.routing.http._request import body_excerpt
@@ -113,7 +114,7 @@ def test_secret_forms_have_at_least_4_characters() -> None:
     assert secret_forms("Basic ä§") == {"Basic ä§", "Basic", "Basic%20%C3%A4%C2%A7", "%C3%A4%C2%A7"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("blob:" + "x" * 195, "blob:" + "x" * 195),

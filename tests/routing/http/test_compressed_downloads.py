@@ -16,6 +16,7 @@ import pytest
 from tests.support.apps import answering
 from tests.support.downloads import REQUESTS, Get
 from tests.support.raw_server import BODY, Serve, reply, then
+from tests.support.rows import each_row
 from transports import MemoryTransport, connect
 from transports.errors import EncodingRefused, SizeMismatch, TooLarge, Truncated
 from transports.routing.http import _decoding, _downloads
@@ -51,8 +52,8 @@ codings = pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
 
 
 @pytest.mark.requirement("R1-3c", "R1-14b")
-@pytest.mark.parametrize("coding", [*PACKERS])
-@pytest.mark.parametrize("framing", ["length", "chunks"])
+@each_row("coding", [*PACKERS])
+@each_row("framing", ["length", "chunks"])
 async def test_size_and_hash_describe_decompressed_content(get: Get, serve: Serve, coding: str, framing: str) -> None:
     body, coding = PACKERS[coding](CONTENT), coding.partition(" ")[0]
     assert len(body) < len(CONTENT) // 2

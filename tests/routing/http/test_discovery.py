@@ -28,6 +28,7 @@ from tests.support.raw_server import (
     sockets_on_same_port,
     stall,
 )
+from tests.support.rows import each_row
 from transports.errors import DiscoveryFailed, UsageError
 from transports.protocol._capabilities import Capabilities, Discovery
 from transports.protocol._declarations import Capability
@@ -136,7 +137,7 @@ async def test_manifest_is_found_by_page_link(find: Find, serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-1b")
-@pytest.mark.parametrize(
+@each_row(
     ("head", "path"),
     [
         ('<link rel=abp-manifest href="m.json">', "/dir/m.json"),
@@ -178,7 +179,7 @@ async def test_page_is_decoded_with_header_charset(find: Find, serve: Serve) -> 
 
 
 @pytest.mark.requirement("R6-1i")
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "reason"),
     [
         (page(""), r"has no <link rel=\"abp-manifest\" href=\"…\"> in its head \(\d\d bytes\)"),
@@ -211,7 +212,7 @@ async def test_page_without_manifest_is_reported(find: Find, serve: Serve, answe
 
 
 @pytest.mark.requirement("R6-1e")
-@pytest.mark.parametrize(
+@each_row(
     ("body", "reason"),
     [
         (b"", "JSON that cannot be read"),
@@ -237,7 +238,7 @@ async def test_invalid_manifest_is_rejected(find: Find, serve: Serve, body: byte
     assert reason.lower() in why(found).message.lower()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "retryable"),
     [(304, False), (428, False), (429, True), (430, False), (499, False), (500, True), (599, True)],
 )
@@ -259,7 +260,7 @@ async def test_missing_manifest_is_reported(find: Find, serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-1i")
-@pytest.mark.parametrize("url", ["", "nonsense", "ftp://x/", "ws://127.0.0.1/", "http://", f"http://u:{SECRET}@[/"])
+@each_row("url", ["", "nonsense", "ftp://x/", "ws://127.0.0.1/", "http://", f"http://u:{SECRET}@[/"])
 async def test_non_web_url_is_rejected_by_discovery(url: str) -> None:
     with pytest.raises(UsageError, match=r"such as http://127\.0\.0\.1:8000/") as caught:
         await discover(url)
@@ -288,7 +289,7 @@ async def test_discovery_limits_number_of_redirects(find: Find, serve: Serve) ->
 
 
 @pytest.mark.fault(34)
-@pytest.mark.parametrize(
+@each_row(
     ("to", "reason"),
     [
         ("/", "redirects lead in a circle"),
@@ -495,7 +496,7 @@ async def test_discovery_can_be_cancelled(find: Find, serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R6-1m")
-@pytest.mark.parametrize(
+@each_row(
     ("version", "warning"),
     [
         ("0.1", None),
@@ -563,7 +564,7 @@ def nested(levels: int) -> object:
     return value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bad", "warning"),
     [
         (3, "capability 1 of the manifest is left out"),
@@ -652,7 +653,7 @@ def dated(ago: float) -> str:
 
 
 @pytest.mark.requirement("R6-1l")
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "seconds"),
     [
         ({}, 0),
@@ -714,7 +715,7 @@ async def _requests(server: RawServer, cache: ManifestCache) -> int:
     return len(server.seen) - before - 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("validators", "conditions"),
     [
         ({"ETag": '"v1"'}, ('"v1"', None)),
@@ -723,7 +724,7 @@ async def _requests(server: RawServer, cache: ManifestCache) -> int:
         ({"ETag": '"v1"', "Last_Modified": CHANGED}, ('"v1"', CHANGED)),
     ],
 )
-@pytest.mark.parametrize("control", ["no-cache", "max-age=0, must-revalidate", ""])
+@each_row("control", ["no-cache", "max-age=0, must-revalidate", ""])
 async def test_stale_manifest_is_revalidated(
     serve: Serve, validators: dict[str, str], conditions: tuple[str | None, str | None], control: str
 ) -> None:

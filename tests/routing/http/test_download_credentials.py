@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.downloads import NOW, TOKEN, Get, clean, with_auth
 from tests.support.raw_server import BODY, Answer, Serve, cut, hang, moved, reply, rest
+from tests.support.rows import each_row
 from transports.errors import ABPError, DownloadFailed, UrlExpired
 from transports.protocol.binary import Download
 
@@ -94,7 +95,7 @@ async def test_cookie_echoed_by_server_is_redacted(get: Get, serve: Serve) -> No
     assert caught.value.details["body"] == "bad sid …"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "auth",
     [
         {"Host": "inside"},

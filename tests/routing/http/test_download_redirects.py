@@ -18,6 +18,7 @@ from tests.support.raw_server import (
     rest,
     sockets_on_same_port,
 )
+from tests.support.rows import each_row
 from transports.errors import AddressBlocked, DownloadFailed, RedirectRefused
 from transports.routing.http import _addresses as addresses
 from transports.routing.http._request import MAX_REDIRECTS
@@ -44,7 +45,7 @@ async def test_download_follows_at_most_5_redirects(get: Get, serve: Serve) -> N
 
 
 @pytest.mark.fault(34)
-@pytest.mark.parametrize(
+@each_row(
     ("to", "why"),
     [
         ("/loop", "circle"),
@@ -100,12 +101,12 @@ PUBLIC = "8.8.8.8 1.1.1.1 172.32.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808
 
 
 @pytest.mark.fault(35)
-@pytest.mark.parametrize("address", PRIVATE.split())
+@each_row("address", PRIVATE.split())
 def test_private_address_is_not_public(address: str) -> None:
     assert not addresses.is_public(address)
 
 
-@pytest.mark.parametrize("address", PUBLIC.split())
+@each_row("address", PUBLIC.split())
 def test_public_address_is_recognised(address: str) -> None:
     assert addresses.is_public(address)
 
@@ -116,7 +117,7 @@ LITERALS = ["127.0.0.1", "0.0.0.0", "2130706433", "0x7f000001", "0177.0.0.1", "1
 
 
 @pytest.mark.fault(35)
-@pytest.mark.parametrize("host", LITERALS)
+@each_row("host", LITERALS)
 async def test_private_literal_address_is_blocked(get: Get, serve: Serve, host: str) -> None:
     server = await serve()
     port = server.url.rpartition(":")[2]

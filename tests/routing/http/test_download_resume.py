@@ -8,6 +8,7 @@ from aiohttp.abc import ResolveResult
 
 from tests.support.downloads import NOW, REQUESTS, TOKEN, Get, clean
 from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, chunked, cut, reply, rest, then
+from tests.support.rows import each_row
 from transports import LocalStore, Router
 from transports._internal.masking import KNOWN_SECRETS
 from transports.base import Fetched
@@ -54,7 +55,7 @@ async def test_download_resumes_again_after_second_break(get: Get, serve: Serve,
 
 
 @pytest.mark.fault(28)
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         {},
@@ -93,7 +94,7 @@ OTHER = bytes(reversed(BODY))
 
 
 @pytest.mark.fault(33)
-@pytest.mark.parametrize(
+@each_row(
     ("second", "requests"),
     [
         (reply(OTHER, ETag='"v2"'), 2),  # 200 for a range, changed
@@ -135,7 +136,7 @@ LAST = len(BODY) - 1
 
 
 @pytest.mark.fault(33)
-@pytest.mark.parametrize(
+@each_row(
     ("second", "requests"),
     [
         (part(HALF, LAST), 2),

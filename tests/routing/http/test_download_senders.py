@@ -9,6 +9,7 @@ from yarl import URL
 
 from tests.support.downloads import Get
 from tests.support.raw_server import BODY, Serve, moved, reply
+from tests.support.rows import each_row
 from transports.errors import AddressBlocked, DownloadFailed
 from transports.protocol.messages import Sender
 from transports.routing.http._downloads import metadata_headers
@@ -19,7 +20,7 @@ APP = Sender("https://app.example/page", "https://app.example", "app.example")
 SUB = Sender("https://a.app.example/page", "https://a.app.example", "app.example")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sender", "hops", "site", "origin"),
     [
         (APP, ["https://app.example/f"], "same-origin", None),

@@ -29,6 +29,7 @@ from tests.support.raw_server import (
     stall,
     then,
 )
+from tests.support.rows import each_row
 from transports import MemoryTransport, connect
 from transports.base import Fetched
 from transports.errors import DownloadFailed, EncodingRefused, SizeMismatch, StoreFull, TooLarge, Truncated
@@ -91,7 +92,7 @@ async def test_headers_without_end_are_refused(get: Get, serve: Serve) -> None:
         await get(server.url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "base", "target"),
     [
         ("files/a.pdf", "/app/index.html", "/app/files/a.pdf"),
@@ -110,7 +111,7 @@ async def test_relative_urls_and_spellings_are_resolved(
     assert server.seen[0].target == target
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "base", "word"),
     [
         ("blob:https://app.example/1-2", "https://app.example/", "scheme is blob:"),
@@ -323,7 +324,7 @@ async def test_stalled_body_is_treated_as_broken(get: Get, serve: Serve) -> None
 
 
 @pytest.mark.fault(38)
-@pytest.mark.parametrize(
+@each_row(
     ("status", "word"),
     [
         (401, "Unauthorized"),

@@ -6,12 +6,13 @@ from email.utils import formatdate
 import pytest
 
 from tests.support.downloads import NOW
+from tests.support.rows import each_row
 from transports.protocol._http_dates import retry_after
 from transports.routing.http import _headers as headers, _urls as urls
 
 
 @pytest.mark.fault(42)
-@pytest.mark.parametrize(
+@each_row(
     ("value", "name"),
     [
         (None, None),
@@ -42,7 +43,7 @@ def test_filename_is_parsed_from_header(value: str | None, name: str | None) -> 
     assert headers.filename_of(value) == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         "a" * 8000,
@@ -59,7 +60,7 @@ def test_filename_parsing_is_fast(value: str) -> None:
     assert time.perf_counter() - started < 0.2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "origin"),
     [
         ("HTTP://App.Example/x", ("http", "app.example", 80)),

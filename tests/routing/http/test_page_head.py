@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.support.rows import each_row
 from transports.session._manifest import PageHead
 
 
@@ -46,8 +47,8 @@ FOUND = [
 
 
 @pytest.mark.requirement("R6-1c")
-@pytest.mark.parametrize("markup", FOUND)
-@pytest.mark.parametrize("step", [None, 1, 7])
+@each_row("markup", FOUND)
+@each_row("step", [None, 1, 7])
 def test_first_manifest_link_is_found(markup: str, step: int | None) -> None:
     page = f"<!doctype html><html><head><meta charset=utf-8>{markup}</head><body></body></html>"
     head = read(page, step=step)
@@ -78,8 +79,8 @@ NOT_FOUND = [
 ]
 
 
-@pytest.mark.parametrize("page", NOT_FOUND)
-@pytest.mark.parametrize("step", [None, 1])
+@each_row("page", NOT_FOUND)
+@each_row("step", [None, 1])
 def test_page_without_manifest_link_yields_none(page: str, step: int | None) -> None:
     assert read(page, step=step).href is None
 
@@ -118,7 +119,7 @@ def test_page_head_reads_base_and_title() -> None:
 LINK = '<link rel="abp-manifest" href="/ä€.json">'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("page", "said"),
     [
         (LINK.encode(), "utf-8"),
@@ -135,7 +136,7 @@ LINK = '<link rel="abp-manifest" href="/ä€.json">'
         (LINK.encode("utf-16-le"), "utf-16"),
     ],
 )
-@pytest.mark.parametrize("step", [None, 1, 30])
+@each_row("step", [None, 1, 30])
 def test_charset_from_bom_then_header(page: bytes, said: str | None, step: int | None) -> None:
     assert read(page, said, step=step).href == "/ä€.json"
 
@@ -150,9 +151,7 @@ def test_page_head_ends_without_waiting_for_more() -> None:
     assert not waiting.ended
 
 
-@pytest.mark.parametrize(
-    "piece", ["<", "<!--", "<a ", "<a b=", "</", "<![CDATA[", "<template>", "&#", "<a b='", "<?", "<!a"]
-)
+@each_row("piece", ["<", "<!--", "<a ", "<a b=", "</", "<![CDATA[", "<template>", "&#", "<a b='", "<?", "<!a"])
 def test_hostile_markup_is_parsed_quickly(piece: str) -> None:
     page = (piece * 50_000)[: 50 * 1024]
     started = time.process_time()

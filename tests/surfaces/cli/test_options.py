@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine
+from tests.support.rows import each_row
 from transports import UsageError
 from transports.artifacts import ArtifactStore
 from transports.errors import BrowserNotFound
@@ -233,7 +234,7 @@ def test_command_checks_page_reachability_once(abp: CommandLine, monkeypatch: py
     assert "nothing listens there; start the app" in refused.err and "no driver" not in refused.err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "seconds"), [("5", 5), ("0.5", 0.5), ("5s", 5), ("2m", 120), ("1h", 3600), ("1e2", 100), ("1000000", 1e6)]
 )
 def test_cli_duration_accepts_units(given: str, seconds: float) -> None:

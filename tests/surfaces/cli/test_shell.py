@@ -12,13 +12,14 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from tests.support.command_line import CTRL_C, CTRL_D, ENTER, TAB, CommandLine, Terminal
+from tests.support.rows import each_row
 from transports import BinaryData, Capability, UsageError
 from transports.surfaces.cli._shell import COMMANDS, parse_line
 from transports.surfaces.cli._terminal import LineCompleter
 from webapp_fixture import Fixture
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "params"),
     [
         ("x", {}),
@@ -47,7 +48,7 @@ def test_shell_line_accepts_file_parameter(tmp_path: Path) -> None:
         assert isinstance(params["deep"]["file"], BinaryData)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "message"),
     [
         ("x a", "'a' is not of the form KEY=VALUE or KEY@FILE"),
@@ -86,7 +87,7 @@ LISTED: list[dict[str, Any]] = [
 KNOWN = {one["name"]: Capability.model_validate(one) for one in LISTED}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typed", "completed"),
     [
         ("", ["exit", "export.pdf", "export.png", "help", "help.me", "quit"]),

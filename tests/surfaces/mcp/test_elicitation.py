@@ -23,6 +23,7 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import URL, Apps, Serve, both_eras, called, words
+from tests.support.rows import each_row
 from transports.testing import Call
 
 
@@ -61,7 +62,7 @@ SELECT = {"message": "Which?", "options": [{"value": "a", "label": "A"}, {"value
 
 
 @pytest.mark.requirement("R6-6a")
-@pytest.mark.parametrize(
+@each_row(
     ("method", "params", "answer", "data"),
     [
         ("input", {"message": "Name?"}, accepts(value="Ann"), {"value": "Ann"}),

@@ -24,6 +24,7 @@ from pydantic import AnyUrl
 from tests.support.authorization_server import authorization_server
 from tests.support.mcp_clients import ERAS, URL, Apps, called
 from tests.support.mcp_http import ANN, client_of, served as bridge_at
+from tests.support.rows import each_row
 from transports.errors import UsageError
 from transports.session._app_tables import AppEntry
 from transports.surfaces.mcp._options import Options
@@ -225,7 +226,7 @@ async def test_public_url_is_oauth_resource_behind_proxy(tmp_path: Path) -> None
             assert (await response.json())["resource"] == f"{public}/mcp"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         {"jwt_issuer": "https://a.test"},

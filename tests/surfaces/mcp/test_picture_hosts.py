@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rows import each_row
 from transports.errors import UsageError
 from transports.surfaces.mcp._hosts import PictureHosts
 
@@ -71,7 +72,7 @@ async def test_connected_app_is_allowed_only_at_its_address_and_port(names: Name
     assert await hosts(apps=[("ws://10.0.0.5:8000/", None)]).addresses(PRIVATE, 8000) == [PRIVATE]
 
 
-@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "::1", "::ffff:127.0.0.1", "a b", "", "a@b", "%31"])
+@each_row("host", ["127.1", "0x7f.1", "2130706433", "::1", "::ffff:127.0.0.1", "a b", "", "a@b", "%31"])
 async def test_host_spellings_do_not_bypass_rules(host: str) -> None:
     with pytest.raises(UsageError):
         await hosts(("*",), ("127.0.0.1", "::1")).addresses(host, 80)
