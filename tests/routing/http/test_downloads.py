@@ -255,6 +255,13 @@ async def test_gzip_file_with_identity_encoding_is_not_decoded(get: Get, serve: 
     assert (await get(server.url)).data == PACKED
 
 
+@pytest.mark.parametrize("accept_compression", [False, True])
+async def test_empty_body_has_no_encoding(get: Get, serve: Serve, accept_compression: bool) -> None:
+    server = await serve(reply(b"", Content_Encoding="gzip"))
+    got = await get(server.url, accept_compression=accept_compression)
+    assert got.data == b"" and got.fetched.complete and server.connects == 1
+
+
 @pytest.mark.parametrize("size", [None, len(BODY)], ids=["length", "declared"])
 async def test_unknown_encoding_is_kept_with_warning(get: Get, serve: Serve, size: int | None) -> None:
     framing = {} if size is None else {"Content_Length": "", "Connection": "close"}

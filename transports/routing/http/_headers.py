@@ -137,6 +137,9 @@ def _has_several_parts(headers: Mapping[str, str]) -> bool:
 
 def content_coding(headers: Mapping[str, str]) -> str | None:
     """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
+    if content_length(headers) == 0:
+        # Servers name the coding of their other bodies here, too. Nothing cannot be decoded.
+        return None
     coding = headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity"):
         return transfer_coding(headers)
