@@ -297,8 +297,8 @@ async def test_encoding_of_the_client_does_not_matter(postgres: str, monkeypatch
         assert [row.job.id async for row in ledger.rows()] == ["😀"]
 
 
-async def test_statements_are_not_prepared(postgres: str) -> None:
-    """A pooler gives each transaction another connection, which knows no prepared statements."""
+async def test_pooler_gets_no_options_and_prepared_statements(postgres: str) -> None:
+    """A pooler refuses options of a connection, and gives each transaction another one, which knows no statements."""
     sent = bytearray()
     relays: list[asyncio.Task[None]] = []
 
@@ -326,6 +326,7 @@ async def test_statements_are_not_prepared(postgres: str) -> None:
                 assert len(await ledger.lease(1, 60)) == 1
         await asyncio.gather(*relays)
     assert sent.count(b"abp_jobs") > 10 and b"_pg3_" not in sent
+    assert b"\0options\0" not in sent and b"SET LOCAL synchronous_commit = on" in sent
 
 
 async def test_worker_cost_does_not_grow_with_other_workers_leases(tmp_path: Path) -> None:

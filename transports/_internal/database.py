@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import re
 import shutil
 import sqlite3
@@ -351,8 +350,13 @@ _PARAMETER = re.compile(
     r"[A-Za-z_]+=[^@]*|(?:application_name|dbname|fallback_application_name|host|options|passfile|password|run|service|"
     r"sslpassword|user)=.*"
 )
-#: Milliseconds that one statement may take.
-_STATEMENT_TIMEOUT = 120_000
+#: Begin of each transaction: poolers refuse most settings of a connection. One statement may take two minutes, unless
+#: the user or the database has another limit.
+_READ_ONLY, _READ_WRITE = b"SET TRANSACTION READ ONLY;", b"SET TRANSACTION READ WRITE;"
+_SETTINGS = b"""
+    SET LOCAL synchronous_commit = on;
+    SELECT set_config('statement_timeout', '2min', true) WHERE current_setting('statement_timeout') = '0'
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +497,7 @@ class PostgresConnection:
         self.name = name
         self.error = error
         self._url = url
-        self._read_only = "on" if read_only else "off"
+        self._settings = (_READ_ONLY if read_only else _READ_WRITE) + _SETTINGS
         address = PostgresUrl.read(url)
         self._shown, self._secrets = address.without_password, address.secrets
         try:
@@ -528,7 +532,6 @@ class PostgresConnection:
                 keepalives_idle=10,
                 keepalives_interval=5,
                 keepalives_count=2,
-                options=self._server_options(),
                 application_name=f"abp ({self.name})",
             )
         except self._psycopg.OperationalError as error:
@@ -538,17 +541,6 @@ class PostgresConnection:
         except self._psycopg.Error as error:
             raise self.mapped_error(error) from None
         self._db = cast("psycopg.Connection[tuple[Value, ...]]", connection)
-
-    def _server_options(self) -> str:
-        """Return the options of the server. Those of the user may change the first one, but not the others, which come
-        last."""
-        user_options = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options")
-        if not user_options:
-            user_options = os.environ.get("PGOPTIONS", "")
-        return (
-            f"-c statement_timeout={_STATEMENT_TIMEOUT} {user_options} -c synchronous_commit=on "
-            f"-c default_transaction_read_only={self._read_only}"
-        )
 
     def close(self) -> None:
         db, self._db = self._db, None
@@ -563,6 +555,7 @@ class PostgresConnection:
             raise self.error(f"{self.name} is closed; open it again")
         try:
             with db.transaction(), db.cursor() as cursor:
+                cursor.execute(self._settings)
                 return work(_QuestionMarkCursor(cursor))
         except self._psycopg.Error as error:
             errors = self._psycopg.errors
