@@ -56,10 +56,12 @@ class Server:
             return web.Response(text=PAGE, content_type="text/html")
         if path == "/wait.html":
             return web.Response(text="<p>Please wait", content_type="text/html")
+        if path == "/late-report":
+            await asyncio.sleep(3)
         if path == "/slow-report":
             # Longer than a click is remembered.
-            await asyncio.sleep(4.3)
-        if path in ("/report", "/slow-report"):
+            await asyncio.sleep(7.3)
+        if path in ("/report", "/late-report", "/slow-report"):
             return web.Response(body=b"REPORT", headers=ATTACHED)
         if path in ("/invoice", "/kept") and request.method != "POST":
             return web.Response(status=405, text="only POST")
@@ -211,7 +213,7 @@ async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Ses
     assert result.warnings == (
         "the app answered while it still loaded or made content; a file of it comes with a later call",
     )
-    result = await run(app, "await wait(4000);")
+    result = await run(app, "await wait(7000);")
     assert await contents(app, result) == [b"REPORT"]
 
 
@@ -411,17 +413,20 @@ async def test_announced_file_that_never_comes_does_not_affect_later_calls(check
     real = 'link("data:text/plain,real", "real.txt").click();'
     shown = 'window.open(URL.createObjectURL(new Blob(["real"], { type: "text/plain" })));'
     mail = 'Object.assign(document.createElement("a"), { href: "mailto:a@example.org", target: "_blank" }).click();'
-    refused = ["1 downloads did not begin: the browser refuses them (in a sandbox, for example), or is slow"]
+    refused = [
+        "1 downloads did not begin: the browser refuses them (in a sandbox, for example), or their server is slow; "
+        "then they come with a later call"
+    ]
     unopened = [
-        "1 windows did not open in time: the browser refuses them, or is slow (then a file that one shows comes with a "
-        "later call)"
+        "1 windows did not open in time: the browser refuses them, or their server is slow; then a file that one shows "
+        "comes with a later call"
     ]
     rows = [
         (click.format("/prevented"), [], real),
         (click.format("/prevented-and-stopped"), [], real),
         (click.format("mailto:a@example.org"), [], real),
         (click.format("/removed"), refused, real),
-        (click.format("/removed") + "await wait(4500);", refused, real),
+        (click.format("/removed") + "await wait(7500);", refused, real),
         ('window.open("data:text/html,never");', unopened, shown),
         (mail, [], shown),
     ]
@@ -450,7 +455,10 @@ async def test_announced_file_that_never_comes_does_not_affect_later_calls(check
 async def test_download_that_begins_late_or_elsewhere_is_not_missed(check_all: CheckAll) -> None:
     other_origin = "`http://localhost:${location.port}/report`"
     scripts = (
-        'link("/slow-report", "a.bin").click(); await wait(5000);',
+        'link("/slow-report", "a.bin").click(); await wait(8000);',
+        'link("/late-report", "a.bin").click();',
+        'location.href = "/late-report";',
+        'open("/late-report");',
         f'link({other_origin}, "a.bin").click();',
         f'const a = link({other_origin}, "a.bin"); a.target = "_blank"; a.click();',
     )
@@ -458,6 +466,35 @@ async def test_download_that_begins_late_or_elsewhere_is_not_missed(check_all: C
     async def check(app: Session, script: str) -> None:
         result = await run(app, script)
         assert await contents(app, result) == [b"REPORT"] and result.warnings == (), script
+
+    await check_all(check, [(script,) for script in scripts])
+
+
+async def test_navigation_that_is_not_answered_in_time_is_a_warning(app: Session) -> None:
+    result = await run(app, 'location.href = "/slow-report";')
+    (warning,) = result.warnings
+    assert warning.endswith("still loaded or made content; a file of it comes with a later call")
+    assert await contents(app, result) == []
+    assert await contents(app, await run(app, "await wait(4000);")) == [b"REPORT"]
+    result = await run(app, 'location.href = "/wait.html";')
+    assert result.warnings == ()  # the page has gone, and with it the app
+
+
+async def test_call_does_not_wait_for_frames_that_have_loaded(check_all: CheckAll) -> None:
+    frame = 'const f = document.createElement("iframe"); f.src = {}; document.body.append(f);'
+    scripts = (
+        frame.format("`http://localhost:${location.port}/wait.html`"),
+        frame.format('"/slow-report"') + 'f.src = "/wait.html";',
+        frame.format('"/slow-report"') + 'setTimeout(() => { f.src = "/wait.html"; }, 100);',
+    )
+
+    async def check(app: Session, script: str) -> None:
+        started = time.monotonic()
+        await run(app, "return 1;")
+        usual = time.monotonic() - started
+        result = await run(app, script)
+        assert time.monotonic() - started - usual < max(1.9, 3 * usual), script
+        assert result.warnings == (), script
 
     await check_all(check, [(script,) for script in scripts])
 

@@ -34,17 +34,19 @@ MAX_TEXT = 500
 HELD = "held:"
 #: Seconds between two looks at a window that shows nothing yet.
 _LOOK_INTERVAL = 0.05
-#: Seconds until a window must show its content; longer than a call waits for a window that shows nothing yet, since the
-#: next call may take the content.
-_FOLLOW_TIMEOUT = 5.0
 #: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
 _SAVE_PDF = """() => {
   const controller = document.querySelector("pdf-viewer")?.currentController;
   controller?.save?.("ORIGINAL");
   return Boolean(controller?.save);
 }"""
-#: Seconds for an announced effect (a click on a download link, a window) to begin.
+#: Warning of a call whose work goes on after its answer.
+UNFINISHED = "the app answered while it still loaded or made content; a file of it comes with a later call"
+#: Seconds for an announced effect to begin, such as content in a blank window.
 BEGIN_TIMEOUT = 2.0
+#: The same for what a server or a busy browser may delay: a download, a window or frame that loads. A window is
+#: followed so long in any case, since the next call may take its content.
+LOAD_TIMEOUT = 5.0
 
 Detail: TypeAlias = dict[str, JSONValue]
 
@@ -197,6 +199,10 @@ class ExpectedEffect:
     is_counted: bool
     timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_navigation(self) -> bool:
+        return self.place not in ("", "window", "content", "event")
+
 
 class EffectTracker:
     """Tracker of the side effects of one page, by call.
@@ -316,9 +322,12 @@ class EffectTracker:
         )
         if unopened:
             warnings.append(
-                f"{unopened} windows did not open in time: the browser refuses them, or is slow (then a file that one "
-                "shows comes with a later call)"
+                f"{unopened} windows did not open in time: the browser refuses them, or their server is slow; then a "
+                "file that one shows comes with a later call"
             )
+        is_loading = not self._lost.done() and any(effect.is_navigation for effect in call.expected)
+        if is_loading and UNFINISHED not in warnings:
+            warnings.append(UNFINISHED)
         waiting = sum(effect.wait > 0 for effect in call.expected)
         if waiting:
             warnings.append(
@@ -327,7 +336,8 @@ class EffectTracker:
         unbegun = call.given_up + sum(effect.is_counted and not effect.wait for effect in call.expected)
         if unbegun:
             warnings.append(
-                f"{unbegun} downloads did not begin: the browser refuses them (in a sandbox, for example), or is slow"
+                f"{unbegun} downloads did not begin: the browser refuses them (in a sandbox, for example), or their "
+                "server is slow; then they come with a later call"
             )
         return warnings
 
@@ -469,23 +479,31 @@ class EffectTracker:
         detail: Detail,
         number: int = 0,
         *,
+        timeout: float = BEGIN_TIMEOUT,
         wait: float = 0.0,
         is_late: bool = False,
         is_counted: bool = False,
     ) -> ExpectedEffect | None:
-        """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
-        Ignored if the call waits for a hundred others (docs/security.md)."""
+        """Let the call's reply wait for this effect, which begins in ``wait`` seconds, ``timeout`` seconds longer at
+        most. Ignored if the call waits for a hundred others (docs/security.md)."""
         if len(call.expected) >= 100:
             return None
 
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait + BEGIN_TIMEOUT
+        until = loop.time() + wait + timeout
         expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late, is_counted)
         # Later than ``until``: a reply waits for two seconds from its arrival.
-        expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self._give_up, expected)
+        expected.timer = loop.call_later(wait + timeout + BEGIN_TIMEOUT, self._give_up, expected)
         self._expected.append(expected)
         call.expected.add(expected)
         return expected
+
+    def expect_navigation(self, call: CallEffects, frame: str) -> None:
+        """Let the call's reply wait for the latest navigation of a frame, which may become a download."""
+        earlier = self.find_expected(frame)
+        if earlier is not None:
+            self.mark_begun(earlier)
+        self.expect(call, frame, {}, timeout=LOAD_TIMEOUT)
 
     def mark_received(self, number: int) -> None:
         for expected in tuple(self._expected):
@@ -563,7 +581,8 @@ class Windows:
         detail: Detail = {"url": redact_url(event["url"])[:MAX_TEXT]}
         call = self._tracker.current_call()
         if self._tracker.record(call, "popup", detail):
-            self._tracker.expect(call, "window", detail)
+            timeout = LOAD_TIMEOUT if is_loaded(event["url"]) else BEGIN_TIMEOUT
+            self._tracker.expect(call, "window", detail, timeout=timeout)
 
     def on_target(self, frame: str) -> None:
         """Remember the call under way as the owner of a new window; of the latest 100 windows."""
@@ -670,7 +689,7 @@ class Windows:
         """Capture the content of a window as soon as it shows some. In any case ``expected`` has begun then."""
         try:
             with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(_FOLLOW_TIMEOUT):
+                async with asyncio.timeout(LOAD_TIMEOUT):
                     await self._wait_for_content(window, expected)
                     if window.page.url != window.shown:
                         window.shown = window.page.url
@@ -685,7 +704,7 @@ class Windows:
             window.changed.clear()
             if window.is_unfinished:
                 # Its server, or a busy browser that starts its viewer, may take more than two seconds.
-                expected.until = max(expected.until, followed_at + _FOLLOW_TIMEOUT)
+                expected.until = max(expected.until, followed_at + LOAD_TIMEOUT)
             # In this order: is_loading may change while the page is asked.
             if window.page.url and not await window.is_blank() and not window.is_loading:
                 return

@@ -27,7 +27,18 @@ from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, ByteLimits, CdpDownloads, PlaywrightDownloads
-from ._effect_tracker import HELD, MAX_TEXT, CallEffects, Detail, EffectTracker, ExpectedEffect, Windows, is_loaded
+from ._effect_tracker import (
+    HELD,
+    LOAD_TIMEOUT,
+    MAX_TEXT,
+    UNFINISHED,
+    CallEffects,
+    Detail,
+    EffectTracker,
+    ExpectedEffect,
+    Windows,
+    is_loaded,
+)
 from ._process import listen, listener
 from ._received import Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, checked
 from ._scripts import load_script
@@ -135,6 +146,8 @@ class PageEffects:
         listen(cdp, "Page.frameRequestedNavigation", self._on_navigation)
         listen(cdp, "Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
         listen(cdp, "Page.frameNavigated", lambda event: self._on_loaded(event["frame"]["id"]))
+        # A page of another site, which loads in a process of its own, gives no other event here.
+        listen(cdp, "Page.frameDetached", lambda event: self._on_loaded(event["frameId"]))
 
     async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
         """Watch an app in a frame. Its first script has run already.
@@ -238,7 +251,7 @@ class PageEffects:
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
         may_download = event["disposition"] == "currentTab" and is_loaded(event["url"])
         if may_download and not same_document and call.id is not None:
-            self.tracker.expect(call, event["frameId"], {})
+            self.tracker.expect_navigation(call, event["frameId"])
 
     def _on_loaded(self, frame: str) -> None:
         """Stop waiting for the download that a navigation of the frame may become."""
@@ -284,8 +297,7 @@ class PageEffects:
             case Download(wait=wait, sure=sure):
                 self._on_download_click(call, wait / 1000, is_late=is_late, is_counted=sure)
             case Effect() if kind == "unfinished":
-                warning = "the app answered while it still loaded or made content; a file of it comes with a later call"
-                self.tracker.warn(call, warning)
+                self.tracker.warn(call, UNFINISHED)
             case Effect() if kind in _NOT_PRINTED:
                 self.tracker.warn(call, f"the app printed {_NOT_PRINTED[kind]}, which makes no PDF")
 
@@ -301,7 +313,7 @@ class PageEffects:
         # The browser's event may precede the page's announcement of the same download by 0.05 s.
         is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
         if call.id is not None and (wait or is_new):
-            self.tracker.expect(call, "", {}, wait=wait, is_late=is_late, is_counted=is_counted)
+            self.tracker.expect(call, "", {}, timeout=LOAD_TIMEOUT, wait=wait, is_late=is_late, is_counted=is_counted)
 
     def _on_prevented_click(self, call: CallEffects) -> None:
         """Stop waiting for one of the downloads that begin at once: the app prevented its click."""
