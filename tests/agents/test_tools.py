@@ -59,7 +59,7 @@ async def test_capabilities_become_tools_as_on_mcp_bridge(app_of: Connect) -> No
         assert read.capability is None and read.hints["readOnlyHint"] and read.schema["required"] == ["id"]
 
 
-async def test_tools_are_within_the_limits_of_the_apis(app_of: Connect) -> None:
+async def test_tools_are_within_the_limits_of_the_apis(app_of: Connect, caplog: pytest.LogCaptureFixture) -> None:
     """One that is too long, or one too many, fails the whole request."""
     branches = [{"properties": {name: {}}, "required": [name]} for name in ("a" * 60, "b")]
     declared = {"description": "words " * 1000, "inputSchema": {"oneOf": branches}, "deprecated": True}
@@ -67,6 +67,7 @@ async def test_tools_are_within_the_limits_of_the_apis(app_of: Connect) -> None:
     async with app_of(declaring(*({"name": name, **declared} for name in names))) as app:
         tools = AppTools(app, {}).tools
         assert len(tools) == 128
+        assert "only the first 127 of the app's 200 capabilities are tools" in caplog.text
         for name, tool in tools.items():
             assert len(f"mcp__abp__{name}") <= 64 and len(tool.description) <= 1024
         first = next(iter(tools.values()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ from ..surfaces.shared._capability_tools import (
     tool_schema,
 )
 from ..surfaces.shared._previews import ImageLimits, Picture, read_page, read_pictures, read_texts
+
+logger = logging.getLogger("transports")
 
 T = TypeVar("T")
 
@@ -197,6 +200,9 @@ class AppTools:
         """Return a tool for each capability, and the one that reads files, by their names for a model."""
         marks_by_hint = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
         tools: dict[str, AppTool] = {}
+        total = len(self.app.capabilities)
+        if total > _MAX_CAPABILITIES:
+            logger.warning("only the first %d of the app's %d capabilities are tools", _MAX_CAPABILITIES, total)
         for name in islice(self.app.capabilities, _MAX_CAPABILITIES):
             capability = self.app.capabilities[name]
             tool_name = free_tool_name(name, (READ_TOOL, *tools))
