@@ -66,6 +66,26 @@ CHANNEL = {
     "after a timeout and a cancellation the next call works",
 }
 
+#: What the session does, so that the transports without a page show it in each run.
+SESSION_ONLY = {"a call after the session closed raises DISCONNECTED", "a handler that raises declines"}
+#: What an embedded app's transport has from that of pages, and does not change.
+INHERITED = SESSION_ONLY | {
+    "closing twice is harmless",
+    "closing what was never opened is harmless",
+    "its events end when it closes",
+    "two connections know nothing of each other",
+    "it has all the tools of a page or none",
+    "it sends shutdown",
+    "initialize is answered with the app",
+    "events() yields the events of a session",
+}
+#: Other rows in `make slow`, since another transport has the same code in each run.
+SHOWN_ELSEWHERE = {
+    "playwright": SESSION_ONLY,
+    "postmessage": INHERITED,
+    "webmcp": {"it has all the tools of a page or none"},
+}
+
 #: Themes and names of behaviours that close what they open, have callbacks, or count since the start. The others share
 #: an open session, and those of the theme "messages" an open transport.
 OWN_SESSION = {
@@ -85,7 +105,8 @@ REFUSALS = {
 
 
 def shares_session(behaviour: Behaviour) -> bool:
-    return OWN_SESSION.isdisjoint({behaviour.theme, behaviour.name})
+    has_own = not OWN_SESSION.isdisjoint({behaviour.theme, behaviour.name})
+    return behaviour.name == "it has all the tools of a page or none" or not has_own
 
 
 _NO_ADDRESS = "an app in the same process has no address"
@@ -134,9 +155,13 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 
 
 def every_row() -> Iterator[Any]:
-    """Every behaviour over every transport. Most rows of those that differ in the channel alone are slow."""
+    """Every behaviour over every transport, but those that one recorded session of ``playwright`` shows."""
     for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
-        slow = name in CHANNEL_ONLY and behaviour.name not in CHANNEL
+        if name == "playwright" and shares_session(behaviour):
+            continue
+        slow = (name in CHANNEL_ONLY and behaviour.name not in CHANNEL) or (
+            behaviour.name in SHOWN_ELSEWHERE.get(name, ())
+        )
         yield pytest.param(name, behaviour, id=f"{name}-{behaviour}", marks=pytest.mark.slow if slow else ())
 
 
@@ -187,7 +212,7 @@ async def opened() -> AsyncIterator[dict[tuple[str, str], Session | Transport]]:
 async def test_differences_table_is_short_and_names_existing_behaviours() -> None:
     assert sum(map(len, DIFFERENCES.values())) <= 30
     assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
-    assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL
+    assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL | INHERITED
 
 
 @pytest.mark.requirement("R5-2a", "R5-2b")
@@ -231,7 +256,7 @@ async def test_behaviour(
 
 
 @pytest.mark.parametrize("name", ["playwright"])
-async def test_recording_of_all_behaviours_replays_the_same_outcomes(
+async def test_behaviours_hold_in_a_recorded_session_and_when_it_is_replayed(
     make: Callable[[], Transport], target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     behaviours = [behaviour for behaviour in BEHAVIOURS if shares_session(behaviour)]
