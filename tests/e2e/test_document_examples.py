@@ -14,8 +14,7 @@ import pytest_asyncio
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import Connect
-from transports import Browser, Result
+from transports import Browser, Result, Session, connect
 from transports.errors import BadEncoding, UrlExpired
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -236,7 +235,7 @@ window.abp = {{
 </script>"""
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site() -> AsyncIterator[str]:
     """The address of a server with the documents' pages, which keeps what they upload."""
     kept: dict[str, bytes] = {}
@@ -264,6 +263,12 @@ async def site() -> AsyncIterator[str]:
         yield str(server.make_url("/"))
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def app(site: str, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    async with connect(site, browser=browser, store=tmp_path_factory.mktemp("documents")) as opened:
+        yield opened
+
+
 def written(size: int) -> bytes:
     """What the documents' functions make, in our stead."""
     return b"%PDF-1.4\n" + b"A" * (size - 9)
@@ -279,64 +284,59 @@ def content(result: Result, place: str) -> bytes:
 
 
 @pytest.mark.requirement("R0-6a", "R0-6e", "R0-6h", "R0-11b", "R1-4a", "R1-7a", "R1-7c")
-async def test_documented_exports_become_files(connected: Connect, site: str) -> None:
-    async with connected(base=site) as app:
-        flat = await app.call("export.flat", {"html": "x" * 45_832})
-        assert content(flat, "pdf") == written(45_832)
-        assert flat.summary().splitlines()[1:] == ["Type: application/pdf", "Size: 45832 bytes"]
-        made = await app.call("export.pdf", {"html": "x" * 145_832})
-        assert content(made, "document") == written(145_832)
-        assert made.artifact().filename == "export.pdf"
-        assert content(await app.call("export.correct"), "pdf") == written(20)
-        wrong = await app.call("export.wrong")
-        assert wrong.data == {"filePath": "/tmp/output.pdf"} and [*wrong.artifacts] == [""]
+async def test_documented_exports_become_files(app: Session) -> None:
+    flat = await app.call("export.flat", {"html": "x" * 45_832})
+    assert content(flat, "pdf") == written(45_832)
+    assert flat.summary().splitlines()[1:] == ["Type: application/pdf", "Size: 45832 bytes"]
+    made = await app.call("export.pdf", {"html": "x" * 145_832})
+    assert content(made, "document") == written(145_832)
+    assert made.artifact().filename == "export.pdf"
+    assert content(await app.call("export.correct"), "pdf") == written(20)
+    wrong = await app.call("export.wrong")
+    assert wrong.data == {"filePath": "/tmp/output.pdf"} and [*wrong.artifacts] == [""]
 
 
 @pytest.mark.requirement("R1-2c", "R1-2d", "R1-6a", "R1-6b", "R1-6c", "R1-13c", "R1-13d", "R1-13f", "R1-14a", "R1-14d")
-async def test_documented_output_size_decides_delivery(connected: Connect, site: str) -> None:
+async def test_documented_output_size_decides_delivery(app: Session, site: str) -> None:
     limit = 10 * 1024 * 1024
-    async with connected(base=site) as app:
-        small = await app.call("export.output", {"bytes": limit})
-        async with ClientSession() as client, client.get(f"{site}kept") as uploaded:
-            assert await uploaded.json() == []
-        large = await app.call("export.output", {"bytes": limit + 1})
-        async with ClientSession() as client, client.get(f"{site}kept") as uploaded:
-            assert await uploaded.json() == [limit + 1]
+    small = await app.call("export.output", {"bytes": limit})
+    async with ClientSession() as client, client.get(f"{site}kept") as uploaded:
+        assert await uploaded.json() == []
+    large = await app.call("export.output", {"bytes": limit + 1})
+    async with ClientSession() as client, client.get(f"{site}kept") as uploaded:
+        assert await uploaded.json() == [limit + 1]
     for result, size in ((small, limit), (large, limit + 1)):
         assert hashlib.sha256(content(result, "output")).digest() == hashlib.sha256(written(size)).digest()
 
 
 @pytest.mark.requirement("R0-5a", "R0-5b", "R1-4a", "R1-4g", "R1-5a", "R1-5e", "R1-14b")
-async def test_documented_sample_answers_raise_and_store_nothing(connected: Connect, site: str) -> None:
+async def test_documented_sample_answers_raise_and_store_nothing(app: Session) -> None:
     """Their base64 ends in an ellipsis, and the URL has expired: errors, of which nothing is stored."""
-    async with connected(base=site) as app:
-        for name in ("example.nested", "example.small"):
-            with pytest.raises(BadEncoding) as broken:
-                await app.call(name)
-            assert "document" in broken.value.message and "base64" in broken.value.message, broken.value
-        with pytest.raises(UrlExpired) as expired:
-            await app.call("example.large")
-        assert expired.value.download_url == "https://app.example.com/downloads/abc123"
-        assert await app.store.list() == []
+    stored = await app.store.list()
+    for name in ("example.nested", "example.small"):
+        with pytest.raises(BadEncoding) as broken:
+            await app.call(name)
+        assert "document" in broken.value.message and "base64" in broken.value.message, broken.value
+    with pytest.raises(UrlExpired) as expired:
+        await app.call("example.large")
+    assert expired.value.download_url == "https://app.example.com/downloads/abc123"
+    assert await app.store.list() == stored
 
 
 @pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-12d")
-async def test_documented_capability_works_as_printed(connected: Connect, site: str, browser: Browser) -> None:
-    async with connected(base=site) as app:
-        about = app.capabilities["export.pdf"]
-        async with await browser.playwright.new_context() as context:
-            printed = await (await context.new_page()).evaluate(f"({CAPABILITY})")
-        assert {"name": "export.pdf", "description": about.description, "outputSchema": about.output_schema} == printed
-        made = await app.call("export.pdf", {"html": "x" * 100})
-        assert made.warnings == () and content(made, "document") == written(100)
+async def test_documented_capability_works_as_printed(app: Session) -> None:
+    about = app.capabilities["export.pdf"]
+    printed = await app.transport.page.evaluate(f"({CAPABILITY})")  # type: ignore[attr-defined]
+    assert {"name": "export.pdf", "description": about.description, "outputSchema": about.output_schema} == printed
+    made = await app.call("export.pdf", {"html": "x" * 100})
+    assert made.warnings == () and content(made, "document") == written(100)
 
 
 @pytest.mark.requirement("R1-11a", "R1-11b", "R1-11c")
-async def test_documented_image_input_arrives(connected: Connect, site: str) -> None:
+async def test_documented_image_input_arrives(app: Session) -> None:
     image = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
     operations = [{"type": "resize", "width": 800}, {"type": "compress", "quality": 80}]
-    async with connected(base=site) as app:
-        params = {"image": {"content": image, "mimeType": "image/png"}, "operations": operations}
-        result = await app.call("process.image", params)
+    params = {"image": {"content": image, "mimeType": "image/png"}, "operations": operations}
+    result = await app.call("process.image", params)
     sha256 = hashlib.sha256(image).hexdigest()
     assert result.data == {"sha256": sha256, "mimeType": "image/png", "operations": operations}

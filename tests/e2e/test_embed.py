@@ -243,29 +243,32 @@ def own(origins: list[str]) -> str:
     return origins[1]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A page for one host after the other: a new page costs another process."""
+    async with await browser.playwright.new_context() as context:
+        yield await context.new_page()
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def host(browser: Browser, hosting: str) -> AsyncIterator[OpenHost]:
-    """``await host(url, …)``: a host page with that app in it."""
-    context = await browser.playwright.new_context()
+async def host(page: Page, hosting: str) -> AsyncIterator[OpenHost]:
+    """``await host(url, …)``: a host page with that app in it, in the place of the one before."""
+    made = Host(page, [])
 
-    async def make(url: str, *, query: str = "", initialize: bool = True, clock: bool = False) -> Host:
-        page = await context.new_page()
-        if clock:
-            await page.clock.install()
-        made = Host(page, [])
+    def write_down(message: ConsoleMessage) -> None:
+        made.console.append(message.text)
 
-        def write_down(message: ConsoleMessage) -> None:
-            made.console.append(message.text)
-
-        page.on("console", write_down)
+    async def make(url: str, *, query: str = "", initialize: bool = True) -> Host:
         await page.goto(f"{hosting}host{query}")
+        made.console.clear()
         await made.open(url)
         if initialize:
             assert "sessionId" in await made.initialize()
         return made
 
+    page.on("console", write_down)
     yield make
-    await context.close()
+    page.remove_listener("console", write_down)
 
 
 # The reference app in a frame
@@ -386,28 +389,26 @@ async def test_reloaded_app_does_not_answer_for_previous_page(host: OpenHost, fi
     assert not {"lost", "gone"} & {message["id"] for message in await app.heard("capabilities/call-result")}
 
 
-async def test_embed_script_does_nothing_outside_a_frame(browser: Browser, fixture: Fixture) -> None:
-    page = await browser.playwright.new_page()
+async def test_embed_script_does_nothing_outside_a_frame(page: Page, fixture: Fixture) -> None:
     await page.goto(fixture.embed_url)
     assert await page.evaluate("typeof __abp_progress") == "undefined"
     await page.evaluate("postMessage({ type: 'initialize', id: '1', payload: { agent: { name: 'x' } } }, '*')")
     await page.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")
     assert await page.evaluate("abp.initialized") is False
-    await page.context.close()
 
 
 # Any app
 
 
-@pytest.mark.parametrize("named", ["", "https://elsewhere.example", "https://a.example http://127.0.0.1"])
-async def test_unlisted_origins_are_rejected(host: OpenHost, own: str, hosting: str, named: str) -> None:
-    app = await host(f"{own}app?origins={named}", initialize=False)
-    for _ in range(2):
-        await app.post("initialize", {"agent": {"name": "test"}}, "1")
-    await asyncio.sleep(0.2)
-    assert await app.page.evaluate("host.heard") == [] and await app.app.evaluate("log") == []
-    refusals = [line for line in app.console if "refused" in line]
-    assert len(refusals) == 1 and hosting.rstrip("/") in refusals[0] and "data-origins" in refusals[0]
+async def test_unlisted_origins_are_rejected(host: OpenHost, own: str, hosting: str) -> None:
+    for named in ("", "https://elsewhere.example", "https://a.example http://127.0.0.1"):
+        app = await host(f"{own}app?origins={named}", initialize=False)
+        for _ in range(2):
+            await app.post("initialize", {"agent": {"name": "test"}}, "1")
+        await asyncio.sleep(0.2)
+        assert await app.page.evaluate("host.heard") == [] and await app.app.evaluate("log") == []
+        refusals = [line for line in app.console if "refused" in line]
+        assert len(refusals) == 1 and hosting.rstrip("/") in refusals[0] and "data-origins" in refusals[0]
     await host(f"{own}app?origins=https://a.example%20{hosting}")  # one that is named may drive
 
 
@@ -480,17 +481,20 @@ async def test_initialize_waits_for_late_app_and_deduplicates_repeats(host: Open
     assert ["shutdown", {"reason": "done"}] in await app.data("log")
 
 
-async def test_app_that_never_appears_is_reported(host: OpenHost, own: str) -> None:
-    parts = {"absent": "no window.abp", "half": "no call()"}
-    for query, part in parts.items():
-        app = await host(f"{own}app?{query}", initialize=False, clock=True)
-        asked = asyncio.ensure_future(app.initialize())
-        while not asked.done():
-            await app.page.clock.run_for(1_000)
-            await asyncio.sleep(0.02)
-        answer = await asked
-        assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
-        assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]
+async def test_app_that_never_appears_is_reported(browser: Browser, hosting: str, own: str) -> None:
+    async with await browser.playwright.new_context() as context:
+        await context.clock.install()
+        for query, part in (("absent", "no window.abp"), ("half", "no call()")):
+            app = Host(await context.new_page(), [])
+            await app.page.goto(f"{hosting}host")
+            await app.open(f"{own}app?{query}")
+            asked = asyncio.ensure_future(app.initialize())
+            while not asked.done():
+                await context.clock.run_for(1_000)
+                await asyncio.sleep(0.02)
+            answer = await asked
+            assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
+            assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]
 
 
 async def test_unpostable_answer_becomes_error_answer(host: OpenHost, own: str) -> None:
@@ -506,27 +510,19 @@ async def test_unpostable_answer_becomes_error_answer(host: OpenHost, own: str) 
         ("detached", "OPERATION_FAILED", "detached"),
     ):
         await check_error_answer(app, await app.call(name), code, part)
+    for init, code, part in (
+        ("throws", "OPERATION_FAILED", "on purpose"),
+        ("coded", "SESSION_INVALID", "on purpose"),
+        ("function", "OPERATION_FAILED", "could not be cloned"),
+    ):
+        app = await host(f"{own}app?init={init}", initialize=False)
+        await check_error_answer(app, await app.initialize(), code, part)
 
 
 async def check_error_answer(app: Host, answer: Any, code: str, part: str) -> None:
     assert answer["success"] is False and answer["error"]["retryable"] is False
     assert answer["error"]["code"] == code and part in answer["error"]["message"]
     assert await app.data("echo", {"still": "here"}) == {"still": "here"}
-
-
-@pytest.mark.parametrize(
-    ("init", "code", "part"),
-    [
-        ("throws", "OPERATION_FAILED", "on purpose"),
-        ("coded", "SESSION_INVALID", "on purpose"),
-        ("function", "OPERATION_FAILED", "could not be cloned"),
-    ],
-)
-async def test_failed_initialize_becomes_error_answer(
-    host: OpenHost, own: str, init: str, code: str, part: str
-) -> None:
-    app = await host(f"{own}app?init={init}", initialize=False)
-    await check_error_answer(app, await app.initialize(), code, part)
 
 
 async def test_odd_answers_are_posted_or_rejected(host: OpenHost, own: str) -> None:
@@ -551,14 +547,13 @@ async def test_odd_answers_are_posted_or_rejected(host: OpenHost, own: str) -> N
     assert await told == [True, True, 8]
 
 
-async def test_shared_buffer_is_transferred_once(host: OpenHost, own: str) -> None:
+async def test_shared_buffer_is_transferred_once_and_shared_memory_never(
+    host: OpenHost, own: str, hosting: str
+) -> None:
     app = await host(f"{own}app")
     whole, view, data_view, again = await app.data("same")
     assert (whole["size"], view["size"], data_view["size"], again["again"]["size"]) == (1000, 20, 1000, 1000)
     assert await app.app.evaluate("kept.buffer.byteLength") == 0
-
-
-async def test_shared_memory_is_not_transferred(host: OpenHost, hosting: str) -> None:
     app = await host(f"{hosting}app?isolated", query="?isolated")
     data = await app.data("shared")
     assert data["shared"] == {"kind": "SharedArrayBuffer", "size": 16} and data["other"]["size"] == 1000
