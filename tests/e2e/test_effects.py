@@ -100,14 +100,9 @@ async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempP
         yield opened
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
-async def test_one_call_reports_every_side_effect(
-    fixture: Fixture, whole_browser: Browser, tmp_path: Path, strict: bool
-) -> None:
-    """It kept window.print in its first script; it calls alert, confirm and prompt, opens windows, downloads, asks for
-    a file and writes to the clipboard."""
-    url = fixture.strict_url if strict else fixture.url
-    async with connect(url, browser=whole_browser, store=tmp_path) as app:
+async def test_one_call_reports_every_side_effect(fixture: Fixture, whole_browser: Browser, tmp_path: Path) -> None:
+    """Under a strict policy; the app kept window.print in its first script."""
+    async with connect(fixture.strict_url, browser=whole_browser, store=tmp_path) as app:
         started = time.monotonic()
         result = await ui(
             app,
@@ -169,20 +164,19 @@ async def test_files_in_answer_precede_captured_outputs(app: Session) -> None:
 
 
 @pytest.mark.requirement("R6-9a", "R6-9b")
-@pytest.mark.parametrize(
-    ("dialogs", "answers"),
-    [("dismiss", [None, False, None]), ("accept", [None, True, "suggested"])],
-)
 async def test_dialogs_are_answered_per_dialogs_option(
-    fixture: Fixture, browser: Browser, tmp_path: Path, dialogs: Any, answers: list[object]
+    app: Session, fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
-    transport = PlaywrightTransport(fixture.url, browser=browser, dialogs=dialogs)
-    async with connect(fixture.url, transport=transport, store=tmp_path) as app:
-        result = await ui(app, {"kind": "alert", "message": "x" * 2000}, "confirm", "prompt")
-        assert got(result) == answers
-        assert [len(str(effect.detail["message"])) for effect in result.effects] == [500, 5, 5]
-        said = "accepted" if dialogs == "accept" else "dismissed"
-        assert [effect.detail["answer"] for effect in result.effects] == ["accepted", said, said]
+    transport = PlaywrightTransport(fixture.url, browser=browser, dialogs="accept")
+    async with connect(fixture.url, transport=transport, store=tmp_path) as accepting:
+        for session, answers, said in (
+            (app, [None, False, None], "dismissed"),
+            (accepting, [None, True, "suggested"], "accepted"),
+        ):
+            result = await ui(session, {"kind": "alert", "message": "x" * 2000}, "confirm", "prompt")
+            assert got(result) == answers
+            assert [len(str(effect.detail["message"])) for effect in result.effects] == [500, 5, 5]
+            assert [effect.detail["answer"] for effect in result.effects] == ["accepted", said, said]
 
 
 async def test_unknown_dialog_and_permission_options_are_rejected() -> None:
@@ -313,52 +307,53 @@ async def test_printed_page_defaults_to_a4(app: Session) -> None:
         assert pages_of(pdf)[0] == pytest.approx(points, abs=2), size
 
 
+#: An app whose capability prints a frame or a window of its own, which it writes itself or which has an address.
+PRINTING = """<!doctype html><body><script>
+const prints = async (view, times) => {
+  const printed = new Promise((resolve) => { view.onafterprint = resolve; });
+  for (let count = 0; count < times; count += 1) view.print();
+  await printed;
+};
+const ways = {
+  frame: () => {
+    const frame = document.body.appendChild(document.createElement("iframe"));
+    frame.contentDocument.write("<p>The report");
+    frame.contentWindow.name = "framed";
+    for (let count = 0; count < 3; count += 1) open("", "framed").print();
+    frame.remove();
+  },
+  written: async () => {
+    const report = open("", "report");
+    report.document.write("<p>The report");
+    await prints(report, 3);
+    report.close();
+  },
+  addressed: async () => {
+    const report = open("/report", "report");
+    await prints(report, 0);
+    report.close();
+  },
+};
+if (location.pathname === "/report") onload = () => print();
+else window.abp = {
+  initialize: () => ({ app: { name: "Printing" } }),
+  call: async (_, { way }) => { await ways[way](); return { success: true, data: 1 }; },
+  listCapabilities: () => [{ name: "report.print" }],
+};
+</script>"""
+
+
 @pytest.mark.parametrize("protocol", ["abp", "auto"])
-async def test_print_of_frame_is_a_warning(browser: Browser, tmp_path: Path, protocol: Literal["abp", "auto"]) -> None:
-    html = """<script>
-      window.abp = {
-        initialize: () => ({ success: true, data: { sessionId: "1", app: { id: "a", name: "A", version: "1" } } }),
-        call: (capability) => {
-          const frame = document.body.appendChild(document.createElement("iframe"));
-          frame.contentDocument.write("<p>The report");
-          frame.contentWindow.name = "report";
-          for (let count = 0; count < 3; count += 1) open("", "report").print();
-          frame.remove();
-          return { success: true, data: 1 };
-        },
-        listCapabilities: () => [{ name: "report.print" }],
-      };
-    </script><body>"""
-    async with serve_page(html) as url:
+async def test_print_of_frame_or_window_is_a_warning(
+    browser: Browser, tmp_path: Path, protocol: Literal["abp", "auto"]
+) -> None:
+    async with serve_page(PRINTING) as url:
         transport = PlaywrightTransport(url, browser=browser, protocol=protocol)
         async with connect(url, transport=transport, store=tmp_path) as app:
-            result = await app.call("report.print")
-    assert result.warnings == ("the app printed a frame, which makes no PDF",) and files(result) == []
-
-
-@pytest.mark.parametrize("address", ["", "/report"])
-async def test_print_of_window_is_a_warning(browser: Browser, tmp_path: Path, address: str) -> None:
-    html = """<!doctype html><script>
-      if (location.pathname === "/report") onload = () => print();
-      else window.abp = {
-        initialize: () => ({ app: { name: "Windows" } }),
-        call: async (_, { address }) => {
-          const report = open(address, "report");
-          if (address === "") report.document.write("<p>The report");
-          const printed = new Promise((resolve) => { report.onafterprint = resolve; });
-          if (address === "") for (let count = 0; count < 3; count += 1) report.print();
-          await printed;
-          report.close();
-          return { success: true, data: 1 };
-        },
-        listCapabilities: () => [{ name: "report.print" }],
-      };
-    </script>"""
-    async with serve_page(html) as url:
-        transport = PlaywrightTransport(url, browser=browser)
-        async with connect(url, transport=transport, store=tmp_path) as app:
-            result = await app.call("report.print", {"address": address})
-    assert result.warnings == ("the app printed a window, which makes no PDF",) and files(result) == []
+            for way, view in (("frame", "frame"), ("written", "window"), ("addressed", "window")):
+                result = await app.call("report.print", {"way": way})
+                assert result.warnings == (f"the app printed a {view}, which makes no PDF",), way
+                assert files(result) == [], way
 
 
 async def test_print_of_window_of_a_frame_is_a_warning(browser: Browser, tmp_path: Path) -> None:
@@ -379,27 +374,26 @@ async def test_print_of_window_of_a_frame_is_a_warning(browser: Browser, tmp_pat
 
 
 @pytest.mark.requirement("R6-9g")
-async def test_app_downloads_become_outputs(connected: Connect) -> None:
-    async with connected() as app:
-        step = {"kind": "download", "bytes": 300_000, "seed": 9, "filename": "table.csv"}
-        for how, remote in itertools.product(("link", "navigate", "frame", "event", "attached"), (False, True)):
-            result = await ui(app, {**step, "how": how, "remote": remote})
-            (ref,) = result.artifacts.values()
-            assert ref.filename == "table.csv" and ref.sha256 == digest(300_000, 9), (how, remote)
-            assert [effect.detail["bytes"] for effect in result.effects] == [300_000], (how, remote)
+async def test_app_downloads_become_outputs(app: Session) -> None:
+    step = {"kind": "download", "bytes": 300_000, "seed": 9, "filename": "table.csv"}
+    for how, remote in itertools.product(("link", "navigate", "frame", "event", "attached"), (False, True)):
+        result = await ui(app, {**step, "how": how, "remote": remote})
+        (ref,) = result.artifacts.values()
+        assert ref.filename == "table.csv" and ref.sha256 == digest(300_000, 9), (how, remote)
+        assert [effect.detail["bytes"] for effect in result.effects] == [300_000], (how, remote)
 
 
-async def test_app_downloads_do_not_interfere_with_content_downloads(connected: Connect, tmp_path: Path) -> None:
+async def test_app_downloads_do_not_interfere_with_content_downloads(app: Session) -> None:
     """Ours go to the store's folder: so do the app's, in the meantime."""
-    async with connected() as app:
-        for _ in range(2):
-            ours, theirs = await asyncio.gather(
-                app.call("file.generate", {"megabytes": 5, "seed": 1}),
-                ui(app, {"kind": "wait", "ms": 20}, {"kind": "download", "bytes": 400_000, "seed": 2}),
-            )
-            assert ours.artifacts["file"].sha256 == digest(5 << 20, 1)
-            assert theirs.artifacts["document"].sha256 == digest(400_000, 2)
-    assert list((tmp_path / "out" / ".abp" / "staging").iterdir()) == []
+    for _ in range(2):
+        ours, theirs = await asyncio.gather(
+            app.call("file.generate", {"megabytes": 5, "seed": 1}),
+            ui(app, {"kind": "wait", "ms": 20}, {"kind": "download", "bytes": 400_000, "seed": 2}),
+        )
+        assert ours.artifacts["file"].sha256 == digest(5 << 20, 1)
+        assert theirs.artifacts["document"].sha256 == digest(400_000, 2)
+    assert isinstance(app.store, LocalStore)
+    assert list((app.store.root / ".abp" / "staging").iterdir()) == []
 
 
 async def test_outputs_outside_calls_are_delivered_with_next_call(app: Session) -> None:
@@ -503,9 +497,9 @@ async def test_download_from_a_frame_of_a_window_becomes_output(connected: Conne
         assert [file.read_text() for file in files(await call)] == ["nested"]
 
 
-async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Connect) -> None:
-    async with connected() as first, connected() as second:
-        apps = (first, second)
+async def test_apps_in_one_browser_each_get_their_own_downloads(app: Session, connected: Connect) -> None:
+    async with connected() as other:
+        apps = (app, other)
         results = await asyncio.gather(*(ui(app, {"kind": "download", "seed": seed}) for seed, app in enumerate(apps)))
         hashes = [[ref.sha256 for ref in result.artifacts.values()] for result in results]
         assert hashes == [[digest(1000, 0)], [digest(1000, 1)]]
@@ -544,24 +538,27 @@ async def test_window_showing_content_becomes_output(connected: Connect) -> None
         "download": 1000,
     }
 
-    async def check(shows: str, content: bytes | int | None) -> None:
+    async def check(*names: str) -> None:
         async with connected() as app:
-            result = await ui(app, {"kind": "popup", "shows": shows}, timeout=20)
-            assert got(result) == [True]
-            assert result.effects[0].kind == "popup"
-            assert "secret" not in str(result.effects[0].detail["url"])
-            if content is None:
-                assert list(result.artifacts) == [""], shows
-            else:
-                (file,) = files(result)
-                data = file.read_bytes()
-                assert data.startswith(content) if isinstance(content, bytes) else len(data) == content, shows
-            await eventually(lambda: pages(app) == 1)
+            for shows in names:
+                content = contents[shows]
+                result = await ui(app, {"kind": "popup", "shows": shows}, timeout=20)
+                assert got(result) == [True]
+                assert result.effects[0].kind == "popup"
+                assert "secret" not in str(result.effects[0].detail["url"])
+                if content is None:
+                    assert list(result.artifacts) == [""], shows
+                else:
+                    (file,) = files(result)
+                    data = file.read_bytes()
+                    assert data.startswith(content) if isinstance(content, bytes) else len(data) == content, shows
+                await eventually(lambda: pages(app) == 1)
 
     # Each call waits for seconds whether its window shows something else.
+    names = list(contents)
     async with asyncio.TaskGroup() as tasks:
-        for shows, content in contents.items():
-            tasks.create_task(check(shows, content))
+        for number in range(3):
+            tasks.create_task(check(*names[number::3]))
 
 
 @pytest.mark.slow
@@ -704,6 +701,13 @@ const steps = {
     for (let n = 0; n < 60; n += 1) Object.assign(document.createElement('input'), { type: 'file' }).click();
     return 'returned';
   },
+  copy: async () => {
+    const { Blob } = window;
+    window.Blob = class extends Blob {};
+    await navigator.clipboard.writeText('copied');
+    window.Blob = Blob;
+    return 'returned';
+  },
   choose: () => Promise.race([later(2000, 'nothing'), new Promise((resolve) => {
     const input = Object.assign(document.createElement('input'), { type: 'file' });
     input.oncancel = () => resolve('cancel');
@@ -720,16 +724,20 @@ addEventListener('message', async ({ data, source, origin }) => {
 </script>"""
 
 
-@pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
-async def test_embedded_app_side_effects_neither_block_nor_get_lost(
-    browser: Browser, tmp_path: Path, sandbox: str | None
+@pytest.mark.parametrize(
+    ("sandbox", "harness"),
+    [("allow-scripts allow-same-origin allow-downloads", "same"), (None, "other")],
+    ids=["sandbox", "free"],
+)
+async def test_embedded_app_side_effects_come_with_its_reply_and_block_nothing(
+    browser: Browser, tmp_path: Path, sandbox: str | None, harness: Literal["same", "other"]
 ) -> None:
     async with serve_page(EMBEDDED) as url:
-        transport = PostMessageTransport(url, browser=browser, sandbox=sandbox)
+        transport = PostMessageTransport(url, browser=browser, sandbox=sandbox, harness=harness)
         async with connect(url, transport=transport, store=tmp_path) as app:
             free = sandbox is None
             seen: dict[str, tuple[object, list[str], list[bytes]]] = {}
-            for step in ("alert", "print", "open", "choose", "download"):
+            for step in ("alert", "print", "open", "choose", "download", "copy"):
                 result = await app.call("do", {"step": step}, timeout=5)
                 seen[step] = got(result), kinds(result.effects), [file.read_bytes()[:12] for file in files(result)]
             assert seen == {
@@ -738,27 +746,9 @@ async def test_embedded_app_side_effects_neither_block_nor_get_lost(
                 "open": ("opened" if free else "refused", ["popup"], []),
                 "choose": ("cancel", ["filechooser"], []),
                 "download": ("begun", ["download"], [b"of the frame"]),
+                "copy": ("returned", ["clipboard"], [b"copied"]),
             }
-            await eventually(lambda: pages(app) == 1)
-
-
-async def test_embedded_app_copies_text_despite_its_own_blob_class(browser: Browser, tmp_path: Path) -> None:
-    page = EMBEDDED.replace("const later", "window.Blob = class extends Blob {}; const later")
-    page = page.replace("const steps = {", "const steps = { copy: () => navigator.clipboard.writeText('copied'),")
-    async with serve_page(page) as url:
-        transport = PostMessageTransport(url, browser=browser)
-        async with connect(url, transport=transport, store=tmp_path) as app:
-            result = await app.call("do", {"step": "copy"}, timeout=10)
-    assert [file.read_bytes() for file in files(result)] == [b"copied"]
-
-
-@pytest.mark.parametrize("harness", ["same", "other"])
-async def test_embedded_app_side_effects_come_with_reply(
-    browser: Browser, tmp_path: Path, harness: Literal["same", "other"]
-) -> None:
-    async with serve_page(EMBEDDED) as url:
-        transport = PostMessageTransport(url, browser=browser, harness=harness)
-        async with connect(url, transport=transport, store=tmp_path) as app:
             for _ in range(3):
                 result = await app.call("do", {"step": "many"}, timeout=5)
                 assert kinds(result.effects) == ["filechooser"] * 60
+            await eventually(lambda: pages(app) == 1)

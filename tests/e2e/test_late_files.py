@@ -67,19 +67,28 @@ class Server:
             return web.Response(status=405, text="only POST")
         if path == "/kept-other" and self.requests[f"GET {path}"] > 1:
             return web.Response(text="<p>Sign in", content_type="text/html")
-        if path in ("/once", "/kept-once") and self.requests[f"GET {path}"] > 1:
+        if path == "/once" and self.requests[f"GET {path}"] > 1:
             return web.Response(status=410, text="this link was used")
-        if path in ("/invoice", "/once", "/kept", "/kept-once", "/kept-other"):
+        if path in ("/invoice", "/once", "/kept", "/kept-other"):
             headers = {"Cache-Control": "no-store"} if path.startswith("/kept") else {}
             return web.Response(body=PDF, content_type="application/pdf", headers=headers)
         return web.Response(status=404)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def server() -> AsyncIterator[tuple[Server, str]]:
     answers = Server()
     async with serve_answers(answers.answer) as url:
         yield answers, url
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def shared_app(
+    server: tuple[Server, str], browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Session]:
+    """A session for the tests that leave nothing behind in it."""
+    async with connect(server[1], browser=browser, store=tmp_path_factory.mktemp("late"), timeout=60) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -99,18 +108,17 @@ CheckAll: TypeAlias = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def check_all(server: tuple[Server, str], browser: Browser, tmp_path: Path) -> CheckAll:
-    """``await check_all(check, rows)``: each row in its own session, three at a time, since most of it is waiting."""
+    """``await check_all(check, rows)``: in three sessions at a time, since most of it is waiting."""
 
     async def check_rows(check: Callable[..., Awaitable[None]], rows: Sequence[tuple[Any, ...]]) -> None:
-        free = asyncio.Semaphore(3)
-
-        async def check_row(number: int, row: tuple[Any, ...]) -> None:
-            async with free, connect(server[1], browser=browser, store=tmp_path / str(number), timeout=60) as app:
-                await check(app, *row)
+        async def check_share(number: int) -> None:
+            async with connect(server[1], browser=browser, store=tmp_path / str(number), timeout=60) as app:
+                for row in rows[number::3]:
+                    await check(app, *row)
 
         async with asyncio.TaskGroup() as tasks:
-            for number, row in enumerate(rows):
-                tasks.create_task(check_row(number, row))
+            for number in range(3):
+                tasks.create_task(check_share(number))
 
     return check_rows
 
@@ -139,7 +147,7 @@ REACT = """
 """
 
 
-async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Session) -> None:
+async def test_download_of_later_event_loop_turn_belongs_to_its_call(shared_app: Session) -> None:
     for script in (
         SAVE,
         f"await wait(30); {SAVE}",
@@ -154,57 +162,57 @@ async def test_download_of_later_event_loop_turn_belongs_to_its_call(app: Sessio
         'requestAnimationFrame(() => blobLink("later.txt").click());',
     ):
         for _ in range(2):
-            result = await run(app, script)
-            assert await contents(app, result) == [b"content of later.txt"], script
+            result = await run(shared_app, script)
+            assert await contents(shared_app, result) == [b"content of later.txt"], script
             assert result.warnings == ()
-            result = await run(app, "return 1;")
-            assert await contents(app, result) == [] and result.warnings == (), script
+            result = await run(shared_app, "return 1;")
+            assert await contents(shared_app, result) == [] and result.warnings == (), script
 
 
 #: What the click on an export button begins in many apps, which none of them awaits: each saves a file in the end.
-EXPORTS = {
-    "picture of a canvas": "document.createElement('canvas').toBlob(save, 'image/png');",
-    "drawn image": """
+EXPORTS = (
+    "document.createElement('canvas').toBlob(save, 'image/png');",
+    """
       const image = new Image(), canvas = document.createElement("canvas");
       image.onload = () => { canvas.getContext("2d").drawImage(image, 0, 0); canvas.toBlob(save); };
       image.src = URL.createObjectURL(new Blob([
         "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><path d='M0 0h9v9'/></svg>"
       ], { type: "image/svg+xml" }));
     """,
-    "file reader": """
+    """
       const reader = new FileReader();
       reader.onload = () => link(reader.result, "later.txt").click();
       reader.readAsDataURL(new Blob(["x".repeat(100000)]));
     """,
-    "request": 'fetch("/report").then((response) => response.blob()).then(save);',
-    "XMLHttpRequest": """
+    'fetch("/report").then((response) => response.blob()).then(save);',
+    """
       const request = new XMLHttpRequest();
       request.onload = () => save(new Blob([request.response]));
       request.open("GET", "/report");
       request.send();
     """,
-    "stream": """
+    """
       const packed = new Blob(["x".repeat(100000)]).stream().pipeThrough(new CompressionStream("gzip"));
       new Response(packed).blob().then(save);
     """,
-}
+)
 SAVE_BLOB = 'const save = (blob) => link(URL.createObjectURL(blob), "later.txt").click();'
 
 
-@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
-async def test_file_of_unawaited_export_belongs_to_its_call(app: Session, export: str) -> None:
-    clicked = f"""
-      await wait(20);
-      const button = document.createElement("button");
-      button.onclick = async () => {{ await null; {export} }};
-      button.click();
-    """
-    for work in (export, clicked):
-        script = f"{SAVE_BLOB} {work}"
-        result = await run(app, script)
-        assert len(await contents(app, result)) == 1 and result.warnings == (), script
-        result = await run(app, "return 1;")
-        assert await contents(app, result) == [] and result.warnings == (), script
+async def test_file_of_unawaited_export_belongs_to_its_call(shared_app: Session) -> None:
+    for export in EXPORTS:
+        clicked = f"""
+          await wait(20);
+          const button = document.createElement("button");
+          button.onclick = async () => {{ await null; {export} }};
+          button.click();
+        """
+        for work in (export, clicked):
+            script = f"{SAVE_BLOB} {work}"
+            result = await run(shared_app, script)
+            assert len(await contents(shared_app, result)) == 1 and result.warnings == (), script
+            result = await run(shared_app, "return 1;")
+            assert await contents(shared_app, result) == [] and result.warnings == (), script
 
 
 async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Session) -> None:
@@ -217,15 +225,15 @@ async def test_request_unfinished_two_seconds_after_answer_is_a_warning(app: Ses
     assert await contents(app, result) == [b"REPORT"]
 
 
-async def test_answer_is_as_it_was_before_the_wait_for_files(app: Session) -> None:
+async def test_answer_is_as_it_was_before_the_wait_for_files(shared_app: Session) -> None:
     script = """
       const state = { step: "loading", bytes: new Uint8Array(3) };
       fetch("/report").then(() => { state.step = "done"; structuredClone(null, { transfer: [state.bytes.buffer] }); });
       return state;
     """
-    result = await run(app, script)
+    result = await run(shared_app, script)
     assert isinstance(result.data, dict) and result.data["step"] == "loading"
-    assert await contents(app, result) == [bytes(3)]
+    assert await contents(shared_app, result) == [bytes(3)]
 
 
 async def test_waiting_for_files_does_not_exhaust_timeout_of_call(app: Session) -> None:
@@ -245,7 +253,7 @@ async def test_call_does_not_wait_for_timers_of_an_earlier_call(app: Session) ->
     assert min(times) < 0.07
 
 
-async def test_page_hears_of_failed_requests_that_it_does_not_await(app: Session) -> None:
+async def test_page_hears_of_failed_requests_that_it_does_not_await(shared_app: Session) -> None:
     script = """
       const reasons = [];
       addEventListener("unhandledrejection", (event) => { reasons.push(event.reason.name); event.preventDefault(); });
@@ -256,7 +264,7 @@ async def test_page_hears_of_failed_requests_that_it_does_not_await(app: Session
       await wait(50);
       return reasons.sort();
     """
-    assert (await run(app, script)).data == ["TypeError", "TypeError"]
+    assert (await run(shared_app, script)).data == ["TypeError", "TypeError"]
 
 
 async def test_file_of_an_animation_belongs_to_the_call_under_way(app: Session) -> None:
@@ -306,7 +314,7 @@ async def test_downloads_that_begin_while_session_closes_leave_no_tasks(
     await eventually(lambda: asyncio.all_tasks() <= before)
 
 
-async def test_patched_timer_keeps_arguments_this_and_errors(app: Session) -> None:
+async def test_patched_timer_keeps_arguments_this_and_errors(shared_app: Session) -> None:
     script = """
       const seen = [];
       setTimeout(function (first, second) { "use strict"; seen.push(this === window, first, second); }, 1, "a", 2);
@@ -318,11 +326,11 @@ async def test_patched_timer_keeps_arguments_this_and_errors(app: Session) -> No
       await wait(100);
       return [...seen, window.ran, setTimeout.name, setTimeout.length];
     """
-    result = await run(app, script)
+    result = await run(shared_app, script)
     assert result.data == [True, "a", 2, "Uncaught Error: in a timer", True, "setTimeout", 1]
 
 
-async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(app: Session) -> None:
+async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(shared_app: Session) -> None:
     for count, click in (
         (20, "const a = blobLink(name); a.click(); URL.revokeObjectURL(a.href);"),
         (12, 'link("data:text/plain,content of " + name, name).click();'),
@@ -334,11 +342,11 @@ async def test_more_downloads_than_browser_takes_at_once_give_as_many_files(app:
         ),
     ):
         script = f"for (let at = 0; at < {count}; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}"
-        result = await run(app, script)
+        result = await run(shared_app, script)
         expected = [f"content of file {at}.txt".encode() for at in range(count)]
-        assert sorted(await contents(app, result)) == sorted(expected), click
+        assert sorted(await contents(shared_app, result)) == sorted(expected), click
         assert result.warnings == () and len(result.effects) == count, click
-        assert (await run(app, "return 1;")).warnings == (), click
+        assert (await run(shared_app, "return 1;")).warnings == (), click
 
 
 CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
@@ -382,7 +390,7 @@ async def test_downloads_cut_off_by_call_timeout_are_counted(app: Session) -> No
     assert came + sum(int(warning.split()[0]) for warning in lost) == missing
 
 
-async def test_prevented_click_is_not_a_download(app: Session) -> None:
+async def test_prevented_click_is_not_a_download(shared_app: Session) -> None:
     script = """
       const went = [];
       for (let at = 0; at < 12; at += 1) {
@@ -392,10 +400,10 @@ async def test_prevented_click_is_not_a_download(app: Session) -> None:
       }
       return went.filter(Boolean).length;
     """
-    result = await run(app, script)
+    result = await run(shared_app, script)
     assert result.data == 4
     expected = [f"content of file {at}.txt".encode() for at in range(0, 12, 3)]
-    assert sorted(await contents(app, result)) == sorted(expected)
+    assert sorted(await contents(shared_app, result)) == sorted(expected)
 
 
 async def test_announced_file_that_never_comes_does_not_affect_later_calls(check_all: CheckAll) -> None:
@@ -500,31 +508,27 @@ async def test_call_does_not_wait_for_frames_that_have_loaded(check_all: CheckAl
 
 
 async def test_window_download_belongs_to_call_that_opened_it(check_all: CheckAll) -> None:
-    scripts = (
-        'const w = window.open("about:blank"); w.location = "/report";',
-        'const w = window.open("about:blank"); await wait(100); w.location = "/report";',
-        'const w = window.open(); await wait(2500); w.location.href = "/report";',
-        'const w = window.open("/wait.html"); await wait(800); w.location = "/report";',
-        'window.open("/report");',
-        'const w = window.open(""); w.document.write("<p>Please wait"); await wait(300); w.location.assign("/report");',
+    shown = 'URL.createObjectURL(new Blob(["shown"], { type: "text/plain" }))'
+    rows = (
+        (f'const w = window.open("about:blank"); await wait(100); w.location = {shown};', b"shown"),
+        ('const w = window.open("about:blank"); w.location = "/report";', b"REPORT"),
+        ('const w = window.open("about:blank"); await wait(100); w.location = "/report";', b"REPORT"),
+        ('const w = window.open(); await wait(2500); w.location.href = "/report";', b"REPORT"),
+        ('const w = window.open("/wait.html"); await wait(800); w.location = "/report";', b"REPORT"),
+        ('window.open("/report");', b"REPORT"),
+        (
+            'const w = window.open(""); w.document.write("<p>Wait"); await wait(300); w.location.assign("/report");',
+            b"REPORT",
+        ),
     )
 
-    async def check(app: Session, script: str) -> None:
+    async def check(app: Session, script: str, content: bytes) -> None:
         result = await run(app, script)
-        assert await contents(app, result) == [b"REPORT"], (script, result.warnings)
+        assert await contents(app, result) == [content], (script, result.warnings)
         assert result.warnings == (), script
         assert await contents(app, await run(app, "return 1;")) == [], script
 
-    await check_all(check, [(script,) for script in scripts])
-
-
-async def test_blank_window_redirected_to_blob_yields_its_content(app: Session) -> None:
-    script = """
-      const w = window.open("about:blank");
-      await wait(100);
-      w.location = URL.createObjectURL(new Blob(["shown"], { type: "text/plain" }));
-    """
-    assert await contents(app, await run(app, script)) == [b"shown"]
+    await check_all(check, rows)
 
 
 POSTED = """
@@ -537,7 +541,6 @@ POSTED = """
 
 async def test_window_pdf_is_captured_without_second_request(server: tuple[Server, str], whole_app: Session) -> None:
     for script, request_line in (
-        ('window.open("/once?token=t1"); return 7;', "GET /once"),
         ('window.open("/once?token=t1", "_blank", "noopener"); return 7;', "GET /once"),
         ('const w = window.open("about:blank"); await wait(200); w.location = "/once"; return 7;', "GET /once"),
         (POSTED.format("/invoice"), "POST /invoice"),
@@ -553,11 +556,7 @@ async def test_window_pdf_is_captured_without_second_request(server: tuple[Serve
 
 
 async def test_pdf_not_kept_by_browser_is_a_warning(whole_app: Session) -> None:
-    for script in (
-        'window.open("/kept-once?token=t1"); return 7;',
-        'window.open("/kept-other?token=t1"); return 7;',
-        POSTED.format("/kept"),
-    ):
+    for script in ('window.open("/kept-other?token=t1"); return 7;', POSTED.format("/kept")):
         result = await run(whole_app, script)
         assert result.data == 7
         assert await contents(whole_app, result) == []
