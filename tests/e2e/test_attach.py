@@ -140,13 +140,11 @@ async def test_large_content_does_not_affect_callers_downloads(
     context = await browser.playwright.new_context(accept_downloads=accepting)
     page = await context.new_page()
     async with connect(fixture.url, page=page, store=tmp_path) as app:
-        for size in (2 * MB, 12 * MB + 1, 9 * MB):
+        for size in (2 * MB, 9 * MB + 1) if accepting else (9 * MB + 1,):
             ref = (await app.call("file.generate", {"bytes": size, "seed": 5})).artifacts["file"]
             assert ref.sha256 == digest(size, 5)
         used = ladder_of(app).used
-    assert used == (
-        {"download": 2, "stream": 1, "slices": 0} if accepting else {"download": 0, "stream": 3, "slices": 0}
-    )
+    assert used == {"download": int(accepting), "stream": 1, "slices": 0}
     if accepting:
         async with page.expect_download() as coming:
             await page.evaluate(
@@ -156,7 +154,7 @@ async def test_large_content_does_not_affect_callers_downloads(
     await context.close()
 
 
-@pytest.mark.parametrize("way", ["page", "context", "cdp_url"])
+@pytest.mark.parametrize("way", ["page", "context", pytest.param("cdp_url", marks=pytest.mark.slow)])
 async def test_unreceived_app_download_is_a_warning(
     way: str, context: BrowserContext, running: tuple[str, psutil.Process], fixture: Fixture, tmp_path: Path
 ) -> None:
@@ -393,12 +391,12 @@ async def test_many_sessions_share_one_attached_browser(running: tuple[str, psut
     async with notebook() as url:
         async with Browser(cdp_url=cdp_url) as attached:
 
-            async def one(seed: int) -> bytes:
+            async def read_file(seed: int) -> bytes:
                 async with connect(url, browser=attached, store=tmp_path / f"out{seed}") as app:
                     ref = (await app.call("note.file", {"size": 2 * MB, "seed": seed})).artifacts["file"]
                     return Path(str(ref.path)).read_bytes()
 
-            assert await asyncio.gather(*map(one, range(3))) == [content(2 * MB, seed) for seed in range(3)]
+            assert await asyncio.gather(*map(read_file, (1, 2))) == [content(2 * MB, 1), content(2 * MB, 2)]
         assert await tabs_of(cdp_url) == ["mine"]
 
 
