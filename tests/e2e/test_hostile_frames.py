@@ -87,6 +87,10 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+#: For what the script in a page does, whatever the channel.
+cdp_first = pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
+
+
 def frame(path: str, where: str = "FAR", **attributes: str) -> str:
     more = "".join(f' {key}="{value}"' for key, value in attributes.items())
     return f"<iframe src='{where}/{path}' allow='tools *'{more}></iframe>"
@@ -210,7 +214,7 @@ async def test_page_tools_keep_names_and_frame_tools_show_origin(opened: Open, w
         assert "thiefs" not in app.capabilities
 
 
-@pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
+@cdp_first
 async def test_window_name_does_not_fake_another_origin(opened: Open, way: str) -> None:
     names = ("bank.example:443", "null", "top", "bank.example", "x" * 200, "a b", "side", "side", "side#2")
     top = "".join(frame("same", "", name=name) for name in names) + f"<script>{TOOL} tool('first');</script>"
@@ -284,6 +288,7 @@ async def test_nested_cross_site_frames_answer_for_themselves(opened: Open, way:
 # --- a frame that wants to harm the page ------------------------------------------------------------------------------
 
 
+@cdp_first
 async def test_only_tool_not_representable_in_json_is_left_out(opened: Open, way: str) -> None:
     cycle = "const hint = {}; hint.hint = hint; tool('cyclic', undefined, { annotations: { hint } });"
     big = "tool('big', undefined, { annotations: { hint: 10n } }); tool('good');"
@@ -353,7 +358,7 @@ async def test_effect_flood_is_throttled_and_reported(
             few = await app.call(name, {"many": most // 2})
             assert counted(few) == most // 2 and not caplog.records
             begun = time.monotonic()
-            many = await app.call(name, {"many": 20 * most})
+            many = await app.call(name, {"many": 10 * most})
         assert counted(many) < most * (2 + time.monotonic() - begun)
         assert any("too many events" in record.getMessage() for record in caplog.records)
         assert (await app.call(await tool_of(app, "still"))).data == "here"
@@ -419,7 +424,7 @@ async def test_frame_and_tool_counts_are_limited(opened: Open, caplog: pytest.Lo
 async def test_list_of_frame_tools_over_two_megabytes_is_left_out(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    huge = "const note = 'x'.repeat(50_000); for (let at = 0; at < 50; at += 1) tool(`t${at}`, () => at, { title: note,"
+    huge = "const note = 'x'.repeat(50_000); for (let at = 0; at < 21; at += 1) tool(`t${at}`, () => at, { title: note,"
     huge += "description: note });"
     async with opened(top=f"<script>{TOOL} tool('first');</script>{frame('huge')}", huge=huge) as app:
         await eventually(lambda: any("longer than 2 MB" in record.getMessage() for record in caplog.records))
@@ -460,6 +465,7 @@ async def test_large_frame_file_bypasses_messages_and_memory(opened: Open, tmp_p
         assert taken.data == {"size": MB, "is": "ArrayBuffer"}
 
 
+@cdp_first
 async def test_a_cancellation_reaches_the_frame(opened: Open, way: str) -> None:
     waiting = """
       let aborted = 0;
@@ -512,7 +518,7 @@ async def test_call_to_frame_removed_meanwhile_ends_at_once(opened: Open, way: s
             await eventually(lambda: not named(app, "wait") and not named(app, "soon"))
 
 
-@pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
+@cdp_first
 async def test_call_to_already_removed_frame_ends_at_once(opened: Open, way: str) -> None:
     """The page takes two seconds to list its tools again."""
     slow_list = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"

@@ -37,6 +37,13 @@ async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory, views_
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def board(app: Session) -> AsyncIterator[View]:
+    """A view for the tests that change nothing in it but its warnings."""
+    async with app.open_view("board") as view:
+        yield view
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
     async with connect(target("hostile_views"), browser=browser, store=tmp_path_factory.mktemp("hostile")) as app:
         yield app
@@ -98,30 +105,30 @@ async def test_unsolicited_answers_are_ignored(app: Session) -> None:
         await eventually(lambda: wire(view).counts["unknown"] >= 200)
 
 
-async def test_view_messages_violating_specification_are_rejected(app: Session) -> None:
-    async with app.open_view("board") as view:
-        for method, params in [
-            ("ui/open-link", {"url": 7}),
-            ("ui/open-link", {}),
-            ("ui/open-link", {"url": "https://a.example/" + "x" * 8192}),
-            ("ui/message", {"role": "assistant", "content": []}),
-            ("ui/message", {"role": "user", "content": "text"}),
-            ("ui/request-display-mode", {"mode": "huge"}),
-            ("ui/update-model-context", {"structuredContent": []}),
-            ("ui/download-file", {"contents": []}),
-            ("ui/download-file", {"contents": {}}),
-            ("ui/download-file", {"contents": [{"type": "resource_link", "uri": "data://report.csv"}] * 65}),
-            ("ui/message", []),
-        ]:
-            assert (await ask(view, method, params))["error"]["code"] == -32602, method
-        await view.frame.evaluate("""() => {
-          tell('ui/notifications/size-changed', { width: -1 });
-          tell('ui/notifications/size-changed', { height: 'tall' });
-          tell('notifications/message', { level: 'loud', data: 1 });
-        }""")
-        assert (await ask(view, "ping", {}))["result"] == {}
-        await eventually(lambda: any("3 notifications of the view are not valid" in text for text in view.warnings))
-        assert view.requests == () and view.model_context is None and view.files == ()
+async def test_view_messages_violating_specification_are_rejected(board: View) -> None:
+    before = board.requests
+    for method, params in [
+        ("ui/open-link", {"url": 7}),
+        ("ui/open-link", {}),
+        ("ui/open-link", {"url": "https://a.example/" + "x" * 8192}),
+        ("ui/message", {"role": "assistant", "content": []}),
+        ("ui/message", {"role": "user", "content": "text"}),
+        ("ui/request-display-mode", {"mode": "huge"}),
+        ("ui/update-model-context", {"structuredContent": []}),
+        ("ui/download-file", {"contents": []}),
+        ("ui/download-file", {"contents": {}}),
+        ("ui/download-file", {"contents": [{"type": "resource_link", "uri": "data://report.csv"}] * 65}),
+        ("ui/message", []),
+    ]:
+        assert (await ask(board, method, params))["error"]["code"] == -32602, method
+    await board.frame.evaluate("""() => {
+      tell('ui/notifications/size-changed', { width: -1 });
+      tell('ui/notifications/size-changed', { height: 'tall' });
+      tell('notifications/message', { level: 'loud', data: 1 });
+    }""")
+    assert (await ask(board, "ping", {}))["result"] == {}
+    await eventually(lambda: any("3 notifications of the view are not valid" in text for text in board.warnings))
+    assert board.requests == before and board.model_context is None and board.files == ()
 
 
 async def test_second_handshake_is_answered_without_changing_session(app: Session) -> None:
@@ -148,25 +155,24 @@ async def test_view_is_not_switched_to_undeclared_display_mode(app: Session) -> 
 # --- reach ------------------------------------------------------------------------------------------------------------
 
 
-async def test_view_reads_only_resources_of_its_server(app: Session) -> None:
-    async with app.open_view("board") as view:
-        for uri in (
-            "data://hidden",
-            "file:///etc/passwd",
-            "https://example.com/",
-            "ui://views/none.html",
-            7,
-            "x" * 9000,
-        ):
-            assert (await ask(view, "resources/read", {"uri": uri}))["error"]["code"] == -32602, uri
-        for uri in ("data://report.csv", "data://rows/7", "ui://views/board.html"):
-            assert "result" in await ask(view, "resources/read", {"uri": uri}), uri
-        linked = await ask(view, "tools/call", {"name": "links", "arguments": {}})
-        uri = linked["result"]["content"][0]["uri"]
-        assert "result" in await ask(view, "resources/read", {"uri": uri})  # the server has named it
+async def test_view_reads_only_resources_of_its_server(board: View) -> None:
+    for uri in (
+        "data://hidden",
+        "file:///etc/passwd",
+        "https://example.com/",
+        "ui://views/none.html",
+        7,
+        "x" * 9000,
+    ):
+        assert (await ask(board, "resources/read", {"uri": uri}))["error"]["code"] == -32602, uri
+    for uri in ("data://report.csv", "data://rows/7", "ui://views/board.html"):
+        assert "result" in await ask(board, "resources/read", {"uri": uri}), uri
+    linked = await ask(board, "tools/call", {"name": "links", "arguments": {}})
+    uri = linked["result"]["content"][0]["uri"]
+    assert "result" in await ask(board, "resources/read", {"uri": uri})  # the server has named it
 
 
-async def test_view_cannot_reach_host_page_other_views_or_network(app: Session) -> None:
+async def test_view_cannot_reach_host_page_other_views_or_network(app: Session, board: View) -> None:
     seen: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,8 +181,8 @@ async def test_view_cannot_reach_host_page_other_views_or_network(app: Session) 
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     outside = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    async with listening, app.open_view("board") as other, app.open_view("board") as view:
-        neighbour = other.frame.url
+    async with listening, app.open_view("board") as view:
+        neighbour = board.frame.url
         tried = await view.frame.evaluate(
             """async ([outside, neighbour]) => {
               const named = async (work) => {
@@ -206,7 +212,7 @@ async def test_view_cannot_reach_host_page_other_views_or_network(app: Session) 
         } == {}
         assert tried["frames"] == "1"
         stored = "(() => { try { return localStorage.getItem('mine'); } catch { return null; } })()"
-        assert await other.frame.evaluate(f"[{stored}, document.cookie]") == [None, ""]
+        assert await board.frame.evaluate(f"[{stored}, document.cookie]") == [None, ""]
         for leave in (
             "(src) => document.body.append(Object.assign(document.createElement('iframe'), { src }))",
             """(action) => {
@@ -218,7 +224,7 @@ async def test_view_cannot_reach_host_page_other_views_or_network(app: Session) 
         ):
             with contextlib.suppress(PlaywrightError):  # the attempt before may have left an error page
                 await view.frame.evaluate(leave, outside)
-        assert (await other.call("echo", {"text": "here"})).data == {"text": "here"}
+        assert (await board.call("echo", {"text": "here"})).data == {"text": "here"}
         await asyncio.sleep(0.3)  # the requests that must not come
         assert seen == []
 
@@ -290,15 +296,14 @@ async def test_sandboxed_view_frame_cannot_use_webrtc(server: Session) -> None:
         assert outside.heard == [] and "UDP" in control.heard
 
 
-async def test_all_responses_at_view_origin_carry_csp(app: Session) -> None:
+async def test_all_responses_at_view_origin_carry_csp(board: View) -> None:
     read = """async (path) => {
       const { status, headers } = await fetch(path);
       return [status, headers.get("Content-Security-Policy"), headers.get("Connection-Allowlist")];
     }"""
     allowed = '(response-origin "*://fonts.example:*/*");redirects=allow;webrtc=block'
-    async with app.open_view("board") as view:
-        for path in ("/x", "/?x", "/a/b", "/" + "x" * 20_000):
-            assert await view.frame.evaluate(read, path) == [404, await view.frame.evaluate("policy()"), allowed], path
+    for path in ("/x", "/?x", "/a/b", "/" + "x" * 20_000):
+        assert await board.frame.evaluate(read, path) == [404, await board.frame.evaluate("policy()"), allowed], path
 
 
 async def test_same_origin_frame_inherits_view_policy(app: Session) -> None:
@@ -327,25 +332,24 @@ async def test_only_declared_host_is_reachable(server: Session) -> None:
         assert await view.frame.evaluate(reach, "other") == "TypeError"
 
 
-async def test_undecodable_resources_leave_no_file(app: Session) -> None:
-    async with app.open_view("board") as view:
-        folder = Path(app.store.root)  # type: ignore[attr-defined]
-        before = set(folder.iterdir())
-        good = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
-        odd: list[dict[str, object]] = [
-            {"type": "else"},
-            {"type": "resource_link", "uri": "data://nothing"},
-            {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "%%%"}},
-            {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAA=A"}},
-            {"type": "resource", "resource": {"uri": "file:///a.bin", "held": {"id": "0", "size": 3}}},
-            {"type": "resource", "resource": {"uri": "file:///a.bin"}},
-            {"type": "resource_link", "uri": "data://hidden"},
-        ]
-        for bad in odd:
-            answer = await ask(view, "ui/download-file", {"contents": [good, bad]})
-            assert answer["result"] == {"isError": True}, bad
-        assert len([text for text in view.warnings if "was refused" in text]) == len(odd)
-        assert set(folder.iterdir()) == before and view.files == ()
+async def test_undecodable_resources_leave_no_file(app: Session, board: View) -> None:
+    folder = Path(app.store.root)  # type: ignore[attr-defined]
+    before = set(folder.iterdir())
+    good = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
+    odd: list[dict[str, object]] = [
+        {"type": "else"},
+        {"type": "resource_link", "uri": "data://nothing"},
+        {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "%%%"}},
+        {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAA=A"}},
+        {"type": "resource", "resource": {"uri": "file:///a.bin", "held": {"id": "0", "size": 3}}},
+        {"type": "resource", "resource": {"uri": "file:///a.bin"}},
+        {"type": "resource_link", "uri": "data://hidden"},
+    ]
+    for bad in odd:
+        answer = await ask(board, "ui/download-file", {"contents": [good, bad]})
+        assert answer["result"] == {"isError": True}, bad
+    assert len([text for text in board.warnings if "was refused" in text]) == len(odd)
+    assert set(folder.iterdir()) == before and board.files == ()
 
 
 # --- floods and sizes -------------------------------------------------------------------------------------------------
@@ -369,24 +373,18 @@ async def test_view_request_over_pending_limit_is_rejected(app: Session) -> None
         assert len(view.requests) == 64
 
 
-async def test_view_message_over_4_mb_of_text_is_rejected(app: Session) -> None:
+async def test_view_messages_over_4_mb_and_requests_over_16_mb_are_not_remembered(app: Session) -> None:
     async with app.open_view("board") as view:
         sized = """async (length) => {
           const empty = JSON.stringify({ structuredContent: { a: "" } }).length;
           const answer = await rpc("ui/update-model-context", { structuredContent: { a: "x".repeat(length - empty) } });
           return answer.error?.code ?? answer.result;
         }"""
-        assert await view.frame.evaluate(sized, 4 << 20) == {}
         assert await view.frame.evaluate(sized, (4 << 20) + 1) == -32001
-
-
-async def test_remembered_view_requests_are_limited(app: Session) -> None:
-    async with app.open_view("board") as view:
-        big = "rpc('ui/update-model-context', { structuredContent: { a: 'x'.repeat(4_000_000) } })"
-        for _ in range(6):
-            await view.frame.evaluate(big)
-        assert len(view.requests) == 4  # of at most 16 MiB
-        assert any("2 requests of the kind model-context are not remembered" in text for text in view.warnings)
+        for size in (4 << 20, *[4_000_000] * 4):
+            assert await view.frame.evaluate(sized, size) == {}
+        assert len(view.requests) == 4
+        assert any("1 requests of the kind model-context are not remembered" in text for text in view.warnings)
 
 
 @pytest.mark.slow

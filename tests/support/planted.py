@@ -198,13 +198,11 @@ PLANTED: tuple[Planted, ...] = (
 ALLOWED: tuple[Planted, ...] = (
     fault("slow", "", ALL, ms=300),
     fault("big_json", "", ALL),
-    native("print"),
-    fault("native_ui", "", BROWSER, do=[]),
+    # each does two things that an app may do
+    page(f"{native('print').query}&ownevents=assign", "", BROWSER, ("fault.*", "job.run")),
+    page("isolated&ownevents=call", "", BROWSER, ("job.run",)),
     fault("wire.slow", "", (WEBSOCKET,), ms=5, bytes=16384),
     fault("wire.huge", "", (WEBSOCKET,)),
-    page("ownevents=assign", "", BROWSER, ("job.run",)),
-    page("ownevents=call", "", BROWSER, ("job.run",)),
-    page("isolated", "", BROWSER),
     page("capabilities=300", "", (PAGE, WEBSOCKET)),
     path("/strict", ""),
 )
