@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import BrowserContext, Error as PlaywrightError
+from playwright.async_api import BrowserContext, Error as PlaywrightError, Page, expect
 
 from tests.conftest import LIGHT
+from tests.e2e.visits import visiting
 from tests.support.gallery import Gallery, open_gallery
 from tests.support.mcp_over_http import views_server
 from tests.support.needs import missing
@@ -96,3 +98,32 @@ async def gallery(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIt
     """A gallery without artifacts; the reference app is connected."""
     async with open_gallery(tmp_path / "store", browser, fixture) as opened:
         yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def one_visit(
+    fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Gallery, Page]]:
+    """A gallery and a page of it; the reference app is connected over a WebSocket, which costs no page."""
+    folder = tmp_path_factory.mktemp("gallery") / "store"
+    async with (
+        open_gallery(folder, browser, replace(fixture, url=fixture.ws_url)) as gallery,
+        visiting(gallery, browser) as page,
+    ):
+        yield gallery, page
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(one_visit: tuple[Gallery, Page]) -> AsyncIterator[tuple[Gallery, Page]]:
+    """One gallery and one page of it, for all tests of a module: each finds it without artifacts and dialogs."""
+    yield one_visit
+    gallery, page = one_visit
+    await page.unroute_all()
+    await page.set_viewport_size({"width": 1280, "height": 720})
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    while stored := (await gallery.ask("GET", "artifacts"))["artifacts"]:
+        for meta in stored:
+            await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
+    await page.get_by_role("link", name="Artifacts").click()
+    await expect(page.locator(".card")).to_have_count(0)

@@ -13,14 +13,8 @@ from playwright.async_api import FilePayload, Page, Route, expect
 from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
 from tests.support.gallery import PICTURE, TOKEN, Gallery, open_gallery
 from transports import Browser
-from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-async def over_websocket(gallery: Gallery, fixture: Fixture) -> None:
-    """Connect the reference app without a page of it, which costs as much as the page of the gallery."""
-    gallery.app = (await gallery.served.apps.connect(fixture.ws_url, {})).key
 
 
 async def test_gallery_without_token_shows_only_login(empty: Gallery, browser: Browser) -> None:
@@ -60,22 +54,21 @@ async def test_first_visit_loads_little_script_and_removes_token_from_url(empty:
         await expect(page.locator("#connection")).to_have_text("Live")
 
 
-async def test_new_artifacts_appear_live(empty: Gallery, browser: Browser, fixture: Fixture) -> None:
-    await over_websocket(empty, fixture)
-    async with visiting(empty, browser) as page:
-        await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
-        record = await empty.call("data.csv", rows=[{"a": 1}])
-        assert record["status"] == "completed"
-        await expect(page.locator(".card")).to_have_count(1)
-        await expect(page.locator("#count")).to_have_text("1 file")
-        await expect(page.locator("#said")).to_contain_text("data.csv")  # for those who do not see it
-        await empty.upload("first name.txt", "text/plain", b"the same")
-        await empty.upload("second name.txt", "text/plain", b"the same")  # to the store one artifact, renamed
-        await expect(page.locator(".card .name")).to_have_text(["second name.txt", "data.csv"])
-        for meta in (await empty.ask("GET", "artifacts"))["artifacts"]:
-            await empty.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
-        await expect(page.locator(".card")).to_have_count(0)
-        await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+async def test_new_artifacts_appear_live(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+    record = await gallery.call("data.csv", rows=[{"a": 1}])
+    assert record["status"] == "completed"
+    await expect(page.locator(".card")).to_have_count(1)
+    await expect(page.locator("#count")).to_have_text("1 file")
+    await expect(page.locator("#said")).to_contain_text("data.csv")  # for those who do not see it
+    await gallery.upload("first name.txt", "text/plain", b"the same")
+    await gallery.upload("second name.txt", "text/plain", b"the same")  # to the store one artifact, renamed
+    await expect(page.locator(".card .name")).to_have_text(["second name.txt", "data.csv"])
+    for meta in (await gallery.ask("GET", "artifacts"))["artifacts"]:
+        await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
+    await expect(page.locator(".card")).to_have_count(0)
+    await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
 
 
 async def test_events_arriving_before_list_are_not_lost(empty: Gallery, browser: Browser) -> None:
@@ -110,89 +103,88 @@ async def test_gallery_loads_many_artifacts_in_pages(empty: Gallery, browser: Br
         assert names == sorted(names, reverse=True)
 
 
-async def test_gallery_filters_narrow_shown_artifacts(empty: Gallery, browser: Browser, fixture: Fixture) -> None:
-    await over_websocket(empty, fixture)
-    await empty.call("data.csv", rows=[{"a": 1}])
-    await empty.call("audio.tone", seconds=0.1)
-    await empty.upload("notes.txt", "text/plain", b"notes")
-    async with visiting(empty, browser) as page:
-        shown = page.locator(".card .name")
-        await expect(shown).to_have_count(3)
-        await page.get_by_label("Type").select_option("audio/")
-        await expect(shown).to_have_text([re.compile(r"\.wav$")])
-        await page.get_by_label("Type").select_option("")
-        await page.get_by_label("Capability", exact=True).select_option("data.csv")
-        await expect(shown).to_have_text(["data.csv"])
-        await empty.upload("late.txt", "text/plain", b"does not belong here")
-        await empty.call("data.csv", rows=[{"a": 2}])
-        await expect(shown).to_have_count(2)
-        await page.get_by_role("button", name="Clear").click()
-        await expect(shown).to_have_count(5)
-        await page.get_by_label("Session").select_option(empty.app)
-        await expect(shown).to_have_count(3)
-        await page.get_by_label("Session").select_option("")
-        await page.get_by_label("Search names").fill("NOTES")
-        await expect(shown).to_have_text(["notes.txt"])
-        await page.get_by_label("Search names").fill("nothing of that name")
-        await page.get_by_role("button", name="Clear filters").click()
-        await expect(shown).to_have_count(5)
+async def test_gallery_filters_narrow_shown_artifacts(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await gallery.call("data.csv", rows=[{"a": 1}])
+    await gallery.call("audio.tone", seconds=0.1)
+    await gallery.upload("notes.txt", "text/plain", b"notes")
+    shown = page.locator(".card .name")
+    await expect(shown).to_have_count(3)
+    await page.get_by_label("Type").select_option("audio/")
+    await expect(shown).to_have_text([re.compile(r"\.wav$")])
+    await page.get_by_label("Type").select_option("")
+    await page.get_by_label("Capability", exact=True).select_option("data.csv")
+    await expect(shown).to_have_text(["data.csv"])
+    await gallery.upload("late.txt", "text/plain", b"does not belong here")
+    await gallery.call("data.csv", rows=[{"a": 2}])
+    await expect(shown).to_have_count(2)
+    await page.get_by_role("button", name="Clear").click()
+    await expect(shown).to_have_count(5)
+    await page.get_by_label("Session").select_option(gallery.app)
+    await expect(shown).to_have_count(3)
+    await page.get_by_label("Session").select_option("")
+    await page.get_by_label("Search names").fill("NOTES")
+    await expect(shown).to_have_text(["notes.txt"])
+    await page.get_by_label("Search names").fill("nothing of that name")
+    await page.get_by_role("button", name="Clear filters").click()
+    await expect(shown).to_have_count(5)
 
 
-async def test_files_can_be_uploaded_by_button_and_drop(empty: Gallery, browser: Browser) -> None:
-    async with visiting(empty, browser) as page:
-        await page.get_by_label("Files to upload").set_input_files(
-            [
-                FilePayload(name="one.txt", mimeType="text/plain", buffer=b"1"),
-                FilePayload(name="two.png", mimeType="image/png", buffer=PICTURE),
-            ]
-        )
-        await expect(page.locator(".card")).to_have_count(2)
-        await page.evaluate(
-            """() => {
-              const data = new DataTransfer();
-              data.items.add(new File(['dropped'], 'three.txt', {type: 'text/plain'}));
-              document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
-            }"""
-        )
-        await expect(card(page, "three.txt")).to_be_visible()
-        stored = (await empty.ask("GET", "artifacts"))["artifacts"]
-        assert {meta["filename"]: meta["size_bytes"] for meta in stored} == {
-            "one.txt": 1,
-            "two.png": len(PICTURE),
-            "three.txt": 7,
-        }
+async def test_files_can_be_uploaded_by_button_and_drop(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await page.get_by_label("Files to upload").set_input_files(
+        [
+            FilePayload(name="one.txt", mimeType="text/plain", buffer=b"1"),
+            FilePayload(name="two.png", mimeType="image/png", buffer=PICTURE),
+        ]
+    )
+    await expect(page.locator(".card")).to_have_count(2)
+    await page.evaluate(
+        """() => {
+          const data = new DataTransfer();
+          data.items.add(new File(['dropped'], 'three.txt', {type: 'text/plain'}));
+          document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
+        }"""
+    )
+    await expect(card(page, "three.txt")).to_be_visible()
+    stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
+    assert {meta["filename"]: meta["size_bytes"] for meta in stored} == {
+        "one.txt": 1,
+        "two.png": len(PICTURE),
+        "three.txt": 7,
+    }
 
 
-async def test_keyboard_navigates_gallery_grid(empty: Gallery, browser: Browser) -> None:
+async def test_keyboard_navigates_gallery_grid(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await page.set_viewport_size({"width": 720, "height": 800})
     for number in range(7):
-        await empty.upload(f"{number}.txt", "text/plain", b"%d" % number)
-    async with visiting(empty, browser, viewport={"width": 720, "height": 800}) as page:
-        await expect(page.locator(".card")).to_have_count(7)
-        focused = "document.activeElement.querySelector('.name')?.textContent ?? document.activeElement.tagName"
-        await page.get_by_label("Session").focus()
-        await page.keyboard.press("Tab")
-        assert await page.evaluate(focused) == "6.txt"
-        columns = await page.evaluate(
-            "getComputedStyle(document.querySelector('.grid')).gridTemplateColumns.split(' ').length"
-        )
-        assert columns == 3
-        for key, name in (("ArrowRight", "5.txt"), ("ArrowDown", "2.txt"), ("ArrowUp", "5.txt"), ("ArrowLeft", "6.txt"),
-                          ("ArrowLeft", "6.txt"), ("End", "0.txt"), ("Home", "6.txt")):  # fmt: skip
-            await page.keyboard.press(key)
-            assert await page.evaluate(focused) == name, key
-        await page.keyboard.press("ArrowRight")
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_role("dialog", name="5.txt")).to_be_visible()
-        await page.keyboard.press("Escape")
-        await expect(page.get_by_role("dialog")).to_have_count(0)
-        await page.wait_for_function("location.hash === '#artifacts'")  # the page has noticed
-        assert await page.evaluate(focused) == "5.txt"
-        await page.keyboard.press("Tab")  # one stop for all cards
-        assert await page.evaluate("!document.activeElement.matches('.card')")
-        outline = await page.locator(".card").first.evaluate(
-            "node => (node.focus(), getComputedStyle(node).outlineStyle)"
-        )
-        assert outline == "solid"
+        await gallery.upload(f"{number}.txt", "text/plain", b"%d" % number)
+    await page.reload()
+    await expect(page.locator(".card")).to_have_count(7)
+    focused = "document.activeElement.querySelector('.name')?.textContent ?? document.activeElement.tagName"
+    await page.get_by_label("Session").focus()
+    await page.keyboard.press("Tab")
+    assert await page.evaluate(focused) == "6.txt"
+    columns = await page.evaluate(
+        "getComputedStyle(document.querySelector('.grid')).gridTemplateColumns.split(' ').length"
+    )
+    assert columns == 3
+    for key, name in (("ArrowRight", "5.txt"), ("ArrowDown", "2.txt"), ("ArrowUp", "5.txt"), ("ArrowLeft", "6.txt"),
+                      ("ArrowLeft", "6.txt"), ("End", "0.txt"), ("Home", "6.txt")):  # fmt: skip
+        await page.keyboard.press(key)
+        assert await page.evaluate(focused) == name, key
+    await page.keyboard.press("ArrowRight")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog", name="5.txt")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.wait_for_function("location.hash === '#artifacts'")  # the page has noticed
+    assert await page.evaluate(focused) == "5.txt"
+    await page.keyboard.press("Tab")  # one stop for all cards
+    assert await page.evaluate("!document.activeElement.matches('.card')")
+    outline = await page.locator(".card").first.evaluate("node => (node.focus(), getComputedStyle(node).outlineStyle)")
+    assert outline == "solid"
 
 
 async def test_hidden_tab_closes_its_event_connection(empty: Gallery, browser: Browser) -> None:
@@ -257,21 +249,22 @@ async def test_gallery_reconnects_after_server_restart(tmp_path: Path, browser: 
         await context.close()
 
 
-async def test_gallery_follows_light_and_dark_scheme(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_follows_light_and_dark_scheme(shared: tuple[Gallery, Page]) -> None:
+    _, page = shared
     ground = "getComputedStyle(document.body).backgroundColor"
-    async with visiting(empty, browser, color_scheme="dark") as page:
-        dark = await page.evaluate(ground)
-        theme = page.get_by_role("button", name="Theme")
-        await theme.click()
-        light = await page.evaluate(ground)
-        assert light != dark
-        await page.reload()  # remembered
-        assert await page.evaluate(ground) == light
-        await theme.click()
-        assert await page.evaluate(ground) == dark
-        await theme.click()
-        await page.emulate_media(color_scheme="light")
-        assert await page.evaluate(ground) == light
+    await page.emulate_media(color_scheme="dark")
+    dark = await page.evaluate(ground)
+    theme = page.get_by_role("button", name="Theme")
+    await theme.click()
+    light = await page.evaluate(ground)
+    assert light != dark
+    await page.reload()  # remembered
+    assert await page.evaluate(ground) == light
+    await theme.click()
+    assert await page.evaluate(ground) == dark
+    await theme.click()
+    await page.emulate_media(color_scheme="light")
+    assert await page.evaluate(ground) == light
 
 
 @pytest.mark.slow

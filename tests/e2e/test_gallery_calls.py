@@ -6,12 +6,11 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.e2e.visits import card, run, visiting
 from tests.support.gallery import PICTURE, Gallery, open_gallery
@@ -21,150 +20,153 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def wired(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIterator[Gallery]:
-    """A gallery without artifacts; the reference app is connected over a WebSocket, which costs no page."""
-    async with open_gallery(tmp_path / "store", browser, replace(fixture, url=fixture.ws_url)) as opened:
-        yield opened
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def paged(
+    fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Gallery, Page]]:
+    """One gallery with the reference app in a page, and one page of the gallery."""
+    folder = tmp_path_factory.mktemp("paged") / "store"
+    async with open_gallery(folder, browser, fixture) as gallery, visiting(gallery, browser) as page:
+        yield gallery, page
 
 
-async def test_gallery_form_makes_call_and_artifact(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
-        work = await run(page, "chart.render")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_label("csv")).to_be_focused()  # it is required
-        await work.get_by_label("csv").fill("month,tea\nJanuary,3\nFebruary,5")
-        await work.get_by_label("type").select_option(label="line")
-        await work.get_by_label("width").fill("5000")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_label("width")).to_be_focused()  # out of range
-        await work.get_by_label("width").fill("320")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        await work.get_by_role("link", name="chart.png").click()
-        await expect(page.get_by_role("dialog").get_by_text("320 × 450 pixels")).to_be_visible()
-        await page.keyboard.press("Escape")
-        await expect(work.get_by_role("link", name="chart.png")).to_be_focused()  # back where it was opened
-        await page.get_by_role("link", name="Artifacts").click()
-        await expect(card(page, "chart.png")).to_be_visible()
+async def test_gallery_form_makes_call_and_artifact(paged: tuple[Gallery, Page]) -> None:
+    _, page = paged
+    work = await run(page, "chart.render")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_label("csv")).to_be_focused()  # it is required
+    await work.get_by_label("csv").fill("month,tea\nJanuary,3\nFebruary,5")
+    await work.get_by_label("type").select_option(label="line")
+    await work.get_by_label("width").fill("5000")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_label("width")).to_be_focused()  # out of range
+    await work.get_by_label("width").fill("320")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    await work.get_by_role("link", name="chart.png").click()
+    await expect(page.get_by_role("dialog").get_by_text("320 × 450 pixels")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(work.get_by_role("link", name="chart.png")).to_be_focused()  # back where it was opened
+    await page.get_by_role("link", name="Artifacts").click()
+    await expect(card(page, "chart.png")).to_be_visible()
 
 
-async def test_nested_params_can_be_entered_as_fields_or_json(wired: Gallery, browser: Browser) -> None:
-    async with visiting(wired, browser) as page:
-        work = await run(page, "export.pdf")
-        await work.get_by_label("html").fill("<p>wide</p>")
-        await work.get_by_role("group", name="options").get_by_label("landscape").select_option(label="Yes")
-        await work.get_by_role("button", name="Edit as JSON").click()
-        editor = work.get_by_label("Parameters JSON")
-        assert json.loads(await editor.input_value()) == {"html": "<p>wide</p>", "options": {"landscape": True}}
-        await editor.fill('{"html": ')
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.locator(".panel")).to_have_count(0)
-        await editor.fill('{"html": "<p>tall</p>"}')
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        work = await run(page, "data.csv")  # an array of objects without properties: each item is JSON
-        await work.get_by_label("rows 1").fill('{"a": 1}')
-        await work.get_by_role("button", name="Add to rows").click()
-        await work.get_by_label("rows 2").fill('{"a": 2}')
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-    newest = (await wired.ask("GET", "artifacts?capability=data.csv&type=text/csv"))["artifacts"][0]
-    async with wired.http.get(wired.url.rstrip("/") + newest["url"]) as answer:
+async def test_nested_params_can_be_entered_as_fields_or_json(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    work = await run(page, "export.pdf")
+    await work.get_by_label("html").fill("<p>wide</p>")
+    await work.get_by_role("group", name="options").get_by_label("landscape").select_option(label="Yes")
+    await work.get_by_role("button", name="Edit as JSON").click()
+    editor = work.get_by_label("Parameters JSON")
+    assert json.loads(await editor.input_value()) == {"html": "<p>wide</p>", "options": {"landscape": True}}
+    await editor.fill('{"html": ')
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.locator(".panel")).to_have_count(0)
+    await editor.fill('{"html": "<p>tall</p>"}')
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    work = await run(page, "data.csv")  # an array of objects without properties: each item is JSON
+    await work.get_by_label("rows 1").fill('{"a": 1}')
+    await work.get_by_role("button", name="Add to rows").click()
+    await work.get_by_label("rows 2").fill('{"a": 2}')
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    newest = (await gallery.ask("GET", "artifacts?capability=data.csv&type=text/csv"))["artifacts"][0]
+    async with gallery.http.get(gallery.url.rstrip("/") + newest["url"]) as answer:
         assert (await answer.text()).split() == ["a", "1", "2"]
 
 
-async def test_gallery_call_accepts_artifacts_and_local_files(gallery: Gallery, browser: Browser) -> None:
+async def test_gallery_call_accepts_artifacts_and_local_files(paged: tuple[Gallery, Page]) -> None:
+    gallery, page = paged
     there = await gallery.upload("there.png", "image/png", PICTURE)
-    async with visiting(gallery, browser) as page:
-        await expect(page.locator(".card")).to_have_count(1)
-        work = await run(page, "image.resize")
-        await work.get_by_label(re.compile("^image")).first.select_option(there["id"])
-        await work.get_by_label("width").fill("40")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded").first).to_be_visible()
-        work = await run(page, "file.digest")
-        await work.get_by_label("Local file for file").set_input_files(
-            {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
-        )
-        await expect(work.locator("select").first).to_contain_text("local.bin")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        await work.get_by_text("Answer as data").click()
-        await work.locator(".answer").get_by_text("data", exact=True).first.click()
-        await expect(work.locator(".answer")).to_contain_text(
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        )
+    await expect(card(page, "there.png")).to_have_count(1)
+    work = await run(page, "image.resize")
+    await work.get_by_label(re.compile("^image")).first.select_option(there["id"])
+    await work.get_by_label("width").fill("40")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded").first).to_be_visible()
+    work = await run(page, "file.digest")
+    await work.get_by_label("Local file for file").set_input_files(
+        {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
+    )
+    await expect(work.locator("select").first).to_contain_text("local.bin")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    await work.get_by_text("Answer as data").click()
+    await work.locator(".answer").get_by_text("data", exact=True).first.click()
+    await expect(work.locator(".answer")).to_contain_text(
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
 
 
-async def test_gallery_shows_progress_questions_cancelling_and_errors(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
-        work = await run(page, "job.run")
-        await work.get_by_label("steps").fill("1000")
-        await work.get_by_label("delay").fill("100")
-        await work.get_by_role("button", name="Run").click()
-        await expect(work.get_by_role("progressbar")).to_have_attribute("value", re.compile(r"^0\.0\d+$"))
-        await expect(page.locator("#running")).to_have_text("1")
-        await work.get_by_role("button", name="Cancel").click()
-        await expect(work.get_by_text("– Cancelled")).to_be_visible()
-        await expect(page.locator("#running")).to_be_hidden()
+async def test_gallery_shows_progress_questions_cancelling_and_errors(paged: tuple[Gallery, Page]) -> None:
+    gallery, page = paged
+    work = await run(page, "job.run")
+    await work.get_by_label("steps").fill("1000")
+    await work.get_by_label("delay").fill("100")
+    await work.get_by_role("button", name="Run").click()
+    await expect(work.get_by_role("progressbar")).to_have_attribute("value", re.compile(r"^0\.0\d+$"))
+    await expect(page.locator("#running")).to_have_text("1")
+    await work.get_by_role("button", name="Cancel").click()
+    await expect(work.get_by_text("– Cancelled")).to_be_visible()
+    await expect(page.locator("#running")).to_be_hidden()
 
-        for method, params, fill in (
-            ("elicitation/input", {"message": "Name?", "schema": {"type": "integer"}}, "42"),
-            ("elicitation/select", {"message": "Which?", "options": ["red", "green"]}, "green"),
-            ("elicitation/confirm", {"message": "Sure?", "schema": {"destructive": True}}, None),
-            ("sampling/create", {"task": "Summarize this", "context": "A long text"}, "short"),
-        ):
-            work = await run(page, "form.ask")
-            await work.get_by_label("method").fill(method)
-            await work.get_by_label(re.compile("^params")).fill(json.dumps(params))
-            await work.get_by_role("button", name="Run").click()
-            form = work.get_by_role("form", name="The app asks")
-            for key in {"message", "task", "context"} & params.keys():
-                await expect(form).to_contain_text(str(params[key]))
-            if fill is None:
-                await expect(form).to_contain_text("may delete or overwrite")
-                await form.get_by_role("button", name="Yes").click()
-            else:
-                answer = form.get_by_label("Answer")
-                await (answer.select_option(label=fill) if method.endswith("select") else answer.fill(fill))
-                await form.get_by_role("button", name="Answer").click()
-            await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-        calls = (await gallery.ask("GET", "calls"))["calls"]
-        call_ids = [record["id"] for record in calls if record["capability"] == "form.ask"]
-        results = [(await gallery.ask("GET", f"calls/{key}"))["result"] for key in call_ids]
-        answers = [result["data"]["response"]["data"] for result in results]
-        assert answers == [
-            {"result": "short"},
-            {"confirmed": True},
-            {"selected": "green"},
-            {"value": 42},
-        ]
-
-        work = await run(page, "image.resize")
-        await gallery.start("image.resize", {"image": {"content": "AAAA", "encoding": "base64"}, "width": 1})
-        await page.get_by_role("link", name="Calls").click()
-        failed = page.locator(".call[data-status=failed]")
-        await expect(failed).to_have_count(1)
-        await failed.locator("summary").click()
-        await expect(failed.locator(".problem")).to_be_visible()
-
-
-async def test_question_arriving_before_call_response_is_kept(wired: Gallery, browser: Browser) -> None:
-    async with visiting(wired, browser) as page:
+    for method, params, fill in (
+        ("elicitation/input", {"message": "Name?", "schema": {"type": "integer"}}, "42"),
+        ("elicitation/select", {"message": "Which?", "options": ["red", "green"]}, "green"),
+        ("elicitation/confirm", {"message": "Sure?", "schema": {"destructive": True}}, None),
+        ("sampling/create", {"task": "Summarize this", "context": "A long text"}, "short"),
+    ):
         work = await run(page, "form.ask")
-
-        async def late(route: Route) -> None:
-            answer = await route.fetch()
-            await expect(page.locator(".call[data-status=input_required]")).to_have_count(1)
-            await route.fulfill(response=answer)
-
-        await page.route("**/apps/*/calls", late)
-        await work.get_by_label("method").fill("elicitation/confirm")
-        await work.get_by_label(re.compile("^params")).fill('{"message": "Sure?"}')
+        await work.get_by_label("method").fill(method)
+        await work.get_by_label(re.compile("^params")).fill(json.dumps(params))
         await work.get_by_role("button", name="Run").click()
-        await work.get_by_role("button", name="No", exact=True).click()
+        form = work.get_by_role("form", name="The app asks")
+        for key in {"message", "task", "context"} & params.keys():
+            await expect(form).to_contain_text(str(params[key]))
+        if fill is None:
+            await expect(form).to_contain_text("may delete or overwrite")
+            await form.get_by_role("button", name="Yes").click()
+        else:
+            answer = form.get_by_label("Answer")
+            await (answer.select_option(label=fill) if method.endswith("select") else answer.fill(fill))
+            await form.get_by_role("button", name="Answer").click()
         await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    calls = (await gallery.ask("GET", "calls"))["calls"]
+    call_ids = [record["id"] for record in calls if record["capability"] == "form.ask"]
+    results = [(await gallery.ask("GET", f"calls/{key}"))["result"] for key in call_ids]
+    answers = [result["data"]["response"]["data"] for result in results]
+    assert answers == [
+        {"result": "short"},
+        {"confirmed": True},
+        {"selected": "green"},
+        {"value": 42},
+    ]
+
+    work = await run(page, "image.resize")
+    await gallery.start("image.resize", {"image": {"content": "AAAA", "encoding": "base64"}, "width": 1})
+    await page.get_by_role("link", name="Calls").click()
+    failed = page.locator(".call[data-status=failed]")
+    await expect(failed).to_have_count(1)
+    await failed.locator("summary").click()
+    await expect(failed.locator(".problem")).to_be_visible()
+
+
+async def test_question_arriving_before_call_response_is_kept(shared: tuple[Gallery, Page]) -> None:
+    _, page = shared
+    work = await run(page, "form.ask")
+
+    async def late(route: Route) -> None:
+        answer = await route.fetch()
+        await expect(page.locator(".call[data-status=input_required]")).to_have_count(1)
+        await route.fulfill(response=answer)
+
+    await page.route("**/apps/*/calls", late)
+    await work.get_by_label("method").fill("elicitation/confirm")
+    await work.get_by_label(re.compile("^params")).fill('{"message": "Sure?"}')
+    await work.get_by_role("button", name="Run").click()
+    await work.get_by_role("button", name="No", exact=True).click()
+    await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
 
 
 async def test_gallery_timeline_shows_run_at_a_glance(gallery: Gallery, browser: Browser) -> None:
@@ -230,15 +232,15 @@ async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Brow
         await expect(page.locator(".app .url").nth(2)).to_contain_text("bench · signed in as ann · session")
 
 
-async def test_call_link_opens_call_after_late_call_list(wired: Gallery, browser: Browser) -> None:
-    call = await wired.call("convert.markdownToHtml", markdown="# Title")
-    async with visiting(wired, browser) as page:
+async def test_call_link_opens_call_after_late_call_list(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    call = await gallery.call("convert.markdownToHtml", markdown="# Title")
 
-        async def delay(route: Route) -> None:
-            await asyncio.sleep(0.5)
-            await route.continue_()
+    async def delay(route: Route) -> None:
+        await asyncio.sleep(0.5)
+        await route.continue_()
 
-        await page.route("**/calls?limit=200", delay)
-        await page.goto(f"{wired.url}#call={call['id']}")
-        await page.reload()
-        await expect(page.locator(f"details[id='call-{call['id']}']")).to_have_attribute("open", "")
+    await page.route("**/calls?limit=200", delay)
+    await page.goto(f"{gallery.url}#call={call['id']}")
+    await page.reload()
+    await expect(page.locator(f"details[id='call-{call['id']}']")).to_have_attribute("open", "")

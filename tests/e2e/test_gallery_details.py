@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from tests.e2e.visits import card, opened, visiting
 from tests.support.gallery import Gallery
@@ -53,30 +53,26 @@ async def test_details_show_all_metadata_and_check_the_hash(gallery: Gallery, br
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) -> None:
-    await empty.upload("one.txt", "text/plain", b"1")
-    deleted = await empty.upload("two.txt", "text/plain", b"2")
-    async with visiting(empty, browser) as page:
-        dialog = await opened(page, "two.txt")
-        await expect(dialog.get_by_text("1 byte", exact=True)).to_be_visible()  # and not "1 byte (1 bytes)"
-        await dialog.get_by_role("button", name="Delete").click()
-        question = page.get_by_role("dialog", name="Delete two.txt?")
-        assert await question.evaluate("node => document.activeElement.textContent") == "Cancel"
-        await page.keyboard.press("Enter")
-        await expect(card(page, "two.txt")).to_have_count(1)
-        await dialog.get_by_role("button", name="Delete").click()
-        await question.get_by_role("button", name="Delete").click()
-        await expect(card(page, "two.txt")).to_have_count(0)
-        await expect(page.get_by_role("dialog")).to_have_count(0)
-        stored = (await empty.ask("GET", "artifacts"))["artifacts"]
-        assert [meta["filename"] for meta in stored] == ["one.txt"]
-        await page.goto(f"{empty.url}#artifact={deleted['id']}")
-        await expect(page.locator(".notice")).to_contain_text("there is no artifact")
-
-
-async def test_link_that_was_cut_within_a_character_opens_the_gallery(empty: Gallery, browser: Browser) -> None:
-    async with visiting(empty, browser) as page:
-        # Not reloaded: that would interrupt what the page loads.
-        await page.goto("about:blank")
-        await page.goto(f"{empty.url}#artifact=%E6%97")
-        await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+async def test_deletion_asks_for_confirmation_and_lost_links_open_the_gallery(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await gallery.upload("one.txt", "text/plain", b"1")
+    deleted = await gallery.upload("two.txt", "text/plain", b"2")
+    dialog = await opened(page, "two.txt")
+    await expect(dialog.get_by_text("1 byte", exact=True)).to_be_visible()  # and not "1 byte (1 bytes)"
+    await dialog.get_by_role("button", name="Delete").click()
+    question = page.get_by_role("dialog", name="Delete two.txt?")
+    assert await question.evaluate("node => document.activeElement.textContent") == "Cancel"
+    await page.keyboard.press("Enter")
+    await expect(card(page, "two.txt")).to_have_count(1)
+    await dialog.get_by_role("button", name="Delete").click()
+    await question.get_by_role("button", name="Delete").click()
+    await expect(card(page, "two.txt")).to_have_count(0)
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
+    assert [meta["filename"] for meta in stored] == ["one.txt"]
+    await page.goto(f"{gallery.url}#artifact={deleted['id']}")
+    await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+    # A link that was cut within a character. Not reloaded: that would interrupt what the page loads.
+    await page.goto("about:blank")
+    await page.goto(f"{gallery.url}#artifact=%E6%97")
+    await expect(page.locator(".notice")).to_contain_text("there is no artifact")

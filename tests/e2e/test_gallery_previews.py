@@ -5,37 +5,19 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from PIL import Image
 from playwright.async_api import Locator, Page, expect
 
 from tests.e2e.visits import opened, visiting
 from tests.support.eventually import eventually
-from tests.support.gallery import PICTURE, Gallery, open_gallery, tone
+from tests.support.gallery import PICTURE, Gallery, tone
 from transports import Browser
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def one_visit(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Gallery, Page]]:
-    folder = tmp_path_factory.mktemp("previews") / "store"
-    async with open_gallery(folder, browser) as gallery, visiting(gallery, browser) as page:
-        yield gallery, page
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def shared(one_visit: tuple[Gallery, Page]) -> AsyncIterator[tuple[Gallery, Page]]:
-    """One gallery and one page of it, for all tests that only look at files of their own."""
-    yield one_visit
-    _, page = one_visit
-    await page.keyboard.press("Escape")
-    await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 @pytest.mark.requirement("R2-6.3k")
@@ -50,24 +32,24 @@ async def test_media_previews_use_native_elements(shared: tuple[Gallery, Page]) 
     await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
 
 
-async def test_gallery_card_previews_content(empty: Gallery, browser: Browser) -> None:
+async def test_gallery_card_previews_content(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
     page_of_pdf = io.BytesIO()
     Image.new("RGB", (200, 300), (200, 30, 40)).save(page_of_pdf, "PDF")
-    await empty.upload("page.pdf", "application/pdf", page_of_pdf.getvalue())
-    await empty.upload("broken.pdf", "application/pdf", b"%PDF-1.7 no pages")
-    await empty.upload("tone.wav", "audio/wav", tone())
-    await empty.upload("noise.wav", "audio/wav", b"RIFF but no sound")
-    await empty.upload("table.csv", "text/csv", b"month;tea\njanuary;12\n" + b"x;1\n" * 100)
-    async with visiting(empty, browser) as page:
+    await gallery.upload("page.pdf", "application/pdf", page_of_pdf.getvalue())
+    await gallery.upload("broken.pdf", "application/pdf", b"%PDF-1.7 no pages")
+    await gallery.upload("tone.wav", "audio/wav", tone())
+    await gallery.upload("noise.wav", "audio/wav", b"RIFF but no sound")
+    await gallery.upload("table.csv", "text/csv", b"month;tea\njanuary;12\n" + b"x;1\n" * 100)
 
-        def inside(name: str, what: str) -> Locator:
-            return page.locator(".card", has=page.get_by_text(name, exact=True)).locator(f".thumb {what}")
+    def inside(name: str, what: str) -> Locator:
+        return page.locator(".card", has=page.get_by_text(name, exact=True)).locator(f".thumb {what}")
 
-        await expect(inside("page.pdf", "img")).to_have_js_property("naturalWidth", 480)
-        await expect(inside("tone.wav", ".wave > span")).to_have_count(48)
-        await expect(inside("table.csv", ".lines")).to_contain_text("month;tea")
-        for name in ("broken.pdf", "noise.wav"):
-            await expect(inside(name, ".sheet")).to_have_count(1)
+    await expect(inside("page.pdf", "img")).to_have_js_property("naturalWidth", 480)
+    await expect(inside("tone.wav", ".wave > span")).to_have_count(48)
+    await expect(inside("table.csv", ".lines")).to_contain_text("month;tea")
+    for name in ("broken.pdf", "noise.wav"):
+        await expect(inside(name, ".sheet")).to_have_count(1)
 
 
 async def test_card_scrolled_past_is_not_loaded(empty: Gallery, browser: Browser) -> None:
@@ -170,8 +152,9 @@ HTML = """<!doctype html><title>x</title><script>{canary}</script><img src="{oth
 
 
 async def test_previewed_artifacts_run_nothing_and_reach_no_network(
-    empty: Gallery, browser: Browser, fixture: Fixture
+    shared: tuple[Gallery, Page], fixture: Fixture
 ) -> None:
+    gallery, page = shared
     canary = CANARY.format(other=fixture.url)
     evil = {
         "evil.svg": ("image/svg+xml", SVG),
@@ -184,24 +167,23 @@ async def test_previewed_artifacts_run_nothing_and_reach_no_network(
     metas = {}
     for name, (kind, text) in evil.items():
         text = f"{text}<!-- {name} -->".replace("{canary}", canary).replace("{other}", fixture.url)
-        metas[name] = await empty.upload(name, kind, text.encode())
+        metas[name] = await gallery.upload(name, kind, text.encode())
     seen = len(fixture.requests)
-    async with visiting(empty, browser) as page:
-        page.on("dialog", lambda dialog: pytest.fail(f"script ran: {dialog.message}"))
-        title = await page.title()
-        for name, meta in metas.items():
-            dialog = await opened(page, meta["filename"])
-            await expect(dialog.locator(".preview > *").first).to_be_visible()
-            if name == "evil.svg":
-                await expect(dialog.get_by_text("90 × 60 pixels")).to_be_visible()
-                await dialog.get_by_text("Source", exact=True).click()
-                await expect(dialog.locator("pre.text")).to_contain_text("canary-by-svg")
-            if name.endswith("html"):
-                await expect(dialog.locator("pre.text")).to_contain_text("canary-by-refresh")
-            await dialog.get_by_role("button", name="Close").click()
-        assert await page.title() == title
-        # A picture of this server's own, asked for last: whatever was under way has been asked for before it.
-        await page.evaluate("url => fetch(url).catch(() => null)", f"{empty.url}healthz")
+    page.on("dialog", lambda dialog: pytest.fail(f"script ran: {dialog.message}"))
+    title = await page.title()
+    for name, meta in metas.items():
+        dialog = await opened(page, meta["filename"])
+        await expect(dialog.locator(".preview > *").first).to_be_visible()
+        if name == "evil.svg":
+            await expect(dialog.get_by_text("90 × 60 pixels")).to_be_visible()
+            await dialog.get_by_text("Source", exact=True).click()
+            await expect(dialog.locator("pre.text")).to_contain_text("canary-by-svg")
+        if name.endswith("html"):
+            await expect(dialog.locator("pre.text")).to_contain_text("canary-by-refresh")
+        await dialog.get_by_role("button", name="Close").click()
+    assert await page.title() == title
+    # A picture of this server's own, asked for last: whatever was under way has been asked for before it.
+    await page.evaluate("url => fetch(url).catch(() => null)", f"{gallery.url}healthz")
     assert [str(request) for request in fixture.requests[seen:] if "canary" in str(request)] == []
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
@@ -49,6 +50,24 @@ async def visited(gallery: Gallery, browser: Browser, **options: Any) -> AsyncIt
         yield page
     finally:
         await context.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def one_visit(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser, views_address: str
+) -> AsyncIterator[tuple[Gallery, Page]]:
+    folder = tmp_path_factory.mktemp("gallery")
+    async with serving(folder, browser, views_address) as gallery, visited(gallery, browser) as page:
+        yield gallery, page
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(one_visit: tuple[Gallery, Page]) -> AsyncIterator[tuple[Gallery, Page]]:
+    """One gallery and one page of it, newly loaded, with its apps."""
+    yield one_visit
+    gallery, page = one_visit
+    await page.goto("about:blank")
+    await page.goto(f"{gallery.url}#apps")
 
 
 async def heard(view: Frame, condition: str) -> None:
@@ -146,30 +165,28 @@ async def test_a_call_shows_its_view_live_beside_its_files(
         await gallery.ask("GET", f"views/{call['id']}", expect=404)
 
 
-async def test_a_view_cannot_reach_the_gallery(tmp_path: Path, browser: Browser, views_address: str) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
-        view = await shown(page, "board")
-        proxy = view.parent_frame
-        assert proxy is not None and proxy.url.startswith("http://view-") and ".localhost:" in proxy.url
-        assert await view.evaluate("document.cookie") == "" == await proxy.evaluate("document.cookie")
-        for reach in ("parent.parent.document", "top.location.href", "top.localStorage"):
-            outcome = await view.evaluate(
-                f"(() => {{ try {{ return String({reach}); }} catch (e) {{ return e.name; }} }})()"
-            )
-            assert outcome == "SecurityError", reach
-        assert await view.evaluate("fetch('/apps').then((r) => r.status)") == 404  # its own origin has nothing
-        for address in (f"{gallery.url}apps", "https://example.com/"):
-            assert "Failed to fetch" in await view.evaluate(
-                "(url) => fetch(url).then((r) => r.status, String)", address
-            )
-        before = page.url
-        assert await view.evaluate("(() => { try { top.location = 'about:blank'; } catch (e) { return e.name; } })()")
-        assert await view.evaluate("open('about:blank')") is None
-        # the frame around it is at the view's mercy, and as powerless: it shows no page of the gallery
-        await proxy.evaluate("(url) => { location.href = url; }", gallery.url)
-        await eventually(lambda: proxy.url.startswith("chrome-error:"))
-        assert page.url == before and len(page.context.pages) == 1
-        await expect(page.get_by_role("heading", name="Apps", exact=True)).to_be_visible()
+async def test_a_view_cannot_reach_the_gallery(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    view = await shown(page, "board")
+    proxy = view.parent_frame
+    assert proxy is not None and proxy.url.startswith("http://view-") and ".localhost:" in proxy.url
+    assert await view.evaluate("document.cookie") == "" == await proxy.evaluate("document.cookie")
+    for reach in ("parent.parent.document", "top.location.href", "top.localStorage"):
+        outcome = await view.evaluate(
+            f"(() => {{ try {{ return String({reach}); }} catch (e) {{ return e.name; }} }})()"
+        )
+        assert outcome == "SecurityError", reach
+    assert await view.evaluate("fetch('/apps').then((r) => r.status)") == 404  # its own origin has nothing
+    for address in (f"{gallery.url}apps", "https://example.com/"):
+        assert "Failed to fetch" in await view.evaluate("(url) => fetch(url).then((r) => r.status, String)", address)
+    before = page.url
+    assert await view.evaluate("(() => { try { top.location = 'about:blank'; } catch (e) { return e.name; } })()")
+    assert await view.evaluate("open('about:blank')") is None
+    # the frame around it is at the view's mercy, and as powerless: it shows no page of the gallery
+    await proxy.evaluate("(url) => { location.href = url; }", gallery.url)
+    await eventually(lambda: proxy.url.startswith("chrome-error:"))
+    assert page.url == before and len(page.context.pages) == 1
+    await expect(page.get_by_role("heading", name="Apps", exact=True)).to_be_visible()
 
 
 #: Ways out of a document that a policy has no directive for.
@@ -206,32 +223,30 @@ async def test_view_cannot_escape_gallery_by_webrtc_or_resource_hints(
         assert outside.heard == []
 
 
-async def test_messages_from_foreign_frames_are_not_answered(
-    tmp_path: Path, browser: Browser, views_address: str
-) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
-        view = await shown(page, "board")
-        posts: list[str] = []
-        page.on("request", lambda request: posts.append(request.post_data or "") if "/views/" in request.url else None)
-        forged = {"jsonrpc": "2.0", "id": 9, "method": "ui/open-link", "params": {"url": "https://evil.example/"}}
-        await view.evaluate("(forged) => top.postMessage(forged, '*')", forged)  # not by the frame that speaks for it
-        await page.evaluate("(forged) => postMessage(forged, '*')", forged)
-        await view.evaluate("""() => {
-          const jsonrpc = "2.0", own = "ui/notifications/sandbox-";
-          for (const odd of [
-            null, 7, "x", [], {}, { jsonrpc: "1.0", id: 1, method: "ping" }, { jsonrpc, id: {}, method: "ping" },
-            { jsonrpc, id: 1, method: "ping", params: 7 }, { jsonrpc, id: 77, result: {} },
-            { jsonrpc, method: own + "proxy-ready" },
-            { jsonrpc, id: 2, method: own + "resource-ready", params: { html: "" } }]) parent.postMessage(odd, "*");
-        }""")
-        assert (await view.evaluate("rpc('ping')"))["result"] == {}
-        (answered,) = (post for post in posts if '"request":true' in post)  # the page itself asks for the view's state
-        assert "ping" in answered
-        await expect(page.get_by_role("list", name="Requests of the view").get_by_role("listitem")).to_have_count(0)
-        flood = await view.evaluate("Promise.all(Array.from({ length: 40 }, () => rpc('ping')))")
-        refused = [answer for answer in flood if "error" in answer]
-        assert refused and "more than 16 requests" in refused[0]["error"]["message"]
-        assert (await view.evaluate("rpc('ping')"))["result"] == {}
+async def test_messages_from_foreign_frames_are_not_answered(shared: tuple[Gallery, Page]) -> None:
+    _, page = shared
+    view = await shown(page, "board")
+    posts: list[str] = []
+    page.on("request", lambda request: posts.append(request.post_data or "") if "/views/" in request.url else None)
+    forged = {"jsonrpc": "2.0", "id": 9, "method": "ui/open-link", "params": {"url": "https://evil.example/"}}
+    await view.evaluate("(forged) => top.postMessage(forged, '*')", forged)  # not by the frame that speaks for it
+    await page.evaluate("(forged) => postMessage(forged, '*')", forged)
+    await view.evaluate("""() => {
+      const jsonrpc = "2.0", own = "ui/notifications/sandbox-";
+      for (const odd of [
+        null, 7, "x", [], {}, { jsonrpc: "1.0", id: 1, method: "ping" }, { jsonrpc, id: {}, method: "ping" },
+        { jsonrpc, id: 1, method: "ping", params: 7 }, { jsonrpc, id: 77, result: {} },
+        { jsonrpc, method: own + "proxy-ready" },
+        { jsonrpc, id: 2, method: own + "resource-ready", params: { html: "" } }]) parent.postMessage(odd, "*");
+    }""")
+    assert (await view.evaluate("rpc('ping')"))["result"] == {}
+    (answered,) = (post for post in posts if '"request":true' in post)  # the page itself asks for the view's state
+    assert "ping" in answered
+    await expect(page.get_by_role("list", name="Requests of the view").get_by_role("listitem")).to_have_count(0)
+    flood = await view.evaluate("Promise.all(Array.from({ length: 40 }, () => rpc('ping')))")
+    refused = [answer for answer in flood if "error" in answer]
+    assert refused and "more than 16 requests" in refused[0]["error"]["message"]
+    assert (await view.evaluate("rpc('ping')"))["result"] == {}
 
 
 async def test_view_origin_serves_only_its_sandbox(tmp_path: Path, browser: Browser, views_address: str) -> None:
@@ -334,18 +349,18 @@ async def test_live_view_limits_are_enforced(tmp_path: Path, browser: Browser, v
         await gallery.ask("GET", f"views/{failed}", expect=404)
 
 
-async def test_csp_violations_of_live_view_are_listed(tmp_path: Path, browser: Browser, views_address: str) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
-        view = await shown(page, "hollow")  # whose script is from elsewhere
-        warned = page.get_by_role("list", name="Warnings of the view").get_by_role("listitem")
-        declare = "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource"
-        await expect(warned).to_have_text(
-            [f"forbidden by its policy: script-src-elem, https://cdn.example/lib.js; {declare}"]
-        )
-        await view.evaluate("document.body.append(Object.assign(new Image(), { src: 'https://a.example/<b>.png' }))")
-        await eventually(lambda: sent_report(gallery, page))
-        await view.evaluate("rpc('ping')")
-        await expect(warned.nth(1)).to_contain_text("forbidden by its policy: img-src, https://a.example/%3Cb%3E.png; ")
+async def test_csp_violations_of_live_view_are_listed(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    view = await shown(page, "hollow")  # whose script is from elsewhere
+    warned = page.get_by_role("list", name="Warnings of the view").get_by_role("listitem")
+    declare = "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource"
+    await expect(warned).to_have_text(
+        [f"forbidden by its policy: script-src-elem, https://cdn.example/lib.js; {declare}"]
+    )
+    await view.evaluate("document.body.append(Object.assign(new Image(), { src: 'https://a.example/<b>.png' }))")
+    await eventually(lambda: sent_report(gallery, page))
+    await view.evaluate("rpc('ping')")
+    await expect(warned.nth(1)).to_contain_text("forbidden by its policy: img-src, https://a.example/%3Cb%3E.png; ")
 
 
 async def sent_report(gallery: Gallery, page: Page) -> bool:
