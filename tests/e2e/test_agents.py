@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.mcp_servers import target
 from transports import Browser, connect
 from transports.agents import AppTools, openai_tools
 from webapp_fixture import Fixture
@@ -65,9 +64,11 @@ async def test_image_is_returned_as_content_and_reference(fixture: Fixture, brow
         assert [one.data for one in again.attachments] == [picture.data]
 
 
-async def test_agent_calls_tools_of_mcp_server_and_its_view(browser: Browser, tmp_path: Path) -> None:
+async def test_agent_calls_tools_of_mcp_server_and_its_view(
+    browser: Browser, tmp_path: Path, views_address: str
+) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    async with connect(target("views"), browser=browser, store=tmp_path) as app:
+    async with connect(views_address, browser=browser, store=tmp_path) as app:
         answer = await AppTools(app, {}).call("abp_board", {"n": 3})
         assert answer.result is not None and '"n":3' in answer.text
         async with app.open_view("board", {"n": 4}) as view:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pty
 import signal
 import subprocess
 import threading
@@ -18,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_cli import Cli, Quick, Ran, abp as abp, quick as quick
+from tests.e2e.test_cli import Cli, Quick, abp as abp, quick as quick
 from tests.support import command_line
+from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually_blocking
 from tests.support.pdf import text_of
 from transports.playwright._find import find_browser
@@ -35,7 +35,6 @@ window.abp = {
   },
   async call(name, params) {
     if (name === 'wait') { await fetch('/called'); await new Promise(() => {}); }
-    if (name === 'evil') return { success: false, error: { code: 'EVIL', message: 'a\\n\\u001b[31mred\\u009b\\nb' } };
     return { success: true, data: { params } };
   },
 };
@@ -178,13 +177,17 @@ def test_cli_accepts_public_bridge_settings(
     assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == len(csv.splitlines()) - 1
 
 
-def test_cli_params_keep_their_types(quick: Quick, site: Site, attached: list[str], tmp_path: Path) -> None:
+def test_cli_params_keep_their_types(
+    quick: Quick, site: Site, workbench: str, attached: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "p.json").write_bytes(b'\xef\xbb\xbf{"from": "file", "nested": {"kept": [1, 2.5, null]}}')
     pairs = ["int=7", "float=1.50", "yes=true", "none=null", "text=7 apples", 'quoted="7"', "empty=", "eq=a=b"]
     pairs += ['list=[1,{"a":"\u4e16"}]', "nested.deep.er=1", "nested.deep.est=-", "from=pair"]
     args = [word for pair in pairs for word in ("-p", pair)]
     ran = quick("call", site.url, "echo", "--params", f"@{tmp_path / 'p.json'}", *args, "--json", *attached)
-    evil = quick("call", site.url, "evil", "--json", *attached)
+    message = {"code": "EVIL", "message": "a\n\x1b[31mred\x9b\nb"}
+    answer = json.dumps({"value": {"success": False, "error": message}})
+    evil = quick("call", over_websocket(workbench), "fault.bad_answer", "--params", answer, "--json")
     assert ran.status == 0, ran
     numbers = {"int": 7, "float": 1.5, "yes": True, "none": None, "list": [1, {"a": "\u4e16"}]}
     texts = {"from": "pair", "text": "7 apples", "quoted": "7", "empty": "", "eq": "a=b"}
@@ -196,29 +199,21 @@ def test_cli_params_keep_their_types(quick: Quick, site: Site, attached: list[st
     assert "\x1b[31m" in evil.document["error"]["message"]
 
 
-def test_cli_sends_files_byte_for_byte(quick: Quick, workbench: str, attached: list[str], tmp_path: Path) -> None:
-    picture = Path(str(files("webapp_fixture") / "samples" / "picture.png"))
+def test_cli_sends_files_byte_for_byte(quick: Quick, workbench: str, tmp_path: Path) -> None:
     large = tmp_path / "large.bin"
     large.write_bytes(os.urandom(3_000_001))
     digest = quick("call", over_websocket(workbench), "file.digest", "--file", f"file={large}", "--json")
-    resize = ("call", workbench, "image.resize", "--file", f"image={picture}", "-p", "width=64")
-    resized = quick(*resize, "--json", *attached)
     data = digest.document["data"]
     assert data["size"] == 3_000_001 and data["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
-    (image,) = resized.document["artifacts"]
-    content = Path(image["path"]).read_bytes()
-    assert content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") == 64
 
 
-def test_cli_failures_print_one_line_and_leave_no_files(
-    abp: Cli, quick: Quick, workbench: str, site: Site, attached: list[str]
-) -> None:
+def test_cli_failures_print_one_line_and_leave_no_files(abp: Cli, quick: Quick, workbench: str) -> None:
     before = abp.put(b"before")
     listing = abp.files()
     socket = over_websocket(workbench)
     setting = {"ABP_CALL_TIMEOUT": "400", "ABP_LOG_LEVEL": "INFO"}
     ran = {
-        "lying": quick("call", workbench, "fault.wrong_size", "--json", *attached),
+        "lying": quick("call", socket, "fault.wrong_size", "--json"),
         "silent": quick("call", socket, "fault.never", "--timeout", "0.5", "--json"),
         "refused": quick("call", "http://127.0.0.1:3/", "x", "--json"),
         "unknown": quick("call", socket, "export.pfd", "--json"),
@@ -244,7 +239,7 @@ def test_cli_failures_print_one_line_and_leave_no_files(
 
 
 def test_capabilities_and_doctor_commands_list_app_and_browser(
-    abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path
+    abp: Cli, quick: Quick, workbench: str, tmp_path: Path
 ) -> None:
     found = find_browser()
     assert found is not None
@@ -252,14 +247,14 @@ def test_capabilities_and_doctor_commands_list_app_and_browser(
     without_webmcp.write_text(f'#!/bin/sh\nexec "{found.path}" "$@" --disable-features=WebMCP\n')
     without_webmcp.chmod(0o700)
     text = quick("capabilities", over_websocket(workbench))
-    listed = quick("capabilities", workbench, "--json", *attached)
+    listed = quick("capabilities", over_websocket(workbench), "--json")
     lines = text.text.splitlines()
     document = listed.document
     names = [capability["name"] for capability in document["capabilities"]]
-    assert len(lines) > 15  # a page has more of them
-    assert lines[0] == "Workbench 1.0.0 (dev.abp.workbench)" and {line.split()[0] for line in lines[1:]} <= set(names)
+    assert len(lines) > 15
+    assert lines[0] == "Workbench 1.0.0 (dev.abp.workbench)" and [line.split()[0] for line in lines[1:]] == names
     assert document["success"] is True and document["app"]["name"] == "Workbench" and "export.pdf" in names
-    assert document["transport"] == "playwright" and "html" in json.dumps(document["capabilities"])
+    assert document["transport"] == "websocket" and "html" in json.dumps(document["capabilities"])
     assert abp.files() == []
     healthy = quick("doctor", env={"ABP_BROWSER": str(without_webmcp)})
     report = quick("doctor", "--json")
@@ -282,34 +277,21 @@ def test_capabilities_and_doctor_commands_list_app_and_browser(
     assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
 
 
-def test_terminal_shows_progress_bar_and_stdout_stays_clean(abp: Cli, workbench: str) -> None:
+def test_terminal_shows_progress_bar_and_stdout_stays_clean(
+    quick: Quick, workbench: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     hostile = "[/b] \x1b]0;title\x07 [red]stage"
     pairs = ("-p", "steps=6", "-p", "delay=150", "-p", f"label={hostile}")
     args = ("call", over_websocket(workbench), "job.run", *pairs, "--json")
-    seen = b""
-
-    def on_a_terminal() -> Ran:
-        nonlocal seen
-        leader, terminal = pty.openpty()
-        with abp.start(*args, stderr=terminal, env={"TERM": "xterm-256color", "COLUMNS": "100"}) as process:
-            os.close(terminal)
-            try:
-                while chunk := os.read(leader, 65536):
-                    seen += chunk
-            except OSError:  # how Linux tells that the last writer has closed it
-                pass
-            out, _ = process.communicate(timeout=60)
-        os.close(leader)
-        return Ran(process.returncode, out, "")
-
-    shown = on_a_terminal()
-    piped = abp(*args, env={"ABP_LOG_LEVEL": "DEBUG", "FORCE_COLOR": "", "TERM": "xterm"})
+    piped = quick(*args, env={"FORCE_COLOR": "", "TERM": "xterm"})
+    abp = CommandLine({"COLUMNS": "100", "ABP_STORE": "none:"}, monkeypatch, capfdbinary)
+    shown = abp.at_terminal(*args, script=lambda _: None, term="xterm-256color")
     assert shown.status == piped.status == 0
     assert shown.document["data"] == piped.document["data"]
-    assert b"job.run" in seen and b"[red]stage" in seen and b"[/b]" in seen and b"\x1b]0;" not in seen
-    assert b"\r" in seen and b"Traceback" not in seen
-    assert "job.run" not in "".join(line for line in piped.err.splitlines() if "━" in line) and "\r" not in piped.err
-    assert piped.err  # the logs that were asked for
+    seen = shown.err
+    assert "job.run" in seen and "[red]stage" in seen and "[/b]" in seen and "\x1b]0;" not in seen
+    assert "\r" in seen and "Traceback" not in seen
+    assert piped.err == ""
 
 
 def test_demo_stores_results_of_all_calls(abp: Cli, quick: Quick) -> None:

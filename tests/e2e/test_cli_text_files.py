@@ -49,13 +49,6 @@ def test_declared_text_is_saved_and_kept_in_json_document(call: Call, tmp_path: 
     assert document["data"]["document"]["text"] == "héllo 世界"
 
 
-@pytest.mark.parametrize("size", [8, 9])
-def test_size_in_characters_is_rejected_and_leaves_no_file(call: Call, tmp_path: Path, size: int) -> None:
-    status, printed = call({**HELLO, "size": size}, "--json")
-    assert (status, json.loads(printed)["error"]["code"]) == (1, "SIZE_MISMATCH")
-    assert files(tmp_path / "out") == []
-
-
 @pytest.mark.requirement("R0-9b", "R0-12c")
 @pytest.mark.parametrize("way", ["option", "setting"])
 def test_inline_data_off_prints_only_locations(

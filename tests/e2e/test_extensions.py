@@ -44,26 +44,37 @@ def another(folder: Path, name: str, **changes: object) -> Path:
     return folder
 
 
-@pytest.mark.requirement("R6-11a", "R6-11b", "R6-11e")
+@pytest.mark.requirement("R6-11a", "R6-11b", "R6-11c", "R6-11e")
 @pytest.mark.parametrize(
     "target", [str(SHELF), pytest.param(f"extension:{SHELF}", marks=pytest.mark.slow)], ids=["folder", "extension:"]
 )
 async def test_extension_is_driven_like_any_app(target: str, tmp_path: Path) -> None:
-    async with connect(target, store=tmp_path / "out") as app:
-        assert (app.info.name, app.info.version) == ("Shelf", "1.2.3")
-        assert set(app.capabilities) >= {"shelf.small", "shelf.large", "shelf.ask"}
-        assert app.transport.url and app.transport.url.startswith("chrome-extension://")
-        for name, size in (("shelf.small", 1000), ("shelf.large", 3_000_000)):
-            ref = (await app.call(name)).artifacts["file"]
-            assert Path(str(ref.path)).read_bytes() == content(size)
-        assert app.transport.rungs["download"] == 1
-        data = content(500_000)
-        assert await told(app, "shelf.measure", file=data) == {"size": len(data), "last": data[-1]}
-        # What only an extension can do:
-        asked = await told(app, "shelf.ask", text="hello")
-        assert asked["answer"] == {"echoed": "hello", "from": app.transport.url}
-        assert f"chrome-extension://{asked['id']}/abp-app.html" == app.transport.url
-        assert await told(app, "shelf.put", key="a", value=1) == {"keys": ["a"]}
+    with_panel = another(tmp_path / "named", "Named")
+    (with_panel / "pages").mkdir()
+    html = (with_panel / "abp-app.html").read_text().replace("abp-app.js", "/abp-app.js")
+    (with_panel / "pages" / "panel.html").write_text(html)
+    (with_panel / "abp-app.html").unlink()
+    with pytest.raises(UsageError, match=r"no page abp-app\.html.*extension_page="):
+        connect(str(with_panel))
+    async with Browser(extensions=[SHELF, with_panel]) as browser:
+        async with connect(target, browser=browser, store=tmp_path / "out") as app:
+            assert (app.info.name, app.info.version) == ("Shelf", "1.2.3")
+            assert set(app.capabilities) >= {"shelf.small", "shelf.large", "shelf.ask"}
+            assert app.transport.url and app.transport.url.startswith("chrome-extension://")
+            for name, size in (("shelf.small", 1000), ("shelf.large", 3_000_000)):
+                ref = (await app.call(name)).artifacts["file"]
+                assert Path(str(ref.path)).read_bytes() == content(size)
+            assert app.transport.rungs["download"] == 1
+            data = content(500_000)
+            assert await told(app, "shelf.measure", file=data) == {"size": len(data), "last": data[-1]}
+            # What only an extension can do:
+            asked = await told(app, "shelf.ask", text="hello")
+            assert asked["answer"] == {"echoed": "hello", "from": app.transport.url}
+            assert f"chrome-extension://{asked['id']}/abp-app.html" == app.transport.url
+            assert await told(app, "shelf.put", key="a", value=1) == {"keys": ["a"]}
+        page = "pages/panel.html?view=1"
+        async with connect(str(with_panel), browser=browser, extension_page=page, store=tmp_path / "out") as app:
+            assert app.transport.url and app.transport.url.endswith(f"/{page}")
 
 
 @pytest.mark.slow
@@ -99,19 +110,6 @@ async def test_several_extensions_work_in_one_browser(tmp_path: Path) -> None:
                 return str(app.transport.url)
 
         assert len(set(await asyncio.gather(*map(one, folders)))) == 3
-
-
-@pytest.mark.requirement("R6-11c")
-async def test_extension_page_can_be_chosen(tmp_path: Path) -> None:
-    folder = another(tmp_path / "named", "Named")
-    (folder / "pages").mkdir()
-    html = (folder / "abp-app.html").read_text().replace("abp-app.js", "/abp-app.js")
-    (folder / "pages" / "panel.html").write_text(html)
-    (folder / "abp-app.html").unlink()
-    async with connect(str(folder), extension_page="pages/panel.html?view=1", store=tmp_path / "out") as app:
-        assert app.transport.url and app.transport.url.endswith("/pages/panel.html?view=1")
-    with pytest.raises(UsageError, match=r"no page abp-app\.html.*extension_page="):
-        connect(str(folder))
 
 
 async def test_folder_without_extension_is_rejected_before_browser_starts(tmp_path: Path, browser: Browser) -> None:
@@ -150,11 +148,12 @@ async def bridge(store: Path, *apps: str) -> AsyncIterator[Any]:
 
 
 @pytest.mark.requirement("R6-10g")
-async def test_model_opens_page_of_allowed_extension(tmp_path: Path) -> None:
+async def test_model_opens_pages_of_allowed_extensions_only(tmp_path: Path) -> None:
     folder = another(tmp_path / "shelf", "Panelled")
     (folder / "abp-app.html").rename(folder / "panel.html")
     keyed = another(tmp_path / "keyed", "Keyed", key=KEY)
-    async with bridge(tmp_path / "out", f"extension:{folder}", str(keyed)) as client:
+    gone = f"extension:{tmp_path / 'gone'}"
+    async with bridge(tmp_path / "out", gone, f"extension:{folder}", str(keyed)) as client:
         page = {"extensionPath": f"{folder}/../shelf", "abpPage": "panel.html"}
         opened = await client.call_tool("abp_connect", page)
         assert not opened.is_error and opened.structured_content["app"]["name"] == "Panelled", opened
@@ -179,11 +178,7 @@ async def test_model_opens_page_of_allowed_extension(tmp_path: Path) -> None:
             "abp_connect", {"extensionPath": str(folder), "abpPage": "../shelf/panel.html"}
         )
         assert outside.is_error and "has no page ../shelf/panel.html" in outside.model_dump_json()
-
-
-async def test_model_cannot_load_extension_operator_did_not_name(tmp_path: Path) -> None:
-    allowed = another(tmp_path / "shelf", "Other")
-    async with bridge(tmp_path / "out", f"extension:{tmp_path / 'gone'}", str(allowed)) as client:
+        # Nothing else can be loaded: what the operator did not name, or is not there.
         for arguments in (
             {"extensionPath": str(SHELF)},
             {"extensionPath": f"extension:{SHELF}"},
