@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult
 
 from tests.support.mcp_clients import called, files_of, read_as_resource, read_with_tool, size
 from tests.support.mcp_over_http import tableau_server
-from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, server, view_data
 from transports.artifacts import open_store
 from transports.surfaces.mcp._bridge import Bridge
@@ -49,16 +45,6 @@ async def gateway(folder: Path, app: str | None = None) -> AsyncIterator[Client]
         yield await stack.enter_async_context(Client(bridge.server))
 
 
-@asynccontextmanager
-async def program(folder: Path, app: str) -> AsyncIterator[Client]:
-    """A client of ``abp mcp --app APP``."""
-    args = ["-m", "transports.surfaces.cli", "mcp", "--app", app]
-    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "ABP_OUTPUT_DIR": str(folder), "COVERAGE_PROCESS_START": ""}
-    env |= {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_PROCESS_CONFIG")}
-    async with Client(StdioServerParameters(command=sys.executable, args=args, env=env)) as client:
-        yield client
-
-
 def references(document: object) -> dict[str, str]:
     """The artifacts that an answer refers to: SHA-256 → id."""
     return {
@@ -71,7 +57,7 @@ def references(document: object) -> dict[str, str]:
 async def test_gateway_keeps_large_outputs_within_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
-    async with Client(server()) as direct, program(tmp_path, target("tableau")) as bridged:
+    async with Client(server()) as direct, gateway(tmp_path) as bridged:
         listed = {tool.name for tool in (await bridged.list_tools()).tools}
         assert {f"abp_{name}" for name in CALLS} <= listed
         for name, contents in CALLS.items():
@@ -86,7 +72,6 @@ async def test_gateway_keeps_large_outputs_within_limit(tmp_path: Path) -> None:
                 assert await read_as_resource(bridged, f"artifact://{key}") == content
             if name == "get_view_image":
                 assert await read_with_tool(bridged, by_hash[hashlib.sha256(PNG).hexdigest()]) == PNG
-    print(json.dumps(table))
     assert all(text < 8192 for _, _, text in table.values()), table  # pictures that a model can look at come with it
     assert sum(flood for flood, _, _ in table.values()) > 3_000_000
     assert table["download_workbook"][1] * 100 < table["download_workbook"][0]

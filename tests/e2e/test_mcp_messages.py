@@ -1,14 +1,12 @@
-"""``abp mcp`` as a process: every request gets exactly one answer, whatever it is, and the next one is answered too."""
+"""``abp mcp``: every request gets exactly one answer, whatever it is, and the next one is answered too."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,8 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import httpx2 as httpx
+
+from tests.support.mcp_http import ANN, served
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -79,158 +79,101 @@ MESSAGES: dict[str, tuple[bytes, object, int]] = {
 class Process:
     """The bridge over stdio, spoken to by hand."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin and process.stdout
-        self._writing, self._reading = process.stdin, process.stdout
-        self._pings = 0
+    def __init__(self, folder: Path) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(ABP, stdin=pipe, stdout=pipe, env={**os.environ, "ABP_OUTPUT_DIR": str(folder)})
 
-    def send(self, message: bytes) -> None:
-        self._writing.write(message + b"\n")
-        self._writing.flush()
+    def send(self, *messages: dict[str, Any] | bytes, end: bytes = b"\n") -> None:
+        assert self.process.stdin
+        texts = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
+        self.process.stdin.write(b"\n".join(texts) + end)
+        self.process.stdin.flush()
 
-    def answers(self, message: bytes) -> list[Any]:
-        """All that is answered to a message, up to the answer of a request after it."""
-        self._pings += 1
-        last = f"ping {self._pings}"
-        self.send(message)
-        answers: list[Any] = []
-        while len(answers) < 1 or answers[-1]["id"] != last:
-            if len(answers) == 1:  # one after the other: requests are answered as they end
-                self.send(json.dumps({"jsonrpc": "2.0", "id": last, "method": "ping"}).encode())
-            line = self._reading.readline()
-            assert line, "the bridge has ended"
-            answers.append(json.loads(line))
-        return answers[:-1]
+    def receive(self) -> Any:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, "the bridge has ended"
+        return json.loads(line)
+
+    def end_input(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
 
 
-def test_client_that_gave_up_discovery_before_the_start_is_initialized(tmp_path: Path) -> None:
-    """Both requests have arrived when the process begins to read."""
-    requests = [
-        {"jsonrpc": "2.0", "id": 0, "method": "server/discover", "params": {"_meta": ENVELOPE}},
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
-    ]
-    lines = "".join(f"{json.dumps(request)}\n" for request in requests)
-    done = subprocess.run(
-        ABP,
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)},
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [("result" in answer, answer["id"]) for answer in answers] == [(False, 0), (True, 1)]
+def request_of(identity: object, method: str, **params: object) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [("initialize", HELLO), *[("tools/list", {})] * 20],
-        [("tools/list", {"_meta": ENVELOPE}), ("tools/call", {"_meta": ENVELOPE, "name": "abp_status"})],
-    ],
-    ids=["legacy", "2026-07-28"],
-)
-def test_requests_are_answered_after_stdin_ends(tmp_path: Path, messages: list[tuple[str, dict[str, Any]]]) -> None:
-    lines = [
-        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        for number, (method, params) in enumerate(messages)
-    ]
-    done = subprocess.run(
-        ABP,
-        input="\n".join(lines),  # the last line without its end
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)},
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {answer["id"] for answer in answers if "result" in answer} == {*range(len(messages))}
+def check_answer(name: str, answer: Any, *, no_id: bool = False) -> None:
+    """``no_id``: the answer may have none."""
+    _, identity, code = MESSAGES[name]
+    assert (answer["id"] == identity and type(answer["id"]) is type(identity)) or (no_id and answer["id"] is None), name
+    assert answer.get("error", {"code": 0})["code"] == code, (name, answer)
+    assert code == 0 or answer["error"]["message"], name
+
+
+def test_each_stdio_message_is_answered_once(tmp_path: Path) -> None:
+    bridge = Process(tmp_path)
+    with bridge.process:
+        # A client that gave up discovery before the start: both requests are there when the process begins to read.
+        bridge.send(request_of("discovery", "server/discover", _meta=ENVELOPE), request_of(0, "initialize", **HELLO))
+        assert [("result" in answer, answer["id"]) for answer in (bridge.receive(), bridge.receive())] == [
+            (False, "discovery"),
+            (True, 0),
+        ]
+        bridge.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        bridge.send(b"")  # an empty line is no message
+        for name, (message, _, _) in MESSAGES.items():
+            bridge.send(message)
+            answer = bridge.receive()
+            check_answer(name, answer)
+            if name == "too many values":
+                assert answer["error"]["data"] == {"code": "TOO_LARGE", "limit": 50_000}
+            bridge.send(request_of(f"after {name}", "ping"))  # one after the other: requests are answered as they end
+            assert bridge.receive()["id"] == f"after {name}"
+        last = [request_of(f"last {number}", "tools/list") for number in range(20)]
+        bridge.send(*last, end=b"")
+        bridge.end_input()
+        answers = [bridge.receive() for _ in last]
+        assert {answer["id"] for answer in answers if "result" in answer} == {request["id"] for request in last}
 
 
 def test_open_subscription_does_not_delay_the_end(tmp_path: Path) -> None:
-    params = {"_meta": ENVELOPE, "notifications": {"toolsListChanged": True}}
-    listen = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
-    with subprocess.Popen(
-        ABP, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)}
-    ) as bridge:
-        assert bridge.stdin and bridge.stdout
-        bridge.stdin.write(json.dumps(listen).encode() + b"\n")
-        bridge.stdin.flush()
-        assert b"acknowledged" in bridge.stdout.readline()
-        closed = time.monotonic()
-        bridge.stdin.close()
-        assert bridge.stdout.readline()
-        assert time.monotonic() - closed < 1  # second, for which the answers of other requests are waited for
+    bridge = Process(tmp_path)
+    with bridge.process:
+        wanted = {"toolsListChanged": True}
+        bridge.send(request_of("listen", "subscriptions/listen", _meta=ENVELOPE, notifications=wanted))
+        assert "acknowledged" in bridge.receive()["method"]
+        requests = (
+            request_of("list", "tools/list", _meta=ENVELOPE),
+            request_of("status", "tools/call", _meta=ENVELOPE, name="abp_status"),
+        )
+        bridge.send(*requests, end=b"")
+        bridge.end_input()
+        answers = [bridge.receive() for _ in requests]
+        assert {answer["id"] for answer in answers if "result" in answer} == {"list", "status"}
+        answered = time.monotonic()
+        assert bridge.receive()["id"] == "listen"
+        assert time.monotonic() - answered < 1  # second, for which the answers of other requests are waited for
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    folder = tmp_path_factory.mktemp("store")
-    with subprocess.Popen(
-        ABP, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "ABP_OUTPUT_DIR": str(folder)}
-    ) as started:
-        bridge = Process(started)
-        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
-        assert "result" in bridge.answers(json.dumps(hello).encode())[0]
-        bridge.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-        bridge.send(b"")  # an empty line is no message
-        yield bridge
-        assert started.stdin
-        started.stdin.close()
-        started.wait(30)
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_stdio_message_is_answered_once(process: Process, name: str) -> None:
-    message, identity, code = MESSAGES[name]
-    (answer,) = process.answers(message)
-    assert answer["id"] == identity and type(answer["id"]) is type(identity)
-    assert answer.get("error", {"code": 0})["code"] == code, answer
-    assert code == 0 or answer["error"]["message"]
-    if name == "too many values":
-        assert answer["error"]["data"] == {"code": "TOO_LARGE", "limit": 50_000}
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("store")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    environment = {**os.environ, "ABP_OUTPUT_DIR": str(folder), "ABP_MCP_TOKEN": "a-token-of-the-test-0123456789"}
-    command = [*ABP, "--http", f"127.0.0.1:{port}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as started:
-        assert started.stderr
-        for line in started.stderr:
-            if b"http://127.0.0.1" in line:
-                break
-        yield f"http://127.0.0.1:{port}/mcp"
-        started.terminate()
-        started.wait(30)
-
-
-@pytest.mark.parametrize("name", MESSAGES)
-def test_http_message_is_answered_once(address: str, name: str) -> None:
-    message, identity, code = MESSAGES[name]
+async def test_each_http_message_is_answered_once(tmp_path: Path) -> None:
     headers = {
-        "Authorization": "Bearer a-token-of-the-test-0123456789",
+        "Authorization": f"Bearer {ANN}",
         "Accept": "application/json, text/event-stream",
         "Content-Type": "application/json",
     }
-    with httpx.Client(timeout=60, headers=headers) as client:
-        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
-        session = client.post(address, json=hello).headers["mcp-session-id"]
-        client.headers["mcp-session-id"] = session
-        client.post(address, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
-        reply = client.post(address, content=message)
-        if reply.headers["content-type"].startswith("text/event-stream"):
-            (answer,) = [
-                json.loads(line[5:])
-                for line in reply.text.splitlines()
-                if line.startswith("data:") and line[5:].strip()
-            ]
-        else:
-            answer = reply.json()
-    # too many values are refused on arrival, before the id may be there
-    assert answer["id"] == identity or (answer["id"] is None and reply.status_code == 413)
-    assert answer.get("error", {"code": 0})["code"] == code, answer
-    assert reply.status_code < 500
+    async with served(tmp_path) as address, httpx.AsyncClient(timeout=60, headers=headers) as client:
+        hello = await client.post(address, json=request_of(0, "initialize", **HELLO))
+        client.headers["mcp-session-id"] = hello.headers["mcp-session-id"]
+        await client.post(address, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        for name, (message, _, _) in MESSAGES.items():
+            reply = await client.post(address, content=message)
+            if reply.headers["content-type"].startswith("text/event-stream"):
+                events = [line[5:] for line in reply.text.splitlines() if line.startswith("data:") and line[5:].strip()]
+                (answer,) = map(json.loads, events)
+            else:
+                answer = reply.json()
+            # too many values are refused on arrival, before the id may be there
+            check_answer(name, answer, no_id=reply.status_code == 413)
+            assert reply.status_code < 500, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
 import os
@@ -24,10 +25,10 @@ import httpx2 as httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
 
-from tests.support.mcp_clients import called, files_of, images_of, read_as_resource, words
+from tests.support.mcp_clients import files_of, images_of, words
+from tests.support.mcp_http import client_of
 from tests.support.pdf import text_of
 from tests.support.slow import slow_but
 from webapp_fixture import Fixture
@@ -41,26 +42,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), **more}
-
-
-@pytest.mark.requirement("R5-5c", "R0-2c", "R3-7a", "R4-1a", "R4-15l")
-@pytest.mark.parametrize("era", slow_but(["legacy", "2026-07-28"], "legacy"))
-async def test_mcp_stdio_main_path_works_in_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
-    parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
-    async with Client(parameters, mode=era) as client:
-        await called(client, "abp_connect", url=fixture.url)
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert {"abp_call", "abp_export_pdf", "abp_job_run"} <= names
-        exported = files_of(await called(client, "abp_export_pdf", html="<h1>Hi</h1>"))
-        (document,) = [file for file in exported if file["mime_type"] == "application/pdf"]
-        content = Path(document["path"]).read_bytes()
-        assert content.startswith(b"%PDF") and await read_as_resource(client, document["uri"]) == content
-        page = await called(client, "abp_render_to_pdf", html="<p>beside</p>", options={"landscape": True})
-        assert text_of(files_of(page)[0]["path"]) == "beside"
-        shown = await client.call_tool("abp_screenshot", {})
-        assert [image.mime_type for image in images_of(shown)] == ["image/png"]
-        await called(client, "abp_disconnect")
-        assert "No app is connected" in words(await client.call_tool("abp_status", {}))
 
 
 class Bridge:
@@ -180,7 +161,30 @@ async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[B
         await asyncio.to_thread(gone, family)
 
 
+async def use_everything(client: Bridge, url: str) -> None:
+    async def tool(name: str, **arguments: object) -> CallToolResult:
+        params = {"name": name, "arguments": arguments}
+        answer = CallToolResult.model_validate(await asyncio.to_thread(client.ask, "tools/call", params))
+        assert not answer.is_error, answer
+        return answer
+
+    listed = await asyncio.to_thread(client.ask, "tools/list", {})
+    assert {"abp_call", "abp_export_pdf", "abp_job_run"} <= {tool["name"] for tool in listed["tools"]}
+    exported = files_of((await tool("abp_export_pdf", html="<h1>Hi</h1>")).structured_content)
+    (document,) = [file for file in exported if file["mime_type"] == "application/pdf"]
+    content = Path(document["path"]).read_bytes()
+    read = await asyncio.to_thread(client.ask, "resources/read", {"uri": document["uri"]})
+    assert content.startswith(b"%PDF") and base64.b64decode(read["contents"][0]["blob"]) == content
+    page = await tool("abp_render_to_pdf", html="<p>beside</p>", options={"landscape": True})
+    assert text_of(files_of(page.structured_content)[0]["path"]) == "beside"
+    assert [image.mime_type for image in images_of(await tool("abp_screenshot"))] == ["image/png"]
+    await tool("abp_disconnect")
+    assert "No app is connected" in words(await tool("abp_status"))
+    await tool("abp_connect", url=url)
+
+
 @pytest.mark.fault(7)
+@pytest.mark.requirement("R5-5c", "R0-2c", "R3-7a", "R4-1a", "R4-15l")
 @pytest.mark.parametrize(
     ("how", "when"),
     slow_but(
@@ -192,12 +196,13 @@ async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[B
         ("client killed, pipe held", "idle"),  # which the bridge itself has to notice
     ),
 )
-async def test_bridge_exits_with_client_and_leaves_no_browser(
+async def test_bridge_drives_browser_and_leaves_none_when_its_client_ends(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, when: str
 ) -> None:
     spoken, process = bridge
     await asyncio.to_thread(spoken.begin, fixture.url)
     if when == "during a call":
+        await use_everything(spoken, fixture.url)
         await asyncio.to_thread(spoken.start, "abp_job_run", {"steps": 10_000, "delay": 50})
     family = [process, *process.children(recursive=True)]
     assert len(family) > 2  # the driver and a browser
@@ -212,73 +217,52 @@ async def test_bridge_exits_with_client_and_leaves_no_browser(
     await asyncio.to_thread(gone, family)
 
 
-async def test_missing_sdk_error_names_the_extra(tmp_path: Path) -> None:
-    (tmp_path / "mcp.py").write_text("raise ImportError('No module named mcp')")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        ABP, env=environment(tmp_path, PYTHONPATH=path), capture_output=True, timeout=30, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 2 and done.stdout == b""
-    assert b"pip install 'abp-transports[mcp]'" in done.stderr
-
-
-async def test_named_settings_file_is_applied(fixture: Fixture, tmp_path: Path) -> None:
-    (tmp_path / "good.toml").write_text(
-        f'[mcp]\napps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
-        '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
-    )
-    more = environment(
-        tmp_path, PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    )
-    command = [*ABP[1:], "--config", "good.toml"]
-    async with Client(StdioServerParameters(command=ABP[0], args=command, env=more, cwd=tmp_path)) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert names == {"abp_status", "abp_data_csv", "abp_data_json"}
-        answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
-        assert words(answer).startswith("Kept a csv: data_csv_")
-
-
 @pytest.mark.requirement("R4-9a", "R4-14k")
-async def test_mcp_command_accepts_only_signed_tokens_over_http(tmp_path: Path) -> None:
+async def test_mcp_command_applies_its_settings_file_over_http(fixture: Fixture, tmp_path: Path) -> None:
+    """Only signed tokens are accepted, and tools and summaries are those of the file."""
     key = Ed25519PrivateKey.generate()
     (tmp_path / "key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    (tmp_path / "abp.toml").write_text('[mcp]\njwt_issuer = "i"\njwt_audience = "a"\njwt_key_file = "key.pem"\n')
+    (tmp_path / "good.toml").write_text(
+        '[mcp]\njwt_issuer = "i"\njwt_audience = "a"\njwt_key_file = "key.pem"\n'
+        f'apps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
+        '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
+    )
     token = jwt.encode({"iss": "i", "aud": "a", "sub": "ann", "exp": time.time() + 60}, key, algorithm="EdDSA")
-    command = [*ABP, "--http", "127.0.0.1:0", "--config", str(tmp_path / "abp.toml")]
-    more = environment(tmp_path, ABP_MCP_TOKEN="")
-    with subprocess.Popen(command, env=more, stderr=subprocess.PIPE) as served:
-        assert served.stderr
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    command = [*ABP, "--http", "127.0.0.1:0", "--config", "good.toml"]
+    more = environment(tmp_path, ABP_MCP_TOKEN="", PYTHONPATH=path)
+    with subprocess.Popen(command, env=more, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        assert process.stderr
         try:
-            line = served.stderr.readline().decode()
+            line = process.stderr.readline().decode()
             assert line.startswith("abp: serving at")  # nobody is given a token
-            for bearer, status in ((token, 200), (token[:-4] + "AAAA", 401)):
-                async with httpx.AsyncClient(headers={"Authorization": f"Bearer {bearer}"}, timeout=30) as http:
-                    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-                    accept = {"Accept": "application/json, text/event-stream"}
-                    assert (await http.post(line.split()[-1], json=body, headers=accept)).status_code == status
+            url = line.split()[-1]
+            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token[:-4]}AAAA"}, timeout=30) as http:
+                assert (await http.post(url, json={})).status_code == 401
+            async with client_of(url, token, "legacy") as client:
+                names = {tool.name for tool in (await client.list_tools()).tools}
+                assert names == {"abp_status", "abp_data_csv", "abp_data_json"}
+                answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
+                assert words(answer).startswith("Kept a csv: data_csv_")
         finally:
-            served.terminate()
+            process.terminate()
 
 
 async def test_mcp_command_serves_over_http(fixture: Fixture, tmp_path: Path) -> None:
     command = [*ABP, "--http", "127.0.0.1:0", "--app", fixture.url]
     more = environment(tmp_path, ABP_MCP_TOKEN="")
-    with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as served:
-        assert served.stderr and served.stdout
+    with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr and process.stdout
         try:
-            token = served.stderr.readline().decode().split()[-1]
-            url = served.stderr.readline().decode().split()[-1]
-            async with (
-                httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
-                Client(streamable_http_client(url, http_client=http)) as client,
-                asyncio.timeout(60),
-            ):
+            token = process.stderr.readline().decode().split()[-1]
+            url = process.stderr.readline().decode().split()[-1]
+            async with client_of(url, token, "2026-07-28") as client, asyncio.timeout(60):
                 # A slow browser joins after the first list.
                 while "abp_export_pdf" not in {tool.name for tool in (await client.list_tools()).tools}:
                     await asyncio.sleep(0.1)
-            family = [psutil.Process(served.pid), *psutil.Process(served.pid).children(recursive=True)]
+            family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
             assert len(family) > 2
         finally:
-            served.terminate()
+            process.terminate()
         await asyncio.to_thread(gone, family)
-        assert served.stdout.read() == b""
+        assert process.stdout.read() == b""

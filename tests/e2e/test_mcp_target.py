@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,13 +99,9 @@ async def shared(make: Connected, tmp_path_factory: pytest.TempPathFactory) -> A
 
 
 @pytest.fixture
-def app(make: Connected, shared: Session, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Session]]:
-    """A session of this way: one for all tests, or with options one of its own."""
-
-    def opened(**options: Any) -> AbstractAsyncContextManager[Session]:
-        return make(**{"store": tmp_path / "out", **options}) if options else nullcontext(shared)
-
-    return opened
+def app(make: Connected, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Session]]:
+    """A session of this way with options of its own."""
+    return lambda **options: make(**{"store": tmp_path / "out", **options})
 
 
 def digest(data: bytes) -> str:
@@ -121,62 +117,52 @@ def value(tree: object, *path: str | int) -> Any:
 # --- tools are capabilities -------------------------------------------------------------------------------------------
 
 
-async def test_tools_of_all_pages_become_capabilities(app: Connected) -> None:
-    async with app() as session:
-        assert (session.info.id, session.info.name, session.info.version) == ("tableau-mcp", "Tableau", "1.0")
-        assert session.transport.name == "mcp"
-        assert {"download_workbook", "large", "resources.read"} <= set(session.capabilities)
-        download = session.capabilities["download_workbook"]
-        assert download.input_schema["properties"] == {"id": {"type": "string"}}
-        assert download.annotations == {"title": "Reads", "readOnlyHint": True}
-        assert "view_name" in value(session.capabilities["get_view_as_pdf"].output_schema, "properties")
+async def test_tools_of_all_pages_become_capabilities(shared: Session) -> None:
+    assert (shared.info.id, shared.info.name, shared.info.version) == ("tableau-mcp", "Tableau", "1.0")
+    assert shared.transport.name == "mcp"
+    assert {"download_workbook", "large", "resources.read"} <= set(shared.capabilities)
+    download = shared.capabilities["download_workbook"]
+    assert download.input_schema["properties"] == {"id": {"type": "string"}}
+    assert download.annotations == {"title": "Reads", "readOnlyHint": True}
+    assert "view_name" in value(shared.capabilities["get_view_as_pdf"].output_schema, "properties")
 
 
 @pytest.mark.requirement("R2-3.3d", "R2-4.3b", "R2-6.4a", "R2-B.a", "R2-B.b", "R2-B.c")
 @in_one_way
-async def test_preset_extracts_files_from_text_and_structured_content(app: Connected) -> None:
+async def test_preset_extracts_files_from_text_and_structured_content(shared: Session) -> None:
     """docs/requirements.md R2-B; the preset applies by the server's name."""
-    async with app() as session:
-        workbook = await session.call("download_workbook", {"id": "1"})
-        ref = workbook.artifacts["content.0.text.content"]
-        assert (ref.sha256, ref.filename, ref.mime_type) == (digest(PDF), "Sales Dashboard.pdf", "application/pdf")
-        assert workbook.summaries[0].startswith("Downloaded workbook 'Sales Dashboard' as PDF")
-        view = await session.call("get_view_as_pdf")
-        assert view.artifacts["pdf_data"].sha256 == digest(PDF)
-        assert value(view.data, "view_name") == "Revenue by Region"
-        assert set(value(view.data).keys()) == {"pdf_data", "view_name", "generated_at"}  # not a second time as text
-        assert view.warnings == ()
-        books = await session.call("list_workbooks")
-        assert "Marketing" in value(books.data, "content", 0, "text")
-        assert list(books.artifacts) == [""]
-
-
-@in_one_way
-async def test_caller_policy_replaces_preset(app: Connected) -> None:
-    async with app(routing=RoutingPolicy(heuristics=False)) as session:
-        assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
+    workbook = await shared.call("download_workbook", {"id": "1"})
+    ref = workbook.artifacts["content.0.text.content"]
+    assert (ref.sha256, ref.filename, ref.mime_type) == (digest(PDF), "Sales Dashboard.pdf", "application/pdf")
+    assert workbook.summaries[0].startswith("Downloaded workbook 'Sales Dashboard' as PDF")
+    view = await shared.call("get_view_as_pdf")
+    assert view.artifacts["pdf_data"].sha256 == digest(PDF)
+    assert value(view.data, "view_name") == "Revenue by Region"
+    assert set(value(view.data).keys()) == {"pdf_data", "view_name", "generated_at"}  # not a second time as text
+    assert view.warnings == ()
+    books = await shared.call("list_workbooks")
+    assert "Marketing" in value(books.data, "content", 0, "text")
+    assert list(books.artifacts) == [""]
 
 
 @pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R2-3.3a", "R2-3.3c", "R2-5.4b")
 @in_one_way
-async def test_typed_content_is_stored_and_text_stays(app: Connected) -> None:
-    async with app() as session:
-        image = await session.call("get_view_image")
-        assert image.artifacts["content.1.data"].sha256 == digest(PNG)
-        assert image.artifacts["content.1.data"].mime_type == "image/png"
-        assert value(image.data, "content", 0, "text") == "The view:"
-        several = await session.call("narrate")
-        sound, blob = several.artifacts["content.0.data"], several.artifacts["content.1.resource.blob"]
-        assert (sound.sha256, sound.mime_type) == (digest(WAV), "audio/wav")
-        assert (blob.sha256, blob.filename, blob.mime_type) == (digest(PDF), "note.bin", "application/x-note")
-        assert value(several.data, "content", 2, "resource", "text") == "a note"
-        assert {step.layer for step in image.steps} == {"typed"}
+async def test_typed_content_is_stored_and_text_stays(shared: Session) -> None:
+    image = await shared.call("get_view_image")
+    assert image.artifacts["content.1.data"].sha256 == digest(PNG)
+    assert image.artifacts["content.1.data"].mime_type == "image/png"
+    assert value(image.data, "content", 0, "text") == "The view:"
+    several = await shared.call("narrate")
+    sound, blob = several.artifacts["content.0.data"], several.artifacts["content.1.resource.blob"]
+    assert (sound.sha256, sound.mime_type) == (digest(WAV), "audio/wav")
+    assert (blob.sha256, blob.filename, blob.mime_type) == (digest(PDF), "note.bin", "application/x-note")
+    assert value(several.data, "content", 2, "resource", "text") == "a note"
+    assert {step.layer for step in image.steps} == {"typed"}
 
 
-async def test_a_large_blob_arrives_byte_for_byte(app: Connected) -> None:
-    async with app() as session:
-        ref = (await session.call("large", {"bytes": 3_000_001})).artifacts["content.0.resource.blob"]
-        assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
+async def test_a_large_blob_arrives_byte_for_byte(shared: Session) -> None:
+    ref = (await shared.call("large", {"bytes": 3_000_001})).artifacts["content.0.resource.blob"]
+    assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
 
 
 async def test_an_answer_over_the_limit_fails_only_its_call(
@@ -193,58 +179,54 @@ async def test_an_answer_over_the_limit_fails_only_its_call(
 
 
 @in_one_way
-async def test_files_are_sent_as_bare_base64_for_string_schema(app: Connected, tmp_path: Path) -> None:
+async def test_files_are_sent_as_bare_base64_for_string_schema(shared: Session, tmp_path: Path) -> None:
     (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
-    async with app() as session:
-        sent = (await session.call("upload", {"file": tmp_path / "in.pdf", "described": b"more"})).data
-        assert value(sent, "file") == "JVBERi0xLjQgaW4="
-        assert session.warnings == ()
+    sent = (await shared.call("upload", {"file": tmp_path / "in.pdf", "described": b"more"})).data
+    assert value(sent, "file") == "JVBERi0xLjQgaW4="
+    assert shared.warnings == ()
 
 
-async def test_mcp_failure_raises_capability_error(app: Connected) -> None:
-    async with app() as session:
-        with pytest.raises(CapabilityError, match="the printer is empty") as failed:
-            await session.call("fails")
-        assert failed.value.code == "OPERATION_FAILED"
-        with pytest.raises(CapabilityError, match="not for you") as refused:
-            await session.call("refuses")
-        assert (refused.value.code, refused.value.details) == ("INVALID_PARAMS", {"code": -32602})
-        with pytest.raises(CapabilityError, match="did you mean get_view_as_pdf") as unknown:
-            await session.call("get_view_pdf")
-        assert unknown.value.code == "UNKNOWN_CAPABILITY"
-        with pytest.raises(UsageError, match="steps"):
-            await session.call("work", {"steps": "many"})
+async def test_mcp_failure_raises_capability_error(shared: Session) -> None:
+    with pytest.raises(CapabilityError, match="the printer is empty") as failed:
+        await shared.call("fails")
+    assert failed.value.code == "OPERATION_FAILED"
+    with pytest.raises(CapabilityError, match="not for you") as refused:
+        await shared.call("refuses")
+    assert (refused.value.code, refused.value.details) == ("INVALID_PARAMS", {"code": -32602})
+    with pytest.raises(CapabilityError, match="did you mean get_view_as_pdf") as unknown:
+        await shared.call("get_view_pdf")
+    assert unknown.value.code == "UNKNOWN_CAPABILITY"
+    with pytest.raises(UsageError, match="steps"):
+        await shared.call("work", {"steps": "many"})
 
 
 # --- while a call runs ------------------------------------------------------------------------------------------------
 
 
-async def test_mcp_progress_arrives_in_order(app: Connected) -> None:
+async def test_mcp_progress_arrives_in_order(shared: Session) -> None:
     seen: list[Progress] = []
-    async with app() as session:
-        await session.call("work", {"steps": 4}, on_progress=seen.append)
+    await shared.call("work", {"steps": 4}, on_progress=seen.append)
     assert [(item.progress, item.total, item.stage) for item in seen] == [(n, 4, f"step {n}") for n in (1, 2, 3, 4)]
 
 
-async def test_timeout_and_cancellation_cancel_remote_call(app: Connected) -> None:
-    async with app() as session:
-        recorded = (await session.call("record")).data
-        before = value(recorded, "cancelled")
-        with pytest.raises(CallTimeout):
-            await session.call("wait", timeout=0.3)
-        waiting = asyncio.ensure_future(session.call("wait"))
-        async with asyncio.timeout(10):
-            while value((await session.call("record")).data, "waiting") < value(recorded, "waiting") + 2:
-                await asyncio.sleep(0.02)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        async with asyncio.timeout(10):
-            while value((await session.call("record")).data, "cancelled") < before + 2:
-                await asyncio.sleep(0.05)
+async def test_timeout_and_cancellation_cancel_remote_call(shared: Session) -> None:
+    recorded = (await shared.call("record")).data
+    before = value(recorded, "cancelled")
+    with pytest.raises(CallTimeout):
+        await shared.call("wait", timeout=0.3)
+    waiting = asyncio.ensure_future(shared.call("wait"))
+    async with asyncio.timeout(10):
+        while value((await shared.call("record")).data, "waiting") < value(recorded, "waiting") + 2:
+            await asyncio.sleep(0.02)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(10):
+        while value((await shared.call("record")).data, "cancelled") < before + 2:
+            await asyncio.sleep(0.05)
 
 
-async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
+async def test_elicitations_reach_the_session_handler(app: Connected, shared: Session) -> None:
     asked: list[ElicitationRequest] = []
 
     async def blue(request: ElicitationRequest) -> Mapping[str, object]:
@@ -259,11 +241,12 @@ async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
             "Which colour?",
             ["colour"],
         )
-    async with app() as session:
-        assert (await session.call("ask")).data == {"action": "decline", "content": {}}
+    assert (await shared.call("ask")).data == {"action": "decline", "content": {}}
 
 
-async def test_question_of_a_call_of_a_view_is_asked_once(tableau: str, tmp_path: Path) -> None:
+async def test_question_of_a_call_of_a_view_is_asked_once_and_infinite_timeouts_are_allowed(
+    tableau: str, tmp_path: Path
+) -> None:
     asked: list[ElicitationRequest] = []
 
     async def blue(request: ElicitationRequest) -> Mapping[str, object]:
@@ -271,10 +254,13 @@ async def test_question_of_a_call_of_a_view_is_asked_once(tableau: str, tmp_path
         return {"success": True, "data": {"value": {"colour": "blue"}}}
 
     transport = MCPTransport(tableau)
-    async with connect(tableau, transport=transport, store=tmp_path, on_elicitation=blue):
+    options: dict[str, Any] = {"store": tmp_path, "on_elicitation": blue, "timeout": math.inf}
+    async with connect(tableau, transport=transport, **options) as session:
         call = {"method": "tools/call", "params": {"name": "ask", "arguments": {}}}
         reply = await transport.request(Message("view/request", call), timeout=20)
         assert value(reply.payload, "structuredContent", "action") == "accept" and len(asked) == 1
+        assert (await session.call("work", {"steps": 1}, timeout=math.inf)).data == {"steps": 1}
+        assert await session.resources.list(timeout=math.inf)
 
 
 async def test_server_lost_while_its_question_is_answered_is_disconnected(tmp_path: Path) -> None:
@@ -305,12 +291,6 @@ async def test_sampling_is_offered_only_with_handler_that_answers_it(tableau: st
             await session.call("think")
 
 
-async def test_infinite_timeout_means_no_limit(tableau: str, tmp_path: Path) -> None:
-    async with connect(tableau, timeout=math.inf, store=tmp_path) as session:
-        assert (await session.call("work", {"steps": 1}, timeout=math.inf)).data == {"steps": 1}
-        assert await session.resources.list(timeout=math.inf)
-
-
 async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path) as session, session.events() as events:
         await session.call("grow")
@@ -326,42 +306,40 @@ async def test_late_tool_becomes_capability(app: Connected, tmp_path: Path) -> N
 
 
 @pytest.mark.requirement("R2-2.4a", "R2-2.4b", "R2-3.5a", "R2-5.7a", "R2-5.7b", "R2-6.2a", "R2-6.2d")
-async def test_resources_and_templates_are_listed_across_pages(app: Connected) -> None:
-    async with app() as session:
-        listed = await session.resources.list()
-        assert len(listed) == 26
-        assert (listed[0].uri, listed[0].mime_type, listed[0].size) == (VIEW, "text/csv", len(view_data()))
-        templates = await session.resources.templates()
-        assert [one.name for one in templates] == ["notes", "files", "views"]
-        assert templates[0].uri_template == "tableau://notes/{number}"
-        page = (await session.call("resources.list")).data
-        assert (len(value(page, "resources")), value(page, "nextCursor")) == (10, "10")
-        rest = (await session.call("resources.list", {"cursor": "20"})).data
-        assert len(value(rest, "resources")) == 6
-        first = (await session.call("resources.templates")).data
-        assert (value(first, "resourceTemplates", 0, "name"), value(first, "nextCursor")) == ("notes", "1")
-        last = (await session.call("resources.templates", {"cursor": "2"})).data
-        assert value(last, "resourceTemplates", 0, "name") == "views" and isinstance(last, dict)
-        assert "nextCursor" not in last
+async def test_resources_and_templates_are_listed_across_pages(shared: Session) -> None:
+    listed = await shared.resources.list()
+    assert len(listed) == 26
+    assert (listed[0].uri, listed[0].mime_type, listed[0].size) == (VIEW, "text/csv", len(view_data()))
+    templates = await shared.resources.templates()
+    assert [one.name for one in templates] == ["notes", "files", "views"]
+    assert templates[0].uri_template == "tableau://notes/{number}"
+    page = (await shared.call("resources.list")).data
+    assert (len(value(page, "resources")), value(page, "nextCursor")) == (10, "10")
+    rest = (await shared.call("resources.list", {"cursor": "20"})).data
+    assert len(value(rest, "resources")) == 6
+    first = (await shared.call("resources.templates")).data
+    assert (value(first, "resourceTemplates", 0, "name"), value(first, "nextCursor")) == ("notes", "1")
+    last = (await shared.call("resources.templates", {"cursor": "2"})).data
+    assert value(last, "resourceTemplates", 0, "name") == "views" and isinstance(last, dict)
+    assert "nextCursor" not in last
 
 
 @pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
 @pytest.mark.requirement("R2-6.2d")
-async def test_short_text_resource_is_inline_and_others_become_artifacts(app: Connected) -> None:
-    async with app() as session:
-        note = await session.resources.read("tableau://notes/3")
-        assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
-        table = await session.call("resources.read", {"uri": VIEW})
-        ref = table.artifacts["contents.0.text"]
-        content = Path(str(ref.path)).read_bytes()
-        assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(content))
-        assert content.startswith(b"region,revenue\nnorth,") and len(content) == len(view_data())
-        assert value(table.data, "contents", 0, "text", "id") == ref.id
-        pdf = await session.resources.read("tableau://files/7.pdf", size=len(PDF))
-        assert (pdf.artifacts["contents.0.blob"].sha256, pdf.artifacts["contents.0.blob"].filename) == (
-            digest(PDF),
-            "7.pdf",
-        )
+async def test_short_text_resource_is_inline_and_others_become_artifacts(shared: Session) -> None:
+    note = await shared.resources.read("tableau://notes/3")
+    assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
+    table = await shared.call("resources.read", {"uri": VIEW})
+    ref = table.artifacts["contents.0.text"]
+    content = Path(str(ref.path)).read_bytes()
+    assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(content))
+    assert content.startswith(b"region,revenue\nnorth,") and len(content) == len(view_data())
+    assert value(table.data, "contents", 0, "text", "id") == ref.id
+    pdf = await shared.resources.read("tableau://files/7.pdf", size=len(PDF))
+    assert (pdf.artifacts["contents.0.blob"].sha256, pdf.artifacts["contents.0.blob"].filename) == (
+        digest(PDF),
+        "7.pdf",
+    )
 
 
 @pytest.mark.requirement("R2-2.4d", "R2-3.5c", "R2-4.2i", "R2-5.7d", "R2-5.7e", "R2-6.2b", "R2-6.2c", "R2-7.3a")
@@ -396,9 +374,10 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
 
 @pytest.mark.requirement("R2-4.2i")
 @in_one_way
-async def test_disabled_resource_cache_reads_again(app: Connected) -> None:
-    policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
-    async with app(routing=policy) as session:
+async def test_callers_policy_replaces_preset_and_disables_resource_cache(app: Connected) -> None:
+    resources = ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6)
+    async with app(routing=RoutingPolicy(heuristics=False, resources=resources)) as session:
+        assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
         before = value((await session.call("record")).data, "reads")
         for _ in range(2):
             assert "contents.0.text" not in (await session.resources.read(VIEW)).inline_fields
@@ -407,14 +386,13 @@ async def test_disabled_resource_cache_reads_again(app: Connected) -> None:
 
 @pytest.mark.requirement("R2-2.3d", "R2-3.3b", "R2-4.2g", "R2-5.7f")
 @in_one_way
-async def test_resource_links_are_not_read_automatically(app: Connected) -> None:
-    async with app() as session:
-        before = value((await session.call("record")).data, "reads")
-        result = await session.call("export_links")
-        link = value(result.data, "content", 0)
-        assert (link["uri"], link["mimeType"], link["size"]) == (VIEW, "text/csv", len(view_data()))
-        assert link["fetched"] is False and "resources.read" in link["hint"]
-        assert value((await session.call("record")).data, "reads") == before
+async def test_resource_links_are_not_read_automatically(shared: Session) -> None:
+    before = value((await shared.call("record")).data, "reads")
+    result = await shared.call("export_links")
+    link = value(result.data, "content", 0)
+    assert (link["uri"], link["mimeType"], link["size"]) == (VIEW, "text/csv", len(view_data()))
+    assert link["fetched"] is False and "resources.read" in link["hint"]
+    assert value((await shared.call("record")).data, "reads") == before
 
 
 @pytest.mark.requirement("R2-2.3d", "R2-4.2g", "R2-4.3d", "R2-5.7f")

@@ -110,6 +110,8 @@ async def test_client_opens_view_calls_its_tools_and_closes_it(tmp_path: Path, o
     async with bridged(tmp_path, opens, era) as one:
         client, before = one.client, await one.tools()
         assert "abp_open_view" in before and not before & OWN
+        (described,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_board"]
+        assert described.description is not None and "abp_open_view shows its view" in described.description
         changes = one.changes
         answer = await one.open("board", params={"n": 4}, picture=True, theme="dark", width=500, height=300)
         assert answer.structured_content is not None
@@ -132,31 +134,19 @@ async def test_client_opens_view_calls_its_tools_and_closes_it(tmp_path: Path, o
         seen = await client.call_tool("abp_screenshot", {"session": view["session"]})
         assert Image.open(io.BytesIO(pictures(seen)[0])).size == (500, 300)
 
+        changes, shown = one.changes, one.activity.apps[view["session"]].app.view
+        assert shown is not None
+        await shown.frame.evaluate("delete tools.echo; tell('notifications/tools/list_changed', {})")
+        await eventually(lambda: one.changes > changes)
+        assert OWN - await one.tools() == {"abp_echo"}
+
         changes = one.changes
         await called(client, "abp_disconnect", session=view["session"])
         await eventually(lambda: one.changes > changes)
         assert await one.tools() == before
-        with pytest.raises(Exception, match="unknown tool 'abp_echo'"):
-            await client.call_tool("abp_echo", {"text": "x"})
-
-
-async def test_view_tools_are_updated_for_client(tmp_path: Path, opens: Opens) -> None:
-    async with bridged(tmp_path, opens) as one:
-        key = view_of(await one.open("board"))["session"]
-        view = one.activity.apps[key].app.view
-        assert view is not None and "abp_echo" in await one.tools()
-        changes = one.changes
-        await view.frame.evaluate("delete tools.echo; tell('notifications/tools/list_changed', {})")
-        await eventually(lambda: one.changes > changes)
-        assert OWN - await one.tools() == {"abp_echo"}
-
-
-async def test_open_view_tool_is_listed_only_while_app_has_views(tmp_path: Path, opens: Opens) -> None:
-    async with bridged(tmp_path, opens) as one:
-        assert "abp_open_view" in await one.tools()
-        (described,) = [tool for tool in (await one.client.list_tools()).tools if tool.name == "abp_board"]
-        assert described.description is not None and "abp_open_view shows its view" in described.description
-        await called(one.client, "abp_disconnect")
+        with pytest.raises(Exception, match="unknown tool 'abp_hands'"):
+            await client.call_tool("abp_hands", {})
+        await called(client, "abp_disconnect")
         assert "abp_open_view" not in await one.tools()
 
 
@@ -223,11 +213,9 @@ async def test_views_close_with_their_app_and_count_as_apps(tmp_path: Path, open
 
 
 async def test_hidden_capability_cannot_be_opened_as_view(tmp_path: Path, opens: Opens) -> None:
-    async with bridged(tmp_path, opens, hide_tools=("abp_board", "abp_echo")) as one:
-        refused = await one.client.call_tool("abp_open_view", {"capability": "board"})
-        assert refused.is_error and "board may not be called" in words(refused)
-        await one.open("plain")
-    async with bridged(tmp_path, opens, hide_tools=("abp_echo",)) as one:
+    async with bridged(tmp_path, opens, hide_tools=("abp_plain", "abp_echo")) as one:
+        refused = await one.client.call_tool("abp_open_view", {"capability": "plain"})
+        assert refused.is_error and "plain may not be called" in words(refused)
         await one.open("board")
         assert OWN - await one.tools() == {"abp_echo"}
         with pytest.raises(Exception, match="unknown tool 'abp_echo'"):

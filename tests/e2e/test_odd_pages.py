@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from playwright.async_api import BrowserContext
 
@@ -102,78 +103,6 @@ async def test_uncopyable_printed_page_is_reported(connected: Open) -> None:
     assert printed.warnings == ("the page could not be copied at its print(): its PDF may show a later state",)
 
 
-async def test_resizable_buffers_arrive_with_current_size(connected: Open) -> None:
-    page = html(
-        """
-        resizable: ({ n }) => new Uint8Array(new ArrayBuffer(n + 8, { maxByteLength: 2 * n + 8 }), 8).fill(7),
-        shared: ({ n }) => new Uint8Array(new SharedArrayBuffer(n, { maxByteLength: 2 * n })).fill(7),
-        memory: ({ n }) => {
-          const memory = new WebAssembly.Memory({ initial: Math.ceil(n / 65536), maximum: 1000 });
-          return new Uint8Array(memory.toResizableBuffer?.() ?? memory.buffer, 0, n).fill(7);
-        },
-        shrunk: ({ kind }) => {
-          const buffer = new ArrayBuffer(80, { maxByteLength: 80 }), view = new globalThis[kind](buffer, 40);
-          buffer.resize(10);
-          return { good: 1, report: [view] };
-        }"""
-    )
-    isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
-    async with connected(page, isolated) as app:
-        for name in ("resizable", "shared", "memory"):
-            for size in (1000, 400_000, 6 << 20):
-                ref = (await app.call(name, {"n": size})).artifact()
-                assert await app.store.get(ref) == b"\7" * size, (name, size)
-        for kind in ("Uint8Array", "Float64Array", "DataView"):
-            with pytest.raises(UnsupportedBinary, match=rf"report\.0: .* a {kind} out of the bounds") as caught:
-                await app.call("shrunk", {"kind": kind})
-            assert caught.value.code == "NOT_SUPPORTED"
-
-
-async def test_file_that_is_gone_is_reported(connected: Open) -> None:
-    page = html(
-        """file: async ({ n }) => {
-          const folder = await navigator.storage.getDirectory();
-          const writable = await (await folder.getFileHandle("a.bin", { create: true })).createWritable();
-          await writable.write(new Uint8Array(n));
-          await writable.close();
-          const file = await (await folder.getFileHandle("a.bin")).getFile();
-          await folder.removeEntry("a.bin");
-          return { report: file };
-        }"""
-    )
-    async with connected(page) as app:
-        for size in (1000, 1 << 20):
-            with pytest.raises(UnsupportedBinary, match=r"report: .* cannot be read: .*NotFoundError"):
-                await app.call("file", {"n": size}, timeout=10)
-
-
-async def test_sound_needs_no_click(connected: Open) -> None:
-    page = html(
-        """sound: async () => {
-          const audio = new AudioContext();
-          await audio.resume();
-          return audio.state;
-        }"""
-    )
-    async with connected(page) as app:
-        assert (await app.call("sound", timeout=10)).data == "running"
-
-
-async def test_blob_of_a_removed_frame_arrives(connected: Open) -> None:
-    page = html(
-        """blob: ({ n }) => {
-          const frame = document.body.appendChild(document.createElement("iframe"));
-          const blob = new frame.contentWindow.Blob([new Uint8Array(n)], { type: "application/x-one" });
-          frame.remove();
-          return blob;
-        }"""
-    )
-    async with connected(page) as app:
-        for size in (1000, 1 << 20):
-            ref = (await app.call("blob", {"n": size}, timeout=10)).artifact()
-            assert (ref.mime_type, ref.size_bytes) == ("application/x-one", size)
-
-
 async def test_lone_surrogates_do_not_lose_messages(connected: Open) -> None:
     page = html(
         r"""
@@ -201,34 +130,103 @@ async def test_lone_surrogates_do_not_lose_messages(connected: Open) -> None:
     assert [one.stage for one in heard] == ["half \ufffd"]
 
 
-async def test_unsendable_event_is_a_warning_and_does_not_fail_app(connected: Open) -> None:
-    page = html("go() { const all = {}; all.all = all; window.__abp_notification({ event: 'x', all }); return 1; }")
-    async with connected(page) as app:
-        result = await app.call("go")
+#: Calls of one page, each of which does something odd.
+_ODD_CALLS = """
+resizable: ({ n }) => new Uint8Array(new ArrayBuffer(n + 8, { maxByteLength: 2 * n + 8 }), 8).fill(7),
+shared: ({ n }) => new Uint8Array(new SharedArrayBuffer(n, { maxByteLength: 2 * n })).fill(7),
+memory: ({ n }) => {
+  const memory = new WebAssembly.Memory({ initial: Math.ceil(n / 65536), maximum: 1000 });
+  return new Uint8Array(memory.toResizableBuffer?.() ?? memory.buffer, 0, n).fill(7);
+},
+shrunk: ({ kind }) => {
+  const buffer = new ArrayBuffer(80, { maxByteLength: 80 }), view = new globalThis[kind](buffer, 40);
+  buffer.resize(10);
+  return { good: 1, report: [view] };
+},
+gone: async ({ n }) => {
+  const folder = await navigator.storage.getDirectory();
+  const writable = await (await folder.getFileHandle("a.bin", { create: true })).createWritable();
+  await writable.write(new Uint8Array(n));
+  await writable.close();
+  const file = await (await folder.getFileHandle("a.bin")).getFile();
+  await folder.removeEntry("a.bin");
+  return { report: file };
+},
+blob: ({ n }) => {
+  const frame = document.body.appendChild(document.createElement("iframe"));
+  const blob = new frame.contentWindow.Blob([new Uint8Array(n)], { type: "application/x-one" });
+  frame.remove();
+  return blob;
+},
+sound: async () => {
+  const audio = new AudioContext();
+  await audio.resume();
+  return audio.state;
+},
+event() { const all = {}; all.all = all; window.__abp_notification({ event: "x", all }); return 1; },
+members() {
+  const read = (target, key) => { if (!(key in target)) throw new TypeError("no signal"); return target[key]; };
+  const { proxy, revoke } = Proxy.revocable([], {});
+  revoke();
+  const file = new Uint8Array(3), gone = { file, get size() { throw new Error("gone"); } };
+  return { good: [1], player: new Proxy({ volume: 1 }, { get: read }), items: [proxy, 2], gone };
+},
+save: () => showSaveFilePicker(),
+open: async () => { try { await showOpenFilePicker(); } catch (error) { return error.name; } }"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def odd(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """One session for all tests that leave the page of odd calls as it is."""
+    isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+    async with (
+        serve_page(html(_ODD_CALLS), isolated) as url,
+        connect(url, browser=browser, store=tmp_path_factory.mktemp("odd")) as app,
+    ):
+        yield app
+
+
+async def test_buffers_and_blobs_that_change_arrive_or_are_reported(odd: Session) -> None:
+    for name in ("resizable", "shared", "memory"):
+        for size in (1000, 400_000, 6 << 20):
+            ref = (await odd.call(name, {"n": size})).artifact()
+            assert await odd.store.get(ref) == b"\7" * size, (name, size)
+    for kind in ("Uint8Array", "Float64Array", "DataView"):
+        with pytest.raises(UnsupportedBinary, match=rf"report\.0: .* a {kind} out of the bounds") as caught:
+            await odd.call("shrunk", {"kind": kind})
+        assert caught.value.code == "NOT_SUPPORTED"
+    for size in (1000, 1 << 20):
+        with pytest.raises(UnsupportedBinary, match=r"report: .* cannot be read: .*NotFoundError"):
+            await odd.call("gone", {"n": size}, timeout=10)
+        ref = (await odd.call("blob", {"n": size}, timeout=10)).artifact()  # of a frame that was removed
+        assert (ref.mime_type, ref.size_bytes) == ("application/x-one", size)
+
+
+async def test_sound_needs_no_click(odd: Session) -> None:
+    assert (await odd.call("sound", timeout=10)).data == "running"
+
+
+async def test_unsendable_event_is_a_warning_and_does_not_fail_app(odd: Session) -> None:
+    result = await odd.call("event")
     reason = "an event of the app could not be sent: notification: the answer holds itself at all.all"
     assert (result.data, result.warnings) == (1, (reason,))
 
 
-async def test_unreadable_member_is_left_out(connected: Open) -> None:
-    page = html(
-        """
-        state() {
-          const read = (target, key) => { if (!(key in target)) throw new TypeError("no signal"); return target[key]; };
-          const { proxy, revoke } = Proxy.revocable([], {});
-          revoke();
-          const file = new Uint8Array(3), gone = { file, get size() { throw new Error("gone"); } };
-          return { good: [1], player: new Proxy({ volume: 1 }, { get: read }), items: [proxy, 2], gone };
-        }"""
-    )
-    async with connected(page) as app:
-        result = await app.call("state")
+async def test_unreadable_member_is_left_out(odd: Session) -> None:
+    result = await odd.call("members")
     data: Any = result.data
     assert (data["good"], "player" in data, data["items"]) == ([1], False, [None, 2])
-    assert [warning.partition(":")[0] for warning in result.warnings] == [
-        "data.player",
-        "data.items.0",
-        "data.gone.size",
-    ]
+    places = [warning.partition(":")[0] for warning in result.warnings]
+    assert places == ["data.player", "data.items.0", "data.gone.size"]
+
+
+async def test_file_picker_is_cancelled_and_reported(odd: Session) -> None:
+    with pytest.raises(CapabilityError, match="AbortError: The file picker was cancelled: there is no user to choose"):
+        await odd.call("save")
+    result = await odd.call("open")
+    assert result.data == "AbortError"
+    assert result.warnings == ("showOpenFilePicker() of the app was cancelled: there is no user to choose a file",)
+    assert [effect.detail["picker"] for effect in result.effects] == ["showOpenFilePicker"]
 
 
 async def test_unreadable_member_of_tool_answer_is_left_out(browser: Browser, tmp_path: Path) -> None:
@@ -304,32 +302,6 @@ async def test_svg_page_exchanges_large_files(browser: Browser, tmp_path: Path) 
         assert (await app.call("size", {"file": bytes(1 << 20)})).data == {"size": 1 << 20}
 
 
-@pytest.mark.parametrize(
-    "change", ["window.Promise = class extends Promise {};", "delete Promise.prototype.constructor;"]
-)
-async def test_page_with_its_own_promise_class_is_driven_normally(context: BrowserContext, change: str) -> None:
-    calls = """
-    url: () => URL.createObjectURL(new Blob(["a"])).startsWith("blob:"),
-    ask: () => window.__abp_elicitation({ method: "elicitation/input", params: {} })"""
-    page = await context.new_page()
-    async with serve_page(html(calls, before=change)) as url:
-        await page.goto(url)
-        answer = {"success": True, "data": {"value": 5}}
-        async with connect(url, page=page, store="none:", timeout=5, on_elicitation=lambda _: answer) as app:
-            assert (await app.call("url")).data is True
-            assert (await app.call("ask")).data == answer
-
-
-async def test_blobs_of_a_page_that_wraps_their_class_arrive(context: BrowserContext, tmp_path: Path) -> None:
-    before = "const Native = Blob; window.Blob = function (...args) { return new Native(...args); };"
-    page = await context.new_page()
-    async with serve_page(html("blob: ({ n }) => new Blob([new Uint8Array(n)])", before=before)) as url:
-        await page.goto(url)
-        async with connect(url, page=page, store=tmp_path) as app:
-            for size in (1000, 1 << 20):
-                assert (await app.call("blob", {"n": size}, timeout=10)).artifact().size_bytes == size
-
-
 async def test_window_prints_again_once_the_session_has_ended(context: BrowserContext) -> None:
     await context.add_init_script("window.print = () => { window.printed = true; };")
     page = await context.new_page()
@@ -342,23 +314,6 @@ async def test_window_prints_again_once_the_session_has_ended(context: BrowserCo
         assert await window.evaluate("(print(), window.printed)") is True
 
 
-async def test_file_picker_is_cancelled_and_reported(connected: Open) -> None:
-    page = html(
-        """
-        save: () => showSaveFilePicker(),
-        open: async () => { try { await showOpenFilePicker(); } catch (error) { return error.name; } }"""
-    )
-    async with connected(page) as app:
-        with pytest.raises(
-            CapabilityError, match="AbortError: The file picker was cancelled: there is no user to choose"
-        ):
-            await app.call("save")
-        result = await app.call("open")
-    assert result.data == "AbortError"
-    assert result.warnings == ("showOpenFilePicker() of the app was cancelled: there is no user to choose a file",)
-    assert [effect.detail["picker"] for effect in result.effects] == ["showOpenFilePicker"]
-
-
 @pytest.mark.parametrize("install", [False, True])
 async def test_page_without_app_is_reported_despite_frozen_clock(context: BrowserContext, install: bool) -> None:
     page = await context.new_page()
@@ -367,7 +322,8 @@ async def test_page_without_app_is_reported_despite_frozen_clock(context: Browse
         await page.clock.pause_at(1000)
     else:
         await page.clock.set_fixed_time(0)
-    async with serve_page("<!doctype html><title>None</title>") as url:
+    # An element of this id is a member of the window.
+    async with serve_page('<!doctype html><title>None</title><div id="abp"></div>') as url:
         await page.goto(url)
         with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
             await connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:")
@@ -386,38 +342,42 @@ async def test_calls_end_although_the_clock_is_stopped(context: BrowserContext, 
         assert (await app.call("echo", {"a": 1}, timeout=10)).data == {"a": 1}
 
 
-async def test_a_replaced_scheduler_rejects_nothing(context: BrowserContext, tmp_path: Path) -> None:
-    page = html(
-        'url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5)',
-        before="""
-          Object.defineProperty(window, "scheduler", { value: {} });
-          window.reasons = [];
-          addEventListener("unhandledrejection", (event) => reasons.push(String(event.reason)));
-        """,
-    )
-    async with serve_page(page) as url:
-        opened = await context.new_page()
-        await opened.goto(url)
-        async with connect(url, page=opened, store=tmp_path) as app:
-            assert (await app.call("url", timeout=10)).data == "blob:"
-        assert await opened.evaluate("reasons") == []
+#: What pages put in the place of natives before the session begins in them, and calls in them with their answers.
+_REPLACED = {
+    "Promise": "window.Promise = class extends Promise {};",
+    "constructor of Promise": "delete Promise.prototype.constructor;",
+    "Blob": "const Native = Blob; window.Blob = function (...args) { return new Native(...args); };",
+    "scheduler and fetch": """
+      Object.defineProperty(window, "scheduler", { value: {} });
+      const native = fetch;
+      class Request extends Promise { end() {} }
+      const request = (args) => new Request((resolve) => resolve(native(...args)));
+      window.fetch = (...args) => Object.assign(request(args), { cancel() {} });""",
+}
+_CALLS_IN_REPLACED = """
+url: () => URL.createObjectURL(new Blob(["a"])).slice(0, 5),
+ask: () => window.__abp_elicitation({ method: "elicitation/input", params: {} }),
+blob: ({ n }) => new Blob([new Uint8Array(n)]),
+members: () => [typeof fetch("/").cancel, typeof fetch("/").end]"""
 
 
-async def test_own_members_of_a_replaced_fetch_are_kept(context: BrowserContext, tmp_path: Path) -> None:
-    page = html(
-        'members: () => [typeof fetch("/").cancel, typeof fetch("/").end]',
-        before="""
-          const native = fetch;
-          class Request extends Promise { end() {} }
-          const request = (args) => new Request((resolve) => resolve(native(...args)));
-          window.fetch = (...args) => Object.assign(request(args), { cancel() {} });
-        """,
-    )
-    async with serve_page(page) as url:
-        opened = await context.new_page()
-        await opened.goto(url)
-        async with connect(url, page=opened, store=tmp_path) as app:
-            assert (await app.call("members", timeout=10)).data == ["function", "function"]
+@pytest.mark.parametrize("replaced", _REPLACED)
+async def test_open_page_with_its_own_natives_is_driven_normally(
+    context: BrowserContext, tmp_path: Path, replaced: str
+) -> None:
+    before = 'window.reasons = []; addEventListener("unhandledrejection", (event) => reasons.push(`${event.reason}`));'
+    page = await context.new_page()
+    async with serve_page(html(_CALLS_IN_REPLACED, before=before + _REPLACED[replaced])) as url:
+        await page.goto(url)
+        answer = {"success": True, "data": {"value": 5}}
+        async with connect(url, page=page, store=tmp_path, timeout=10, on_elicitation=lambda _: answer) as app:
+            assert (await app.call("url")).data == "blob:"
+            assert (await app.call("ask")).data == answer
+            for size in (1000, 1 << 20):
+                assert (await app.call("blob", {"n": size})).artifact().size_bytes == size
+            if "fetch" in replaced:  # what the page gave to its promises is kept
+                assert (await app.call("members")).data == ["function", "function"]
+        assert await page.evaluate("reasons") == []
 
 
 async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None:
@@ -443,11 +403,3 @@ async def test_page_replacing_builtin_is_rejected_by_name(context: BrowserContex
         await page.evaluate("window.WeakMap = { a: 1 }")
         with pytest.raises(Exception, match=r"the session cannot begin in this page: the page replaced WeakMap"):
             await connect(url, page=page, store="none:")
-
-
-async def test_element_with_id_abp_is_not_an_app(browser: Browser, tmp_path: Path) -> None:
-    page = '<!doctype html><title>None</title><div id="abp"></div>'
-    async with serve_page(page) as url:
-        transport = PlaywrightTransport(url, browser=browser, grace=0.3)
-        with pytest.raises(NotAbpApp, match=r"has no window\.abp"):
-            await connect(url, transport=transport, store=tmp_path)

@@ -58,6 +58,8 @@ async def test_app_buffer_is_transferred_not_copied(embedded: Embedded, fixture:
     async with embedded() as app:
         assert app.transport.url == fixture.embed_url  # its downloads are relative to it
         assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
+        sandbox = await page_of(app).locator("iframe").get_attribute("sandbox")
+        assert sandbox is not None and "allow-top-navigation" not in sandbox and "allow-modals" not in sandbox
         for size in (1000, 300_000, 8 * MB):
             result = await app.call("file.generate", {"bytes": size, "seed": 5})
             assert result.artifacts["file"].sha256 == digest(size, 5)
@@ -381,8 +383,3 @@ async def test_sandbox_and_allow_are_set_on_iframe(embedded: Embedded) -> None:
         frame = page.locator("iframe")
         assert await frame.get_attribute("sandbox") is None
         assert await frame.get_attribute("allow") == "fullscreen"
-    async with embedded() as app:
-        sandbox = await page_of(app).locator("iframe").get_attribute("sandbox")
-        assert sandbox is not None
-        assert "allow-top-navigation" not in sandbox
-        assert "allow-modals" not in sandbox

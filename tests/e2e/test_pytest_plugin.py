@@ -135,13 +135,6 @@ def test_plugin_target_comes_from_marker_option_or_fixture(pytester: pytest.Pyte
     over_both.stdout.fnmatch_lines(["*test_option[[]websocket[]] PASSED*", "*test_option[[]auto[]] PASSED*"])
 
 
-def test_missing_target_error_says_how_to_name_one(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_nothing(abp_app): ...")
-    result = ran(pytester)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*no app is named. Name it with @pytest.mark.abp(*"])
-
-
 def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pytester, tmp_path: Path) -> None:
     pytester.makepyfile("""
         import pytest

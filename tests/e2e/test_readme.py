@@ -52,6 +52,8 @@ def test_readme_commands_work_as_printed(
             if program != "abp":
                 subprocess.run(["bash", "-c", line], check=True)
                 continue
+            if args[0] in ("capabilities", "conformance"):  # which other tests run in a page
+                args[1] = app.ws_url
             if args[0] == "conformance":
                 args.append("--timeout=1")  # of calls that the app never answers
             ran = abp(*args)

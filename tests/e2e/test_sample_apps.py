@@ -132,22 +132,17 @@ async def test_chart_is_png_of_requested_size(site: TestServer, browser: Browser
     assert int.from_bytes(content[16:20]) == 320 and int.from_bytes(content[20:24]) == 400
 
 
-@pytest.mark.requirement("R6-12e")
-async def test_progress_arrives_chunk_by_chunk(site: TestServer, browser: Browser) -> None:
+@pytest.mark.requirement("R6-5j", "R6-12e")
+async def test_progress_arrives_chunk_by_chunk_and_under_extension_guide_name(
+    site: TestServer, browser: Browser
+) -> None:
     steps: list[Progress] = []
-    async with opened(site, "progress", browser) as app:
-        result = await app.call("process.largefile", {"content": "ab" * 2500}, on_progress=steps.append)
+    async with opened(site, "progress", browser, on_progress=steps.append) as app:
+        result = await app.call("process.largefile", {"content": "ab" * 2500})
+        await app.call("crawl.pages", {"urls": ["a", "b"]})
     assert result.data == {"result": "AB" * 2500, "chunksProcessed": 5}
-    assert [step.percentage for step in steps] == [20, 40, 60, 80, 100]
-    assert steps[-1].status == "Processing chunk 5 of 5"
-
-
-@pytest.mark.requirement("R6-5j")
-async def test_progress_under_extension_guide_name_arrives(site: TestServer, browser: Browser) -> None:
-    steps: list[str | None] = []
-    async with opened(site, "progress", browser) as app:
-        await app.call("crawl.pages", {"urls": ["a", "b"]}, on_progress=lambda step: steps.append(step.status))
-    assert steps == ["Crawling a", "Crawling b"]
+    assert [step.percentage for step in steps[:5]] == [20, 40, 60, 80, 100]
+    assert [step.status for step in steps[4:]] == ["Processing chunk 5 of 5", "Crawling a", "Crawling b"]
 
 
 @pytest.mark.requirement("R6-12f")

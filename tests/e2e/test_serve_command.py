@@ -10,19 +10,20 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.support.command_line import CommandLine
-from tests.support.eventually import eventually
+from tests.support.command_line import CommandLine, serving
+from tests.support.eventually import eventually, eventually_blocking
 from tests.support.mcp_clients import files_of
 from tests.support.web_client import TOKEN, Listening, Web, running
-from transports.artifacts import LocalStore, Scope
+from transports import connect
+from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, Scope
 from webapp_fixture import serve as serve_fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli"]
@@ -60,12 +61,6 @@ async def abp(folder: Path, *args: str, **env: str) -> AsyncIterator[Program]:
         await process.communicate()
 
 
-async def ran(folder: Path, *args: str) -> tuple[int, str]:
-    async with abp(folder, *args) as program:
-        out, _ = await asyncio.wait_for(program.process.communicate(), 60)
-        return program.process.returncode or 0, out.decode()
-
-
 class Remote(Web):
     """A server in another process."""
 
@@ -83,104 +78,79 @@ async def client(url: str, token: str) -> AsyncIterator[Remote]:
         yield Remote(url, token, http)
 
 
-async def test_serve_runs_app_and_accepts_calls_from_other_process(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    async with serve_fixture() as fixture, abp(out, "serve", "--app", fixture.ws_url, "--json") as server:
-        first = json.loads(await server.line())
-        assert set(first) == {"url", "token"} and first["url"].startswith("http://127.0.0.1:")
-        async with client(**first) as web:
-            (app,) = (await web.get("/apps")).json["apps"]
-            assert app["name"] == "Workbench" and app["transport"] == "websocket"
-            async with Listening(web, None) as events:
-                status, text = await ran(out, "call", fixture.ws_url, "data.csv", "--params",
-                                         '{"rows": [{"a": 1}]}', "--json")  # fmt: skip
-                assert status == 0
-                (artifact,) = json.loads(text)["artifacts"]
-                stored = (await events.until("artifact_stored"))[2]
-                assert stored["id"] == artifact["id"] and stored["sha256"] == artifact["sha256"]
-        status, text, complaint = await server.end(signal.SIGINT)
-        assert (status, text, complaint) == (130, "", "")
-
-
-@contextmanager
-def two_hours_ago(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+async def put_two_hours_ago(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of an artifact that is two hours old."""
     with monkeypatch.context() as past:
         now = time.time() - 7200
         past.setattr(time, "time", lambda: now)
-        yield
+        ref = await store.put_bytes(b"of two hours ago")
+    return Path(str(ref.path))
 
 
-@pytest.mark.parametrize("command", [("mcp",), ("proxy", "--", "cat")], ids=lambda command: command[0])
-async def test_bridge_and_proxy_keep_old_files_in_default_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+async def test_bridge_keeps_old_files_in_default_folder_and_logs_to_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = LocalStore(tmp_path / "abp-mcp-bridge")
-    with two_hours_ago(monkeypatch):
-        old = await store.scoped(Scope(user="local", session="1")).put_bytes(b"of two hours ago")
-    async with abp(tmp_path, *command, ABP_OUTPUT_DIR="", TMPDIR=str(tmp_path)) as program:
-        _, errors = await asyncio.wait_for(program.process.communicate(b""), 60)
-    assert (program.process.returncode, errors) == (0, b"")
-    assert [ref.id for ref in await store.list()] == [old.id]
-
-
-@pytest.mark.requirement("R2-6.4q")
-@pytest.mark.parametrize("command", [("mcp",), ("serve",), ("proxy", "--", "cat")], ids=lambda command: command[0])
-async def test_a_server_removes_expired_artifacts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
-) -> None:
-    store = LocalStore(tmp_path / "out")
-    with two_hours_ago(monkeypatch):
-        expired = await store.put_bytes(b"of two hours ago")
-    kept = await store.put_bytes(b"of now")
-    name, *rest = command
-    async with abp(tmp_path / "out", name, "--ttl", "1h", *rest):
-        await eventually(lambda: not Path(str(expired.path)).exists())
-        assert Path(str(kept.path)).exists()
-
-
-@pytest.mark.requirement("R6-10i")
-async def test_bridge_logs_go_to_stderr(tmp_path: Path) -> None:
+    old = await put_two_hours_ago(store.scoped(Scope(user="local", session="1")), monkeypatch)
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with abp(tmp_path / "out", "mcp", ABP_LOG_LEVEL="debug") as program:
+    async with abp(tmp_path, "mcp", ABP_OUTPUT_DIR="", TMPDIR=str(tmp_path), ABP_LOG_LEVEL="debug") as program:
         assert program.process.stdin is not None
         program.process.stdin.write(json.dumps(hello).encode() + b"\n")
         assert json.loads(await program.line())["id"] == 1
         _, out, logs = await program.end(signal.SIGTERM)
-    assert out == "" and logs.count("abp: ") > 1
-
-
-def places(folder: Path) -> dict[str, str]:
-    """Settings of a command whose files are in ``folder``."""
-    return {"ABP_OUTPUT_DIR": str(folder / "out"), "XDG_STATE_HOME": str(folder / "state")}
+    assert out == "" and logs.count("abp: ") > 1 and "files stay in" not in logs
+    assert old.exists()
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> CommandLine:
     """The command in this process."""
-    return CommandLine(places(tmp_path), monkeypatch, capfdbinary)
+    places = {"ABP_OUTPUT_DIR": str(tmp_path / "out"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    return CommandLine(places, monkeypatch, capfdbinary)
 
 
-def test_artifacts_link_command_links_to_running_server(here: CommandLine, tmp_path: Path) -> None:
-    artifact = asyncio.run(LocalStore(tmp_path / "out").put_bytes(b"a file"))
-    env = {**os.environ, **places(tmp_path), "ABP_SERVE_TOKEN": TOKEN}
-    with subprocess.Popen(
-        [*ABP, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            words, url = server.stdout.readline().split()
-            assert words == "Open" and url.endswith(f"/#token={TOKEN}")
-            ran = here("artifacts", "link", artifact.id, "--expires", "1h")
-            assert ran.status == 0 and ran.out.startswith(url.partition("#")[0])
-            with urllib.request.urlopen(ran.out.strip()) as opened:  # without the token
-                assert opened.read() == b"a file"
-            elsewhere = here("artifacts", "link", artifact.id, "--json", "--url", "https://a.example")
-            assert elsewhere.document["url"].startswith("https://a.example/artifacts/")
-            assert here("artifacts", "link", "nothing_000000000000").status == 1
-        finally:
-            server.terminate()
-        assert "Traceback" not in server.communicate(timeout=15)[1] and server.returncode == 143
+@pytest.mark.requirement("R2-6.4q")
+def test_serve_runs_app_and_others_store_and_link(
+    here: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees what another process stores, makes links to it, and removes what has expired."""
+    store = LocalStore(tmp_path / "out")
+    expired = asyncio.run(put_two_hours_ago(store, monkeypatch))
+    env = {**os.environ, "ABP_SERVE_TOKEN": TOKEN}
+
+    async def see_app_and_call(url: str, target: str) -> ArtifactRef:
+        async with client(url, TOKEN) as web, Listening(web, None) as events:
+            (app,) = (await web.get("/apps")).json["apps"]
+            assert app["name"] == "Workbench" and app["transport"] == "websocket"
+            async with connect(target, store=tmp_path / "out") as session:
+                artifact = (await session.call("data.csv", {"rows": [{"a": 1}]})).artifact()
+            stored = (await events.until("artifact_stored"))[2]
+            assert stored["id"] == artifact.id and stored["sha256"] == artifact.sha256
+            return artifact
+
+    with serving() as fixture:
+        command = [*ABP, "serve", "--app", fixture.ws_url, "--ttl", "1h"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True) as server:
+            assert server.stdout is not None
+            try:
+                words, page = server.stdout.readline().split()
+                url, _, token = page.partition("#token=")
+                assert words == "Open" and token == TOKEN and url.startswith("http://127.0.0.1:")
+                artifact = asyncio.run(see_app_and_call(url, fixture.ws_url))
+                ran = here("artifacts", "link", artifact.id, "--expires", "1h")
+                assert ran.status == 0 and ran.out.startswith(url)
+                with urllib.request.urlopen(ran.out.strip()) as opened:  # without the token
+                    assert opened.read() == Path(str(artifact.path)).read_bytes()
+                elsewhere = here("artifacts", "link", artifact.id, "--json", "--url", "https://a.example")
+                assert elsewhere.document["url"].startswith("https://a.example/artifacts/")
+                assert here("artifacts", "link", "nothing_000000000000").status == 1
+                eventually_blocking(lambda: not expired.exists(), within=30, what="the end of what has expired")
+            finally:
+                server.send_signal(signal.SIGINT)
+            complaint = server.communicate(timeout=15)[1]
+    assert server.returncode == 130
+    assert complaint.startswith("abp: files stay in ") and complaint.count("\n") == 1
     assert here("artifacts", "link", artifact.id).status == 2  # nobody serves any more
 
 
@@ -202,19 +172,22 @@ def test_serve_startup_error_is_one_line(here: CommandLine, args: tuple[str, ...
 # --- beside the bridge ------------------------------------------------------------------------------------------------
 
 
-async def test_gallery_works_beside_bridge(tmp_path: Path) -> None:
+@pytest.mark.requirement("R2-6.4q")
+async def test_gallery_works_beside_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp")
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
+    expired = await put_two_hours_ago(LocalStore(tmp_path / "out"), monkeypatch)
     env = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), "ABP_SERVE_TOKEN": TOKEN}
     async with serve_fixture() as fixture:
         errors = (tmp_path / "err").open("w+")
-        args = [*ABP[1:], "mcp", "--gallery", "--app", fixture.ws_url]
+        args = [*ABP[1:], "mcp", "--gallery", "--ttl", "1h", "--app", fixture.ws_url]
         transport = stdio_client(StdioServerParameters(command=ABP[0], args=args, env=env), errlog=errors)
         async with Client(transport) as mcp:
-            note = (tmp_path / "err").read_text()
-            assert note.startswith("abp: gallery: http://127.0.0.1:")
+            retention, note = (tmp_path / "err").read_text().splitlines()[:2]
+            assert retention.startswith("abp: files stay in ") and note.startswith("abp: gallery: http://127.0.0.1:")
+            await eventually(lambda: not expired.exists())
             async with client(note.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
                 async with asyncio.timeout(15):
                     while not (apps := (await web.get("/apps")).json["apps"]):

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,25 +20,13 @@ from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.support.slow import slow_but
-from transports import Disconnected, PlaywrightTransport
+from transports import Disconnected
 from transports.playwright._find import find_browser
 from transports.playwright._process import is_running
 from transports.playwright._sync_page import PageRunner
 from transports.sync import Browser, connect, discover
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.mark.parametrize("transport", ["playwright", "websocket", "postmessage"])
-def test_one_call_over_each_transport(workbench: str, tmp_path: Path, transport: str) -> None:
-    target = {"websocket": workbench.replace("http", "ws") + "abp", "postmessage": f"{workbench}embed"}
-    name = "auto" if transport == "websocket" else transport
-    with connect(target.get(transport, workbench), transport=name, store=tmp_path) as app:
-        result = app.call("data.csv", {"rows": [{"product": "tea", "sold": 12}]}, timeout=30)
-    assert result.transport == transport
-    (ref,) = result.artifacts.values()
-    assert b"tea,12" in Path(ref.path or "").read_bytes()
-    assert not [thread.name for thread in threading.enumerate() if thread.name == "abp-sync"]
 
 
 @pytest.mark.slow
@@ -53,17 +42,25 @@ def test_infinite_timeout_means_no_limit_for_page_and_tools(workbench: str, tmp_
         app.close()
 
 
-def test_sync_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
+def test_sync_sessions_of_each_transport_share_a_browser(workbench: str, tmp_path: Path) -> None:
     assert (found := discover(workbench).manifest) and found.capabilities
     with Browser() as browser:
         assert browser.responds() and browser.version and browser.folder.is_dir()
-        for _ in range(2):
-            transport = PlaywrightTransport(workbench, browser=browser.wrapped)
-            with connect(workbench, transport=transport, store=tmp_path) as app:
+        for transport, target in (
+            ("playwright", workbench),
+            ("postmessage", f"{workbench}embed"),
+            ("websocket", workbench.replace("http", "ws") + "abp"),
+        ):
+            options: dict[str, Any] = {} if transport == "websocket" else {"transport": transport, "browser": browser}
+            with connect(target, store=tmp_path, **options) as app:
+                result = app.call("data.csv", {"rows": [{"product": "tea", "sold": 12}]}, timeout=30)
                 assert app.call("file.generate", {"megabytes": 2}).artifacts
+            assert result.transport == transport
+            assert b"tea,12" in Path(result.artifact().path or "").read_bytes()
         processes = [psutil.Process(pid) for pid in browser.wrapped._process.pids]
         assert all(process.is_running() for process in processes)
     assert not any(map(is_running, processes))
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "abp-sync"]
 
 
 #: Programs that end without closing their session: as a script does, as `asyncio.run` does, and as a notebook's kernel.

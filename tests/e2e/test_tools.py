@@ -15,7 +15,6 @@ import pytest_asyncio
 from PIL import Image
 from playwright.async_api import Page
 
-from tests.e2e.conftest import Connect
 from tests.support.eventually import eventually
 from tests.support.listener import PEER, listening
 from tests.support.pdf import pages_of, text_of
@@ -136,19 +135,18 @@ _NETWORK_HTML = """
 </script>"""
 
 
-async def test_rendered_html_sees_neither_app_nor_network(connected: Connect) -> None:
-    async with connected() as app, listening() as listener:
+async def test_rendered_html_sees_neither_app_nor_network(app: Session) -> None:
+    async with listening() as listener:
         ref = (await app.render_to_pdf(_NETWORK_HTML.replace("PORT", str(listener.port)))).artifacts["document"]
         shown = text_of(ref.path).split()
         assert shown[:2] == ["undefined", "http://html.invalid/"]
         assert "secret" not in shown and shown.count("no-peer") == 2
         assert listener.heard == []
-        context = app.transport._tab.page.context  # type: ignore[attr-defined]
-        assert len(context.pages) == 1
+        assert len(app.transport._tab.page.context.pages) == 1  # type: ignore[attr-defined]
 
 
-async def test_rendered_html_reads_only_from_public_hosts(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with connected() as app, listening() as listener:
+async def test_rendered_html_reads_only_from_public_hosts(app: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with listening() as listener:
         html = _NETWORK_HTML.replace("PORT", str(listener.port))
         shown = text_of((await app.render_to_pdf(html, public_hosts=True)).artifacts["document"].path).split()
         assert listener.heard == [] and "secret" not in shown  # not one way leads to an address that is not public

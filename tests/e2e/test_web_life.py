@@ -32,6 +32,7 @@ async def gone(processes: list[psutil.Process]) -> None:
 async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, number: signal.Signals) -> None:
     async with abp(tmp_path / "out", "serve", "--app", fixture.url, "--json") as server:
         first = json.loads(await server.line())
+        assert set(first) == {"url", "token"} and first["url"].startswith("http://127.0.0.1:")
         async with client(**first) as web, Listening(web, None) as events:
             (app,) = (await web.get("/apps")).json["apps"]
             assert app["transport"] == "playwright"

@@ -81,28 +81,36 @@ async def test_chromium_sandbox_is_off_only_for_root(monkeypatch: pytest.MonkeyP
 _NO_SANDBOX = "has no sandbox here; allow user namespaces"
 
 
+#: What a browser does that ends at once, and what is said of it.
+_EXITS = {
+    "echo 'No usable sandbox! Update your kernel' >&2; exit 1": _NO_SANDBOX,
+    "echo 'Failed to move to new namespace: PID namespaces supported' >&2; exit 1": _NO_SANDBOX,
+    "exit 0": r"chrome did not start \(it ended with status 0\); run",
+    "echo 'libnss3.so: no such file' >&2; echo more >&2; exit 127": r"127 and printed: libnss3.so: no such file\)",
+    "head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1": r"status 1 and printed: x{200}\)",
+}
+
+
 @pytest.mark.load
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("echo 'No usable sandbox! Update your kernel' >&2; exit 1", _NO_SANDBOX),
-        ("echo 'Failed to move to new namespace: PID namespaces supported' >&2; exit 1", _NO_SANDBOX),
-        ("exit 0", r"chrome did not start \(it ended with status 0\); run"),
-        (
-            "echo 'libnss3.so: no such file' >&2; echo more >&2; exit 127",
-            "127 and printed: libnss3.so: no such file\\)",
-        ),
-        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "status 1 and printed: x{200}\\)"),
-    ],
-)
-async def test_browser_exiting_at_once_is_explained(script: str, words: str, tmp_path: Path) -> None:
+async def test_browser_exiting_at_once_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, _ = await start_driver()
+
+    async def start_none() -> tuple[Any, list[int]]:
+        """One driver is enough for all."""
+        return SimpleNamespace(chromium=driver.chromium, stop=Recorded().stop), []
+
+    monkeypatch.setattr(browser_process, "start_driver", start_none)
     fake = tmp_path / "chrome"
-    fake.write_text(f"#!/bin/sh\n{script}\n")
-    fake.chmod(0o755)
-    with pytest.raises(BrowserNotFound, match=words) as failed:
-        async with Browser(executable=str(fake)):
-            pass
-    assert "Target page" not in failed.value.message
+    try:
+        for script, words in _EXITS.items():
+            fake.write_text(f"#!/bin/sh\n{script}\n")
+            fake.chmod(0o755)
+            with pytest.raises(BrowserNotFound, match=words) as failed:
+                async with Browser(executable=str(fake)):
+                    pass
+            assert "Target page" not in failed.value.message
+    finally:
+        await driver.stop()
 
 
 async def test_driver_failure_names_driver(monkeypatch: pytest.MonkeyPatch) -> None:

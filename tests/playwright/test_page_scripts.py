@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -27,11 +27,14 @@ _MEMBERS = """() => {
 }"""
 
 
+Seen: TypeAlias = tuple[frozenset[str], set[str]]
+
+
 @pytest.fixture(scope="module")
-def seen() -> tuple[frozenset[str], set[str]]:
+def seen() -> Seen:
     """The members of natives, and the names of what natives.js saves, in a real page."""
 
-    async def look() -> tuple[frozenset[str], set[str]]:
+    async def look() -> Seen:
         async with Browser() as browser:
             page = await (await browser.playwright.new_context()).new_page()
             saved = await page.evaluate(f"() => Object.keys(({NATIVES.read_text(encoding='utf-8')})(false))")
@@ -40,46 +43,39 @@ def seen() -> tuple[frozenset[str], set[str]]:
     return asyncio.run(look())
 
 
-@pytest.fixture(scope="module")
-def members(seen: tuple[frozenset[str], set[str]]) -> frozenset[str]:
-    return seen[0]
+#: What a page can replace, in scripts, and what is said of it.
+_PLANTED = {
+    "new globalThis.Map()": "the global globalThis",
+    "() => parseInt('1')": "the global parseInt",
+    "({ Date })": "the global Date",
+    "(items) => items.map((item) => item)": "the method map of items",
+    "(text) => text?.trim()": "the method trim of text",
+    "() => document.body": "document.body",
+    "() => window.performance": "window.performance",
+    "({ body }) => body": "the member body in a pattern",
+    "(form) => form.action": "the member action of form",
+    "(items) => { for (const item of items) item; }": "for … of or for … in",
+    "(items) => [...items]": "spread of a list",
+    "(work, items) => work(...items)": "spread of a list",
+    "(pair) => { const [first] = pair; return first; }": "a pattern of a list",
+    "(value, Kind) => value instanceof Kind": "instanceof",
+    "(owner) => defineProperty(owner, 'name', { value: 1 })": "options of defineProperty with a prototype",
+    "(Event) => new Event('click', { bubbles: true })": "options of Event with a prototype",
+    "async () => wait(1)": "a promise returned by an async function without await, of wait",
+    "{ let Inner = 1; } () => Inner": "the global Inner",
+}
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_page_script_uses_no_replaceable_builtins(path: Path, members: frozenset[str]) -> None:
-    assert [str(problem) for problem in problems_of(path.name, path.read_text(encoding="utf-8"), members)] == []
+def test_page_scripts_use_no_replaceable_builtins(seen: Seen) -> None:
+    problems = [problem for path in SCRIPTS for problem in problems_of(path.name, path.read_text("utf-8"), seen[0])]
+    assert [str(problem) for problem in problems] == []
+    for planted, reason in _PLANTED.items():
+        script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; const a = {{}}; {planted} }}"
+        if "; } ()" not in planted:
+            script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; return {planted}; }}"
+        assert reason in [problem.reason for problem in problems_of("codec.js", script, seen[0])], planted
 
 
-@pytest.mark.parametrize(
-    ("planted", "reason"),
-    [
-        ("new globalThis.Map()", "the global globalThis"),
-        ("() => parseInt('1')", "the global parseInt"),
-        ("({ Date })", "the global Date"),
-        ("(items) => items.map((item) => item)", "the method map of items"),
-        ("(text) => text?.trim()", "the method trim of text"),
-        ("() => document.body", "document.body"),
-        ("() => window.performance", "window.performance"),
-        ("({ body }) => body", "the member body in a pattern"),
-        ("(form) => form.action", "the member action of form"),
-        ("(items) => { for (const item of items) item; }", "for … of or for … in"),
-        ("(items) => [...items]", "spread of a list"),
-        ("(work, items) => work(...items)", "spread of a list"),
-        ("(pair) => { const [first] = pair; return first; }", "a pattern of a list"),
-        ("(value, Kind) => value instanceof Kind", "instanceof"),
-        ("(owner) => defineProperty(owner, 'name', { value: 1 })", "options of defineProperty with a prototype"),
-        ("(Event) => new Event('click', { bubbles: true })", "options of Event with a prototype"),
-        ("async () => wait(1)", "a promise returned by an async function without await, of wait"),
-        ("{ let Inner = 1; } () => Inner", "the global Inner"),
-    ],
-)
-def test_script_check_finds_page_replaceable_functions(planted: str, reason: str, members: frozenset[str]) -> None:
-    script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; const a = {{}}; {planted} }}"
-    if "; } ()" not in planted:
-        script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; return {planted}; }}"
-    assert reason in [problem.reason for problem in problems_of("codec.js", script, members)]
-
-
-def test_saved_natives_match_used_natives(seen: tuple[frozenset[str], set[str]]) -> None:
+def test_saved_natives_match_used_natives(seen: Seen) -> None:
     used = set().union(*(taken_from_natives(path.read_text(encoding="utf-8")) for path in SCRIPTS))
     assert seen[1] == used

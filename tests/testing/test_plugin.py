@@ -98,11 +98,19 @@ def test_plugin_rejects_non_positive_number(pytester: pytest.Pytester, arg: str,
     result.stderr.fnmatch_lines([f"*abp_{arg.replace('-', '_')} must be a number above 0, not '{value}'*"])
 
 
-def test_missing_marker_file_is_reported(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("import pytest\n\n@pytest.mark.abp('pages/app.html')\ndef test_it(abp_app): ...")
+def test_missing_target_or_marker_file_is_reported(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.abp("pages/app.html")
+        def test_it(abp_app): ...
+
+        def test_nothing(abp_app): ...
+    """)
     result = ran(pytester)
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=2)
     result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html *"])
+    result.stdout.fnmatch_lines(["*no app is named. Name it with @pytest.mark.abp(*"])
     result.stdout.no_fnmatch_line(KIT)
 
 
@@ -214,7 +222,7 @@ def test_abp_error_traceback_shows_only_test_lines(pytester: pytest.Pytester, mo
     assert len(places) == 11 and set(places) == {"test_lines.py"}
     message = "transports.errors.ConnectFailed: cannot connect to ws://127.0.0.1:9/: *"
     result.stdout.fnmatch_lines(["*ERROR at setup of test_fixture *", message], consecutive=True)
-    whole = pytester.runpytest_subprocess(*ARGS, "--full-trace", "-k", "test_stack", timeout=60)
+    whole = ran(pytester, "--full-trace", "-k", "test_stack")
     whole.stdout.fnmatch_lines(["*/contextlib.py:[0-9]*"])
 
 
