@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import httpx2 as httpx
 
+from tests.e2e.test_mcp_stdio import ABP, HELLO, Bridge, environment, request_of
 from tests.support.mcp_http import ANN, served
 
-ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": HELLO["clientInfo"],
@@ -76,32 +75,12 @@ MESSAGES: dict[str, tuple[bytes, object, int]] = {
 }
 
 
-class Process:
-    """The bridge over stdio, spoken to by hand."""
-
-    def __init__(self, folder: Path) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(ABP, stdin=pipe, stdout=pipe, env={**os.environ, "ABP_OUTPUT_DIR": str(folder)})
-
-    def send(self, *messages: dict[str, Any] | bytes, end: bytes = b"\n") -> None:
-        assert self.process.stdin
-        texts = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
-        self.process.stdin.write(b"\n".join(texts) + end)
-        self.process.stdin.flush()
-
-    def receive(self) -> Any:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        assert line, "the bridge has ended"
-        return json.loads(line)
-
-    def end_input(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-
-
-def request_of(identity: object, method: str, **params: object) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
+@contextmanager
+def bridge(folder: Path) -> Iterator[Bridge]:
+    """The process."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(ABP, stdin=pipe, stdout=pipe, env=environment(folder)) as process:
+        yield Bridge(process)
 
 
 def check_answer(name: str, answer: Any, *, no_id: bool = False) -> None:
@@ -113,47 +92,45 @@ def check_answer(name: str, answer: Any, *, no_id: bool = False) -> None:
 
 
 def test_each_stdio_message_is_answered_once(tmp_path: Path) -> None:
-    bridge = Process(tmp_path)
-    with bridge.process:
+    with bridge(tmp_path) as spoken:
         # A client that gave up discovery before the start: both requests are there when the process begins to read.
-        bridge.send(request_of("discovery", "server/discover", _meta=ENVELOPE), request_of(0, "initialize", **HELLO))
-        assert [("result" in answer, answer["id"]) for answer in (bridge.receive(), bridge.receive())] == [
+        spoken.send(request_of("discovery", "server/discover", _meta=ENVELOPE), request_of(0, "initialize", **HELLO))
+        assert [("result" in answer, answer["id"]) for answer in (spoken.receive(), spoken.receive())] == [
             (False, "discovery"),
             (True, 0),
         ]
-        bridge.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-        bridge.send(b"")  # an empty line is no message
+        spoken.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        spoken.send(b"")  # an empty line is no message
         for name, (message, _, _) in MESSAGES.items():
-            bridge.send(message)
-            answer = bridge.receive()
+            spoken.send(message)
+            answer = spoken.receive()
             check_answer(name, answer)
             if name == "too many values":
                 assert answer["error"]["data"] == {"code": "TOO_LARGE", "limit": 50_000}
-            bridge.send(request_of(f"after {name}", "ping"))  # one after the other: requests are answered as they end
-            assert bridge.receive()["id"] == f"after {name}"
+            spoken.send(request_of(f"after {name}", "ping"))  # one after the other: requests are answered as they end
+            assert spoken.receive()["id"] == f"after {name}"
         last = [request_of(f"last {number}", "tools/list") for number in range(20)]
-        bridge.send(*last, end=b"")
-        bridge.end_input()
-        answers = [bridge.receive() for _ in last]
+        spoken.send(*last, end=b"")
+        spoken.end_input()
+        answers = [spoken.receive() for _ in last]
         assert {answer["id"] for answer in answers if "result" in answer} == {request["id"] for request in last}
 
 
 def test_open_subscription_does_not_delay_the_end(tmp_path: Path) -> None:
-    bridge = Process(tmp_path)
-    with bridge.process:
+    with bridge(tmp_path) as spoken:
         wanted = {"toolsListChanged": True}
-        bridge.send(request_of("listen", "subscriptions/listen", _meta=ENVELOPE, notifications=wanted))
-        assert "acknowledged" in bridge.receive()["method"]
+        spoken.send(request_of("listen", "subscriptions/listen", _meta=ENVELOPE, notifications=wanted))
+        assert "acknowledged" in spoken.receive()["method"]
         requests = (
             request_of("list", "tools/list", _meta=ENVELOPE),
             request_of("status", "tools/call", _meta=ENVELOPE, name="abp_status"),
         )
-        bridge.send(*requests, end=b"")
-        bridge.end_input()
-        answers = [bridge.receive() for _ in requests]
+        spoken.send(*requests, end=b"")
+        spoken.end_input()
+        answers = [spoken.receive() for _ in requests]
         assert {answer["id"] for answer in answers if "result" in answer} == {"list", "status"}
         answered = time.monotonic()
-        assert bridge.receive()["id"] == "listen"
+        assert spoken.receive()["id"] == "listen"
         assert time.monotonic() - answered < 1  # second, for which the answers of other requests are waited for
 
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from mcp_types import CallToolResult
 from tests.support.mcp_clients import files_of, images_of, words
 from tests.support.mcp_http import client_of
 from tests.support.pdf import text_of
+from tests.support.processes import still_running
 from tests.support.slow import slow_but
 from webapp_fixture import Fixture
 
@@ -45,40 +46,53 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 class Bridge:
-    """The process, spoken to by hand."""
+    """The process, spoken to by hand. Every line that it prints must be protocol."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.count = 0
 
-    def ask(self, method: str, params: dict[str, Any]) -> Any:
-        assert self.process.stdin and self.process.stdout
-        self.count += 1
-        request = {"jsonrpc": "2.0", "id": self.count, "method": method, "params": params}
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+    def send(self, *messages: Mapping[str, object] | bytes, end: bytes = b"\n") -> None:
+        assert self.process.stdin
+        texts = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
+        self.process.stdin.write(b"\n".join(texts) + end)
         self.process.stdin.flush()
-        while True:  # every line must be protocol
-            line = self.process.stdout.readline()
-            assert line, "the bridge has ended"
-            message = json.loads(line)
-            assert message["jsonrpc"] == "2.0"
-            if message.get("id") == self.count:
-                return message["result"]
 
-    def start(self, capability: str, arguments: dict[str, Any]) -> None:
+    def receive(self) -> Any:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, "the bridge has ended"
+        message = json.loads(line)
+        assert message["jsonrpc"] == "2.0"
+        return message
+
+    def end_input(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def ask(self, method: str, params: Mapping[str, object]) -> Any:
+        self.count += 1
+        self.send(request_of(self.count, method, **params))
+        while (message := self.receive()).get("id") != self.count:
+            pass
+        return message["result"]
+
+    def start(self, capability: str, arguments: Mapping[str, object]) -> None:
         """Call, and come back as soon as the app reports progress."""
-        assert self.process.stdin and self.process.stdout
-        params = {"name": capability, "arguments": arguments, "_meta": {"progressToken": "p"}}
-        request = {"jsonrpc": "2.0", "id": "call", "method": "tools/call", "params": params}
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
-        while json.loads(self.process.stdout.readline()).get("method") != "notifications/progress":
+        more = {"arguments": arguments, "_meta": {"progressToken": "p"}}
+        self.send(request_of("call", "tools/call", name=capability, **more))
+        while self.receive().get("method") != "notifications/progress":
             pass
 
     def begin(self, url: str, version: str = "2025-11-25") -> None:
         self.ask("initialize", {**HELLO, "protocolVersion": version})
         answer = self.ask("tools/call", {"name": "abp_connect", "arguments": {"url": url}})
         assert not answer.get("isError"), answer
+
+
+def request_of(identity: object, method: str, **params: object) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
 
 
 #: A client that starts the bridge and passes on our side of the pipes, which we hold when it is killed.
@@ -110,19 +124,8 @@ def bridge(tmp_path: Path) -> Iterator[tuple[Bridge, psutil.Process]]:
                     one.kill()
 
 
-def is_zombie(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def gone(processes: list[psutil.Process]) -> float:
-    """Seconds until all have ended. One whose parent has ended too may wait for init to take its status."""
-    started = time.monotonic()
-    _, alive = psutil.wait_procs(processes, timeout=WITHIN)
-    assert [process for process in alive if not is_zombie(process)] == []
-    return time.monotonic() - started
+def assert_gone(processes: Sequence[psutil.Process]) -> None:
+    assert still_running(processes, WITHIN) == []
 
 
 @pytest.mark.slow
@@ -146,19 +149,15 @@ async def test_old_clients_get_only_known_content_types(
 async def test_client_leaving_during_connect_leaves_no_processes(bridge: tuple[Bridge, psutil.Process]) -> None:
     spoken, process = bridge
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
-        assert spoken.process.stdin
         spoken.ask("initialize", HELLO)
-        params = {"name": "abp_connect", "arguments": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/"}}
-        request = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
-        spoken.process.stdin.write(json.dumps(request).encode() + b"\n")
-        spoken.process.stdin.flush()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        spoken.send(request_of(99, "tools/call", name="abp_connect", arguments={"url": url}))
         async with asyncio.timeout(20):
             while len(process.children(recursive=True)) < 4:
                 await asyncio.sleep(0.05)
         family = [process, *process.children(recursive=True)]
-        spoken.process.stdin.close()
-        spoken.process.stdin = None
-        await asyncio.to_thread(gone, family)
+        spoken.end_input()
+        await asyncio.to_thread(assert_gone, family)
 
 
 async def use_everything(client: Bridge, url: str) -> None:
@@ -211,10 +210,8 @@ async def test_bridge_drives_browser_and_leaves_none_when_its_client_ends(
     if how == "SIGTERM":
         process.terminate()
     elif how != "client killed, pipe held":
-        assert spoken.process.stdin
-        spoken.process.stdin.close()
-        spoken.process.stdin = None
-    await asyncio.to_thread(gone, family)
+        spoken.end_input()
+    await asyncio.to_thread(assert_gone, family)
 
 
 @pytest.mark.requirement("R4-9a", "R4-14k")
@@ -264,5 +261,5 @@ async def test_mcp_command_serves_over_http(fixture: Fixture, tmp_path: Path) ->
             assert len(family) > 2
         finally:
             process.terminate()
-        await asyncio.to_thread(gone, family)
+        await asyncio.to_thread(assert_gone, family)
         assert process.stdout.read() == b""

@@ -17,7 +17,7 @@ from jupyter_client.manager import KernelManager
 
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
-from tests.support.processes import processes
+from tests.support.processes import processes, still_running
 from tests.support.slow import slow_but
 from transports.sync import connect
 
@@ -130,11 +130,6 @@ def opened(client: BlockingKernelClient, url: str) -> tuple[str, list[psutil.Pro
     return pid, family
 
 
-def assert_ended(family: list[psutil.Process]) -> None:
-    alive = psutil.wait_procs(family, timeout=30)[1]
-    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
-
-
 @pytest.mark.slow
 def test_kernel_restart_or_exit_leaves_no_processes(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
@@ -142,11 +137,11 @@ def test_kernel_restart_or_exit_leaves_no_processes(workbench: str, tmp_path: Pa
         manager.restart_kernel(now=False)
         client.wait_for_ready(timeout=60)
         assert run(client, "print('app' in globals())") == "False\n"
-        assert_ended(family)
+        assert still_running(family, 30) == []
         assert folders_of(pid) == []
         pid, family = opened(client, workbench)
         manager.shutdown_kernel(now=False)
-        assert_ended(family)
+        assert still_running(family, 30) == []
         assert folders_of(pid) == []
 
 
@@ -155,7 +150,7 @@ def test_killed_kernel_processes_end_and_next_session_sweeps(workbench: str, tmp
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
         manager.shutdown_kernel(now=True)
-        assert_ended(family)
+        assert still_running(family, 30) == []
     connect(workbench, store="none:").open().close()
     assert folders_of(pid) == []
 

@@ -152,10 +152,12 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
                 assert False, "on purpose"
 
         @pytest.mark.asyncio
+        @pytest.mark.abp_transports("websocket")
         async def test_skipped(abp_fixture_app, abp_app_async):
             async with abp_app_async():
                 pytest.skip("no reason to keep anything")
 
+        @pytest.mark.abp_transports("websocket")
         def test_fine(abp_fixture_app, abp_app):
             abp_app.call("file.list")
     """)

@@ -19,6 +19,7 @@ import pytest
 from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
+from tests.support.processes import still_running
 from tests.support.slow import slow_but
 from transports import Disconnected
 from transports.playwright._find import find_browser
@@ -134,7 +135,7 @@ print("open", flush=True)
         err = run.communicate(timeout=30)[1]
     assert time.monotonic() - started < 10, err
     assert ("KeyboardInterrupt" in err and "in call" in err) is (end == "interrupted"), err
-    assert not [process for process in psutil.wait_procs(family, timeout=5)[1] if process.status() != "zombie"]
+    assert still_running(family, 5) == []
 
 
 def test_runner_raises_disconnected_after_playwright_stopped() -> None:

@@ -37,7 +37,8 @@ async def work_in_a_view(app: Session, *, own_context: bool = True) -> Page:
     """Use all that depends on the browser: calls, files, a picture, the surroundings, the policy. Returns the page."""
     async with app.open_view("board", {"n": 4}, **BERLIN) as view:
         assert (await view.call("echo", {"text": "ü"})).data == {"text": "ü"}
-        assert (await view.call("picture")).artifact().size_bytes == 70
+        picture = (await view.call("picture")).artifact()
+        assert (picture.mime_type, picture.size_bytes) == ("image/png", 70)
         assert (await view.call("hands")).artifact().sha256 == hashlib.sha256(bytes([1, 2, 3])).hexdigest()
         link = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
         assert (await view.frame.evaluate("(link) => rpc('ui/download-file', link)", link))["result"] == {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -53,15 +51,13 @@ async def test_view_is_a_session_with_its_registered_tools(app: Session) -> None
         assert (await view.call("echo", {"text": "still"})).data == {"text": "still"}
         heard = [message["method"] for message in await view.frame.evaluate("heard")]
         assert "notifications/cancelled" in heard
+        with pytest.raises(BinaryError):
+            await view.call("broken")
+        assert (await view.call("strict", {"n": 1})).warnings == ("content.1: an image without mimeType",)
+        (_, warning) = (await view.call("strict", {"n": "one"})).warnings  # validated as it came
+        assert warning == 'outputSchema: data.n: "one" is not of type "integer"'
     with pytest.raises(UsageError, match="has no view; tools with views: board"):
         app.open_view("model_only")
-
-
-async def test_view_structured_content_is_validated_unmodified(app: Session) -> None:
-    async with app.open_view("board") as view:
-        assert (await view.call("strict", {"n": 1})).warnings == ("content.1: an image without mimeType",)
-        (_, warning) = (await view.call("strict", {"n": "one"})).warnings
-    assert warning == 'outputSchema: data.n: "one" is not of type "integer"'
 
 
 async def test_view_messages_follow_specification_order(app: Session) -> None:
@@ -85,30 +81,6 @@ async def test_view_messages_follow_specification_order(app: Session) -> None:
         assert heard[0]["params"] == {"theme": "light", "containerDimensions": {"width": 500, "maxHeight": 800}}
         assert heard[1] == {"jsonrpc": "2.0", "method": "ui/notifications/tool-input-partial",
                             "params": {"arguments": {"n": 3}}}  # fmt: skip
-
-
-async def test_view_tools_are_updated(app: Session) -> None:
-    async with app.open_view("board") as view:
-        await view.frame.evaluate("delete tools.echo; tell('notifications/tools/list_changed', {})")
-        async with asyncio.timeout(10):
-            while "echo" in view.capabilities:
-                await asyncio.sleep(0.02)
-        assert "picture" in view.capabilities
-
-
-async def test_view_files_become_artifacts(app: Session) -> None:
-    async with app.open_view("board") as view:
-        (picture,) = (await view.call("picture")).artifacts.values()
-        assert (picture.mime_type, picture.size_bytes) == ("image/png", 70)
-        handed = await view.call("hands")
-        assert handed.artifact().sha256 == hashlib.sha256(bytes([1, 2, 3])).hexdigest()
-        assert handed.artifact().filename == "three.bin"
-        with pytest.raises(BinaryError):
-            await view.call("broken")
-        link = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
-        assert (await view.frame.evaluate("(link) => rpc('ui/download-file', link)", link))["result"] == {}
-        (report,) = view.files  # no call was under way
-        assert report.path is not None and report.path.read_text() == "a,b\n1,2\n"
 
 
 async def test_view_isolation_is_enforced_both_ways(app: Session) -> None:

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.e2e.test_serve_command import abp, client
+from tests.support.processes import still_running
 from tests.support.slow import slow_but
 from tests.support.web_client import TOKEN, Listening
 from webapp_fixture import Fixture
@@ -20,12 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 def family(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
-
-
-async def gone(processes: list[psutil.Process]) -> None:
-    async with asyncio.timeout(10):
-        while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", slow_but([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
@@ -46,7 +41,7 @@ async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, 
             assert len(processes) > 2
         status, _, complaint = await server.end(number)
         assert status == 128 + number and "Traceback" not in complaint, complaint
-        await gone(processes)
+        assert await asyncio.to_thread(still_running, processes, 10) == []
 
 
 @pytest.mark.slow
@@ -64,4 +59,4 @@ async def test_bridge_exit_ends_its_and_gallery_browsers(fixture: Fixture, tmp_p
         bridge.process.stdin.close()
         out, err = await asyncio.wait_for(bridge.process.communicate(), 15)
         assert bridge.process.returncode == 0 and out == b"" and b"Traceback" not in err, err
-        await gone(processes)
+        assert await asyncio.to_thread(still_running, processes, 10) == []

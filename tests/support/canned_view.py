@@ -54,4 +54,4 @@ def viewing(folder: Path, body: str, csp: dict[str, object] | None = None, *, he
     }
     file = folder / "said.json"
     file.write_text(json.dumps(answers))
-    return f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {file}"
+    return f"mcp+stdio:{sys.executable} -S -I {FOLDER / 'canned.py'} {file}"

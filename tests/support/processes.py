@@ -1,7 +1,8 @@
-"""The processes of a browser, told apart by their command lines."""
+"""The processes of a browser, told apart by their command lines, and the end of processes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psutil
@@ -26,3 +27,17 @@ def processes(kind: str = "", below: psutil.Process | None = None) -> list[psuti
             if kind in ("", role):
                 rows.append(process)
     return rows
+
+
+def still_running(processes: Sequence[psutil.Process], within: float) -> list[psutil.Process]:
+    """Return those that have not ended ``within`` seconds. One whose parent has ended too may wait for init to take its
+    status: it has ended."""
+
+    def has_ended(process: psutil.Process) -> bool:
+        try:
+            return process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    _, alive = psutil.wait_procs(processes, timeout=within)
+    return [process for process in alive if not has_ended(process)]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -23,6 +18,7 @@ from hypothesis import given, strategies as st
 from websockets.sync.server import ServerConnection, serve as serve_websocket
 
 import webapp_fixture
+from tests.support.command_line import CommandLine, serving
 from tests.support.planted import ALLOWED, PLANTED
 from tests.support.planted_views import PLANTED_VIEWS
 from transports import BinaryData
@@ -41,16 +37,8 @@ from webapp_fixture import wire
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[webapp_fixture.Fixture]:
-    """The reference app in a thread of its own: the command has a loop of its own."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    context = webapp_fixture.serve()
-    yield asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(10)
-    asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
-    loop.close()
+    with serving() as fixture:
+        yield fixture
 
 
 @pytest.fixture(autouse=True)
@@ -426,21 +414,14 @@ def test_conforming_app_passes_conformance_command(
 
 
 @pytest.mark.load
-def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fixture) -> None:
-    leader, terminal = os.openpty()
-    command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
-    seen = b""
-    with subprocess.Popen(
-        [*command, "--only", "fault.*"], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, env=environment
-    ) as process:
-        os.close(terminal)
-        with contextlib.suppress(OSError):  # how Linux tells that the last writer has closed it
-            while chunk := os.read(leader, 65536):
-                seen += chunk
-        os.close(leader)
-        assert process.wait(60) == 0
-    assert b"looking at" in seen and b"\x1b[32m" in seen and b"\x1b[33m  warn  binary.alphabet" in seen
+def test_a_terminal_shows_colours_and_the_current_step(
+    served: webapp_fixture.Fixture, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    abp = CommandLine({"COLUMNS": "120"}, monkeypatch, capfdbinary)
+    args = ("conformance", f"{served.ws_url}?faults=no_padding", "--only", "fault.*")
+    ran = abp.at_terminal(*args, script=lambda _: None, term="xterm-256color", stdout=True)
+    assert ran.status == 0
+    assert "looking at" in ran.err and "\x1b[32m" in ran.err and "\x1b[33m  warn  binary.alphabet" in ran.err
 
 
 @pytest.mark.parametrize(
