@@ -43,12 +43,13 @@ from transports.protocol.messages import Message
 from transports.routing import ResourcePolicy, RoutingPolicy
 
 TOKEN = "a-token-that-nobody-may-see"
-WAYS = ("legacy", "modern", "http")
+#: The newest protocol over pipes is that of tests/e2e/test_behaviour.py.
+WAYS = ("legacy", "http")
 
 Connected = Callable[..., Any]
 
 #: For what happens to an answer that has arrived, in whatever way.
-in_one_way = pytest.mark.parametrize("way", ["modern"], indirect=True, scope="module")
+in_one_way = pytest.mark.parametrize("way", ["legacy"], indirect=True, scope="module")
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -89,7 +90,7 @@ def make(way: str, tableau: str, request: pytest.FixtureRequest) -> Connected:
     if way == "http":
         url = request.getfixturevalue("over_http")
         return partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
-    return partial(connect, f"{tableau} --legacy" if way == "legacy" else tableau)
+    return partial(connect, f"{tableau} --legacy")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
