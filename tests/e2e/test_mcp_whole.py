@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import io
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,14 @@ from mcp_types import (
     ElicitResult,
     TextContent,
 )
-from PIL import Image
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import ERAS, called, files_of, images_of, links_of, read_as_resource, words
+from tests.support.mcp_clients import ERAS, called, links_of, read_as_resource
 from tests.support.slow import slow_but
-from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 from webapp_fixture import Fixture
-
-__all__ = ["slow_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -109,23 +104,3 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
         await called(client, "abp_disconnect", session=session)
         assert (await called(client, "abp_status"))["sessions"] == []
         assert await read_as_resource(client, pdf.uri) == data
-
-
-@pytest.mark.requirement("R3-7a", "R3-7b", "R3-7f", "R3-7i")
-async def test_screenshot_does_not_require_app(tmp_path: Path, slow_page: SlowPage) -> None:
-    bridge = Bridge(Options(allowed_hosts=("127.0.0.1",)), open_store(tmp_path / "out"))
-    async with Client(bridge.server, mode="2026-07-28") as client:
-        arguments = {"url": slow_page.url, "width": 900, "options": {"full_page": True, "type": "jpeg"}}
-        answer = await client.call_tool("abp_screenshot", arguments)
-        assert not answer.is_error, answer
-        assert answer.structured_content["data"]["url"] == slow_page.url
-        (kept,) = files_of(answer.structured_content)
-        assert slow_page.url in words(answer) and f"Size: {kept['size_bytes']} bytes" in words(answer)
-        (block,) = images_of(answer)
-        image = Image.open(io.BytesIO(base64.b64decode(block.data)))
-        assert image.size == (900, 3000) and block.mime_type == "image/jpeg"
-        pixel = image.convert("RGB").getpixel((450, 2000))
-        assert isinstance(pixel, tuple) and all(abs(a - b) < 9 for a, b in zip(pixel, slow_page.colour, strict=True))
-        led = await client.call_tool("abp_screenshot", {"url": f"{slow_page.url}elsewhere"})  # to a host with rules
-        assert led.is_error and "localhost (port" in words(led) and "may not be connected" in words(led)
-        assert (await called(client, "abp_artifacts"))["total"] == 1

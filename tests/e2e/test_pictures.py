@@ -19,15 +19,18 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from mcp import Client
-from mcp_types import CallToolResult, ImageContent
+from mcp_types import CallToolResult
 from PIL import Image
 
-from tests.support.mcp_clients import words
+from tests.support.mcp_clients import files_of, images_of, words
+from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, playwright as browsers
 from transports.artifacts import open_store
 from transports.surfaces.mcp import _hosts as hosts
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
+
+__all__ = ["slow_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -184,7 +187,7 @@ async def picture(store: Path, url: str, *allowed: str, **options: Any) -> CallT
 
 def colours(answer: CallToolResult) -> set[object]:
     assert not answer.is_error, answer
-    (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
+    (block,) = images_of(answer)
     image = Image.open(io.BytesIO(base64.b64decode(block.data))).convert("RGB")
     return {colour for _, colour in image.getcolors(1 << 24) or []}
 
@@ -222,9 +225,11 @@ async def test_page_navigating_during_screenshot_shows_no_disallowed_host(tmp_pa
 @pytest.mark.usefixtures("shared")
 async def test_page_going_to_forbidden_host_yields_no_screenshot(tmp_path: Path) -> None:
     async with sites() as served:
-        answer = await picture(tmp_path, f"http://{served.here}/going", served.here)
-        said = f"127.0.0.1 (port {served.other.partition(':')[2]}) may not be connected"
-        assert answer.is_error and said in words(answer) and served.heard == set()
+        for path in ("going", f"to?http://{served.other}/frame"):
+            answer = await picture(tmp_path, f"http://{served.here}/{path}", served.here)
+            said = f"127.0.0.1 (port {served.other.partition(':')[2]}) may not be connected"
+            assert answer.is_error and said in words(answer) and served.heard == set(), path
+        assert [*tmp_path.rglob("*.png")] == []
 
 
 @pytest.mark.usefixtures("shared")
@@ -233,3 +238,19 @@ async def test_screenshot_of_closed_port_reports_it(tmp_path: Path) -> None:
         gone = served.other
     answer = await picture(tmp_path, f"http://{gone}/", "127.0.0.1")
     assert answer.is_error and "nothing listens" in words(answer)
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.requirement("R3-7a", "R3-7b", "R3-7f", "R3-7i")
+async def test_screenshot_waits_for_page_and_does_not_require_app(tmp_path: Path, slow_page: SlowPage) -> None:
+    options = {"full_page": True, "type": "jpeg"}
+    answer = await picture(tmp_path, slow_page.url, "127.0.0.1", width=900, options=options)
+    assert not answer.is_error and answer.structured_content is not None, answer
+    assert answer.structured_content["data"]["url"] == slow_page.url
+    (kept,) = files_of(answer.structured_content)
+    assert slow_page.url in words(answer) and f"Size: {kept['size_bytes']} bytes" in words(answer)
+    (block,) = images_of(answer)
+    image = Image.open(io.BytesIO(base64.b64decode(block.data)))
+    assert image.size == (900, 3000) and block.mime_type == "image/jpeg"
+    pixel = image.convert("RGB").getpixel((450, 2000))
+    assert isinstance(pixel, tuple) and all(abs(a - b) < 9 for a, b in zip(pixel, slow_page.colour, strict=True))

@@ -480,12 +480,12 @@ async def test_very_long_answer_is_complete_and_leaves_no_file(connected: Connec
         await app.transport._agent.page.evaluate(  # type: ignore[attr-defined]
             """() => {
               const file = { content: new Uint8Array(1000).buffer, mimeType: "a/b" };
-              const data = { text: "äöü€😀".repeat(200000), half: "half \\ud800 a pair", file };
+              const data = { text: "äöü€😀".repeat(600000), half: "half \\ud800 a pair", file };
               window.abp.call = async () => ({ success: true, data });
             }"""
         )
         result = await app.call("long")
-        assert value(result.data, "text") == "äöü€😀" * 200_000
+        assert value(result.data, "text") == "äöü€😀" * 600_000
         assert value(result.data, "half") == "half \ufffd a pair"
         assert result.artifacts["file"].size_bytes == 1000
         rungs = app.transport.rungs  # type: ignore[attr-defined]

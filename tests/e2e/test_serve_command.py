@@ -87,6 +87,7 @@ async def put_two_hours_ago(store: ArtifactStore, monkeypatch: pytest.MonkeyPatc
     return Path(str(ref.path))
 
 
+@pytest.mark.requirement("R6-10i")
 async def test_bridge_keeps_old_files_in_default_folder_and_logs_to_stderr(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,26 +25,20 @@ class SlowPage:
     url: str
     colour: tuple[int, int, int] = (200, 30, 40)
     cookies: list[str] = field(default_factory=list)
-    #: The page, which a test may replace.
-    html: str = _HTML
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def slow_page() -> AsyncIterator[SlowPage]:
     async def page(request: web.Request) -> web.Response:
         served.cookies += request.headers.getall("Cookie", [])
-        return web.Response(text=served.html, content_type="text/html")
+        return web.Response(text=_HTML, content_type="text/html")
 
     async def slow(request: web.Request) -> web.Response:
         await asyncio.sleep(0.2)
         return web.Response(text="ready")
 
     app = web.Application()
-
-    async def elsewhere(request: web.Request) -> web.Response:
-        raise web.HTTPFound(served.url.replace("127.0.0.1", "localhost"))
-
-    app.add_routes([web.get("/", page), web.get("/slow", slow), web.get("/elsewhere", elsewhere)])
+    app.add_routes([web.get("/", page), web.get("/slow", slow)])
     async with TestServer(app) as server:
         served = SlowPage(str(server.make_url("/")))
         yield served
