@@ -152,13 +152,13 @@ async def test_page_only_urls_and_cookie_urls_are_fetched(shared: Session) -> No
 async def test_wrong_size_of_held_content_is_rejected_before_transfer(shared: Session) -> None:
     """The page knows the real size of content it holds."""
     assert isinstance(shared.transport, PlaywrightTransport)
-    before = shared.transport.rungs.copy()
+    before = dict(shared.transport.rungs)
     with pytest.raises(BinaryError) as caught:
         await shared.call("fault.partial", {"count": 3})
     assert caught.value.code == "SIZE_MISMATCH"
     assert caught.value.details["field"] == "files.1"
     assert caught.value.result and list(caught.value.result.artifacts) == ["files.0", "files.2"]
-    assert shared.transport.rungs == before
+    assert dict(shared.transport.rungs) == before
 
 
 # --- content into the page --------------------------------------------------------------------------------------------
@@ -488,6 +488,6 @@ async def test_very_long_answer_is_complete_and_leaves_no_file(connected: Connec
         assert value(result.data, "text") == "äöü€😀" * 600_000
         assert value(result.data, "half") == "half \ufffd a pair"
         assert result.artifacts["file"].size_bytes == 1000
-        rungs = app.transport.rungs  # type: ignore[attr-defined]
+        rungs = app.transport.rungs
         assert rungs["download"] + rungs["stream"] == 1
     assert set(browser.folder.iterdir()) == before
