@@ -38,8 +38,9 @@ sys.modules["mcp"].__path__ = []
 import transports
 transports.connect("mcp+stdio:x")
 """
-#: Programs by the package that is missing, with the extra that each needs.
-_PROGRAMS = {
+_BRIDGE = "abp: `abp mcp` needs the MCP SDK, and its package jwt is missing; install it: pip install"
+#: Programs by the package that is missing, with the extra that each needs, and how its message begins.
+_PROGRAMS: dict[str, list[tuple[str, ...]]] = {
     "fsspec": [("import transports.filesystem", "data")],
     "pyarrow": [(_TABLE, "data"), (command("batch", "run", "jobs.parquet", "--out", "run"), "parquet")],
     "pytest": [("import transports.testing.contract", "test")],
@@ -48,7 +49,7 @@ _PROGRAMS = {
     "obstore": [("from transports import open_store; open_store('s3://a/b')", "cloud")],
     "psycopg": [("from transports import open_store; open_store('s3://a/b?index=postgresql://a/b')", "postgres")],
     "ray": [(command("batch", "run", "jobs.jsonl", "--out", "run", "--engine", "ray"), "ray")],
-    "jwt": [(command("mcp", "--http", "127.0.0.1:0"), "mcp")],
+    "jwt": [(command("mcp", "--http", "127.0.0.1:0"), "mcp", _BRIDGE)],
     "mcp": [
         ("from transports import View", "mcp"),
         ("from transports import ViewRequest", "mcp"),
@@ -57,7 +58,8 @@ _PROGRAMS = {
         ("from transports.surfaces.mcp import Bridge", "mcp"),
         ("from transports import connect; connect('mcp+stdio:x')", "mcp"),
         (command("mcp"), "mcp"),
-        (command("proxy", "--url", "http://127.0.0.1:9/mcp"), "mcp"),
+        (command("proxy", "--url", "http://127.0.0.1:9/mcp"), "mcp", "abp: `abp proxy --url` needs the MCP SDK"),
+        (command("proxy", "--http", "127.0.0.1:0", "--", "cat"), "mcp", "abp: `abp proxy --http` needs the MCP SDK"),
         (command("view", "mcp+stdio:x", "tool"), "mcp"),
         (command("conformance", "mcp+stdio:x"), "mcp"),
         (_OUTDATED, "mcp"),
@@ -75,7 +77,7 @@ def said(program):
         try:
             exec(program, {})
         except SystemExit as end:
-            assert end.code
+            assert end.code == 2
         except Exception:
             traceback.print_exc()
         else:
@@ -98,7 +100,7 @@ for package, programs in json.load(sys.stdin).items():
 def test_missing_package_error_names_extra(tmp_path: Path) -> None:
     (tmp_path / "jobs.jsonl").write_text('{"capability": "x", "target": "http://127.0.0.1:9/"}\n')
     (tmp_path / "jobs.parquet").write_bytes(b"PAR1")
-    programs = {package: [program for program, _ in rows] for package, rows in _PROGRAMS.items()}
+    programs = {package: [program for program, *_ in rows] for package, rows in _PROGRAMS.items()}
     ran = subprocess.run(
         [sys.executable, "-c", _RUN],
         input=json.dumps(programs),
@@ -111,5 +113,7 @@ def test_missing_package_error_names_extra(tmp_path: Path) -> None:
     said = dict(map(json.loads, ran.stdout.splitlines()))
     assert said.keys() == _PROGRAMS.keys()
     for package, rows in _PROGRAMS.items():
-        for (program, extra), errors in zip(rows, said[package], strict=True):
-            assert f"pip install 'abp-transports[{extra}]'" in errors.splitlines()[-1], (package, program, errors)
+        for (program, extra, *beginning), errors in zip(rows, said[package], strict=True):
+            last = errors.splitlines()[-1]
+            assert f"pip install 'abp-transports[{extra}]'" in last, (program, errors)
+            assert last.startswith(tuple(beginning) or ""), (program, errors)

@@ -7,8 +7,6 @@ import hashlib
 import json
 import os
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import Clock
+from tests.support.local_store import run_script
 from tests.support.portable_way import portable_way
 from transports.artifacts import (
     ArtifactRef,
@@ -647,19 +646,24 @@ async def test_unloggable_actions_are_not_performed(opened: Open, tmp_path: Path
 SHARED_LOG = """
 import asyncio, os, sys
 from transports.artifacts import Scope, open_store
-async def main():
-    store = open_store("memory:", audit=sys.argv[1]).scoped(Scope(session=sys.argv[2]))
+async def main(session):
+    store = open_store("memory:", audit=sys.argv[1]).scoped(Scope(session=session))
     for turn in range(200):
         await store.put_bytes(b"%d" % turn, namespace="n" * 60)
-asyncio.run(main())
+writers = []
+for number in range(4):
+    if not (writer := os.fork()):
+        asyncio.run(main(str(number)))
+        os._exit(0)
+    writers.append(writer)
+print([os.waitpid(writer, 0)[1] for writer in writers])
 """
 
 
 @pytest.mark.load
 def test_processes_share_an_audit_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    writers = [subprocess.Popen([sys.executable, "-c", SHARED_LOG, str(log), str(n)]) for n in range(4)]
-    assert [writer.wait(60) for writer in writers] == [0] * 4
+    assert run_script(SHARED_LOG, log) == "[0, 0, 0, 0]\n"
     found = lines(log)
     assert len(found) == 800 and {str(line["who"]) for line in found} == {str({"session": str(n)}) for n in range(4)}
 

@@ -71,7 +71,7 @@ def openers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.load
-@settings(max_examples=300)
+@settings(max_examples=100)  # for each of three openers, all of one class
 @given(steps=st.lists(_STEPS, max_size=12))
 def test_artifact_file_behaves_like_plain_file(openers: tuple[_Open, _Open], steps: list[_Step]) -> None:
     files = [make() for make in openers]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,10 +22,11 @@ from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificat
 from tests.support.mcp_clients import URL, called, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
-from transports.artifacts import LocalStore, open_store
+from transports.artifacts import open_store
 from transports.protocol._declarations import AppInfo, Capability, Resource
 from transports.protocol._plain_text import plain_text
 from transports.protocol.messages import Message
+from transports.surfaces.cli import main
 from transports.surfaces.cli._calls import print_capabilities, print_capability
 from transports.surfaces.cli._output import (
     _print_value,
@@ -42,6 +39,7 @@ from transports.surfaces.cli._output import (
 from transports.surfaces.cli._running import _PlainFormatter
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
+from transports.sync import open_store as open_blocking
 from transports.testing import Call
 
 #: ANSI, C1, direction, zero width, tags, and line breaks of all kinds.
@@ -226,26 +224,17 @@ def test_terminal_json_is_plain_and_parses_equal(
     assert document is not DOCUMENT or FAMILY in text  # what needs its joiners keeps them
 
 
-@pytest.mark.load
-async def test_text_file_is_sanitized_on_terminal_and_raw_elsewhere(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty", reason="Windows has other terminals")
-    tty = pytest.importorskip("tty")
+def test_text_file_is_sanitized_on_terminal_and_raw_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     data = EVERY.encode() * 300  # several pieces
-    async with LocalStore(tmp_path) as store:
-        ref = await store.put_bytes(data, mime_type="text/plain", filename="evil.txt")
-    command = [sys.executable, "-m", "transports.surfaces.cli", "artifacts", "get", ref.id]
-    environment = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path)}
-    assert subprocess.run(command, env=environment, capture_output=True, check=True, timeout=60).stdout == data
-    main, other = pty.openpty()
-    tty.setraw(other)
-    shown = subprocess.Popen(command, env=environment, stdout=other, stderr=subprocess.DEVNULL)
-    os.close(other)
-    received = bytearray()
-    with contextlib.suppress(OSError):  # the other end is closed
-        while piece := await asyncio.to_thread(os.read, main, 1 << 16):
-            received += piece
-    os.close(main)
-    assert shown.wait(30) == 0 and _check_bytes(bytes(received)).count("pwned") == 300
+    with open_blocking(tmp_path) as store:
+        ref = store.put_bytes(data, mime_type="text/plain", filename="evil.txt")
+    monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path))
+    assert main(["artifacts", "get", ref.id]) == 0 and capfdbinary.readouterr().out == data
+    with at_terminal() as terminal:
+        assert main(["artifacts", "get", ref.id]) == 0
+    assert _check_bytes(terminal.written).count("pwned") == 300
 
 
 def test_terminal_output_is_sanitized(capsys: pytest.CaptureFixture[str]) -> None:

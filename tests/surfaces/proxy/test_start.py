@@ -81,20 +81,6 @@ def test_server_process_starts_before_store_is_loaded(tmp_path: Path) -> None:
     assert not loaded & {"mcp", "mcp_types", "httpx2", "playwright", "sqlite3"}
 
 
-@pytest.mark.load
-@pytest.mark.parametrize(
-    "options",
-    [["--url", "http://127.0.0.1:9/mcp"], ["--http", "127.0.0.1:0", "--", "cat"]],
-    ids=lambda options: options[0],
-)
-def test_proxy_http_requires_mcp_sdk(tmp_path: Path, options: list[str]) -> None:
-    with start_proxy(tmp_path, WITHOUT_SDK, *options) as proxy:
-        said = proxy.communicate(timeout=120)[1]
-    assert proxy.returncode == 2
-    assert f"`abp proxy {options[0]}` needs the MCP SDK" in said
-    assert "pip install 'abp-transports[mcp]'" in said
-
-
 @pytest.mark.parametrize(
     ("options", "note"),
     [
