@@ -163,9 +163,9 @@ async def test_unreachable_server_becomes_request_error(tmp_path: Path) -> None:
 
 @pytest.mark.load
 async def test_proxied_text_arrives_unchanged_both_ways(tmp_path: Path) -> None:
-    async with served(tmp_path, SDK) as url, client_of(url, ANN, "legacy") as client:
+    async with served(tmp_path, PLAIN) as url, client_of(url, ANN, "legacy") as client:
         text = 'é\n\r\n😀 \\ " ' * 2000
-        result = await client.call_tool("say", {"text": text})
+        result = await client.call_tool("give", {"result": {"content": [{"type": "text", "text": text}]}})
         assert isinstance(result.content[0], TextContent) and result.content[0].text == text
 
 

@@ -259,7 +259,6 @@ def test_requests_from_pipe_or_file_are_answered(tmp_path: Path, is_file: bool) 
 @pytest.mark.parametrize(
     ("program", "status"),
     [
-        ("raise SystemExit(7)", 7),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
         # it ignores the end of its input
         (
