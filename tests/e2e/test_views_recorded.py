@@ -12,7 +12,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.canned_view import viewing
 from transports import Browser, CapabilityError, Recording, UsageError, connect
-from transports._internal.masking import KNOWN_SECRETS, give
+from transports._internal.masking import KNOWN_SECRETS, record_given_secret
 from transports.errors import NotAbpApp, NotRecorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -106,7 +106,7 @@ async def test_secret_value_reaches_neither_view_nor_recording(
     canary = "canary-7f3a-value"
     monkeypatch.setenv("CANARY", canary)
     (config := tmp_path / "abp.toml").write_text('[secrets.CRM]\nenv = "CANARY"\norigins = ["http://app.test"]\n')
-    give(None, "CRM", canary)  # as if the user had used it
+    record_given_secret(None, "CRM", canary)  # as if the user had used it
     file = tmp_path / "views.jsonl"
     try:
         async with (

@@ -50,7 +50,7 @@ def test_secrets_are_learned_from_html_forms_and_lines() -> None:
     secrets.learn({"card": {"pin": 7654321}})
     secrets.learn_value("theme=dark; sid=sixth%2Fone")
     assert secrets.text("pin 7654321, sixth/one") == f"pin {REDACTED}, {REDACTED}"
-    said = secrets.line("first&one second-1 open-1 third/one {token: fourth-one, user: bob} password=fifth")
+    said = secrets.redact_line("first&one second-1 open-1 third/one {token: fourth-one, user: bob} password=fifth")
     assert said == f"{REDACTED} {REDACTED} open-1 {REDACTED} {{token: {REDACTED}, user: bob}} password={REDACTED}"
 
 
@@ -94,7 +94,7 @@ def test_app_cannot_slow_down_redaction() -> None:
     secrets = SecretValues()
     secrets.learn([{"password": f"value-{number:06}"} for number in range(5000)])
     started = time.process_time()
-    secrets.line("a=" * 20_000 + "<input " * 20_000 + "A" * 200_000)
+    secrets.redact_line("a=" * 20_000 + "<input " * 20_000 + "A" * 200_000)
     secrets.learn_html("<input " + "a='" * 20_000)
     secrets.learn_pairs("password" * 20_000)
     secrets.text((base64.b64encode(b"value-000001").decode() + " ") * 50_000)

@@ -214,6 +214,7 @@ class _Parameter:
     def _accepted(self) -> list[_AcceptedType]:
         """The types of a value. They are read when a value is given, because modules of some are slow to import."""
         if self._name == "timeout":
+            # It is checked with its range, where it is used.
             return [_AcceptedType(object)]
         hint = self._hint
         if isinstance(hint, str):

@@ -225,6 +225,7 @@ class SqliteConnection:
         such a log is opened as immutable, and a file with a log is copied first."""
         db = open_sqlite(path, "mode=ro")
         try:
+            # SQLite opens the file itself only at the first query.
             db.execute("SELECT count(*) FROM sqlite_master").fetchall()
             return db
         except sqlite3.Error as error:
@@ -234,7 +235,8 @@ class SqliteConnection:
 
         self._frozen = True
         log = _log_of(path)
-        if not _size_and_time(log):
+        has_log = bool(_size_and_time(log))
+        if not has_log:
             return open_sqlite(path, "mode=ro&immutable=1")
         self._copy = tempfile.TemporaryDirectory(prefix="abp-ledger-")
         copy = Path(self._copy.name, path.name)
@@ -391,8 +393,10 @@ class PostgresUrl:
         head = url.removesuffix(question_mark + query)
         may_be_in_parameter = re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE)
         if may_be_in_parameter:
-            # The @ may be in the value of a password parameter.
-            place, query, head = "…", "", url
+            # The @ may be in the value of a password parameter: nothing behind the user is shown.
+            place = "…"
+            query = ""
+            head = url
 
         shown_user = re.split("[:/?#@]", userinfo)[0]
         if start:
@@ -405,8 +409,8 @@ class PostgresUrl:
             certain=is_certain,
         )
 
-    def take(self, name: str) -> tuple[str, str | None]:
-        """Return the address without the parameter ``name``, and its last value."""
+    def split_off_parameter(self, name: str) -> tuple[str, str | None]:
+        """Return the address without the parameter ``name``, and its last value, decoded; ``None`` without one."""
         value: str | None = None
         others: list[str] = []
         for parameter in self.parameters:

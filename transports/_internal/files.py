@@ -53,4 +53,5 @@ def regular_file(fd: int, name: str) -> FileIO:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", name)
+    # An opener, because the name of ``FileIO(fd)`` would be the number.
     return FileIO(name, opener=lambda *_: fd)

@@ -65,7 +65,8 @@ def _from_backslash(escape: bytes) -> bytes:
         return to_bytes(chr(int(escape[3:-1], 16)))
     if escape.startswith(rb"\u"):
         return _from_units(escape.replace(rb"\u", b""))
-    is_css_digit = escape.endswith(b" ") and len(escape) == 4  # at the beginning of a name
+    # CSS escapes a digit at the beginning of a name: ``\31 `` with the space is 1.
+    is_css_digit = escape.endswith(b" ") and len(escape) == 4
     if is_css_digit:
         return escape[2:3]
     if len(escape) > 2 or escape[1:] in b"abfnrtv":
@@ -176,6 +177,7 @@ class Finder:
 
 
 def _with_plus(content: bytes) -> bytes:
+    """Return content with ``+`` for spaces, as in forms, so that both are found."""
     return content.replace(b" ", b"+")
 
 
@@ -300,10 +302,11 @@ class _Tree:
                 self.texts.append(node)
             case Mapping():
                 for key, value in node.items():
-                    if not self._is_kept(key):
-                        if isinstance(key, str) and key not in self._names:
-                            self.texts.append(key)
-                        self.gather_texts(value)
+                    if self._is_kept(key):
+                        continue
+                    if isinstance(key, str) and key not in self._names:
+                        self.texts.append(key)
+                    self.gather_texts(value)
             case list() | tuple():
                 for item in node:
                     self.gather_texts(item)
@@ -331,6 +334,7 @@ class _Tree:
                 return node
 
     def _object_with_labels(self, node: Mapping[Any, object], file: MaskFile | None) -> dict[Any, object]:
+        """Return a JSON object with labels. Its ``content`` is a file if another field describes it."""
         is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
         rebuilt: dict[Any, object] = {}
         for key, value in node.items():
@@ -453,15 +457,15 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
-def with_values(node: object, values: Mapping[str, str]) -> object:
+def fill_placeholders(node: object, values: Mapping[str, str]) -> object:
     """Return JSON values with each placeholder replaced by its value, which must be in ``values``."""
     match node:
         case str():
             return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], node)
         case Mapping():
-            return {key: with_values(value, values) for key, value in node.items()}
+            return {key: fill_placeholders(value, values) for key, value in node.items()}
         case list() | tuple():
-            return [with_values(value, values) for value in node]
+            return [fill_placeholders(value, values) for value in node]
         case _:
             return node
 
@@ -490,7 +494,7 @@ class KnownSecrets:
             return
         if not self._names and self is KNOWN_SECRETS:
             _redact_logs()
-        # The newest value is the last one.
+        # Taken out and put in again, so that the values are in order, the newest last.
         self._names.pop(value, None)
         self._names[value] = name
         # Of a secret that changes each hour, these are the values of over a month.
@@ -504,9 +508,9 @@ class KnownSecrets:
         self._names.clear()
         self._rebuild()
         if self is KNOWN_SECRETS:
-            for secrets in list(_OF_USERS.values()):
+            for secrets in list(_SECRETS_BY_USER.values()):
                 secrets.forget()
-            _GIVEN.clear()
+            _SECRETS_OF_RECENT_USERS.clear()
 
     def _rebuild(self) -> None:
         """Bring the finder and the placeholders up to date with the values."""
@@ -527,7 +531,7 @@ class KnownSecrets:
         """Return JSON values with placeholders in place of values, also in keys and file names. A node without values
         is returned unchanged. A file in base64 is masked (:meth:`mask`). Binary content beside the JSON stays, because
         it is masked where it is read."""
-        return masked_tree(node, self._finder, self.numbers, file=self._file)
+        return masked_tree(node, self._finder, self.numbers, file=self._mask_file_text)
 
     def mask(self, content: bytes) -> bytes:
         """Return the bytes of a file with asterisks in place of values, if it is a text of at most
@@ -536,7 +540,7 @@ class KnownSecrets:
             return content
         return starred(content, self._finder.find(content))
 
-    def _file(self, text: str, described: bool) -> str | None:
+    def _mask_file_text(self, text: str, described: bool) -> str | None:
         """Return the text of a file in an answer, masked without a change of its size; ``None`` for any other text.
 
         A file is base64, with or without the head of a ``data:`` URL, or text that is ``described`` as a file.
@@ -588,9 +592,10 @@ def _decoded(text: str) -> bytes | None:
 KNOWN_SECRETS = KnownSecrets()
 #: Empty set of known secrets.
 NO_SECRETS = KnownSecrets()
-#: Values given to each user. ``_GIVEN`` keeps those of users with any value after their last session is closed.
-_OF_USERS: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
-_GIVEN: dict[str, KnownSecrets] = {}
+#: Values given to each user. ``_SECRETS_OF_RECENT_USERS`` keeps those of users with any value after their last session
+#: is closed.
+_SECRETS_BY_USER: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
+_SECRETS_OF_RECENT_USERS: dict[str, KnownSecrets] = {}
 
 
 def why_guessable(value: str) -> str | None:
@@ -613,22 +618,23 @@ def known_to(user: str | None) -> KnownSecrets:
     """
     if user is None:
         return KNOWN_SECRETS
-    return _OF_USERS.setdefault(user, KnownSecrets())
+    return _SECRETS_BY_USER.setdefault(user, KnownSecrets())
 
 
-def give(user: str | None, name: str, value: str) -> None:
-    """Record that a user was given a value, which is known from now on."""
+def record_given_secret(user: str | None, name: str, value: str) -> None:
+    """Add a value to the known secrets of the process, and to those that are masked for ``user``, who was given it."""
     KNOWN_SECRETS.add(name, value)
     if user is None:
         return
-    secrets = _GIVEN.pop(user, None) or known_to(user)
+    # Taken out and put in again, so that the users are in the order of their newest values.
+    secrets = _SECRETS_OF_RECENT_USERS.pop(user, None) or known_to(user)
     secrets.add(name, value)
-    _GIVEN[user] = secrets
+    _SECRETS_OF_RECENT_USERS[user] = secrets
 
     # Of users with an open session, the secrets stay known even without an entry here.
     max_users = 10_000
-    if len(_GIVEN) > max_users:
-        del _GIVEN[next(iter(_GIVEN))]
+    if len(_SECRETS_OF_RECENT_USERS) > max_users:
+        del _SECRETS_OF_RECENT_USERS[next(iter(_SECRETS_OF_RECENT_USERS))]
 
 
 def _redact_logs() -> None:

@@ -95,9 +95,11 @@ def _table_row(element: str, cells: Iterable[object]) -> str:
 
 def preformatted(text: str) -> Html:
     """Return the first lines of a text, with its line breaks."""
+    # One character more than fits shows that the text is cut.
     lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
     markup = _escaped(shown, MAX_TEXT)
+    # A text with too many characters ends with … already.
     if len(lines) > MAX_LINES and len(shown) < MAX_TEXT:
         markup = Html(f"{markup}\n…")
     return Html(f'<pre style="white-space: pre-wrap; margin: 4px 0">{markup}</pre>')
@@ -133,7 +135,7 @@ class Picture:
         )
 
 
-def picture(path: str | None, mime_type: str, size: int, sha256: str) -> Picture | None:
+def read_picture(path: str | None, mime_type: str, size: int, sha256: str) -> Picture | None:
     """Return a stored picture, or ``None``: of another type, larger than :data:`MAX_PICTURE`, or changed."""
     if mime_type not in PICTURES or size > MAX_PICTURE:
         return None
@@ -144,11 +146,11 @@ def picture(path: str | None, mime_type: str, size: int, sha256: str) -> Picture
 
 
 def has_thumbnail(path: str | None, mime_type: str, size: int) -> bool:
-    """Return whether :func:`thumbnail` may make a picture of a file."""
+    """Return whether :func:`make_thumbnail` may make a picture of a file."""
     return path is not None and mime_type in readers.PICTURES and size <= MAX_SOURCE
 
 
-def thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | None:
+def make_thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | None:
     """Return a small picture of a large image, or of the first page of a PDF, made in a process with limits.
 
     ``None`` if the file has changed, cannot be read, takes more than five seconds, or its library (``[images]``,
@@ -157,7 +159,7 @@ def thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | None:
     if not content:
         return None
     program, limit = readers.PICTURES[mime_type]
-    answer = readers.run_reader_now(program, content, limit, timeout=_SECONDS)
+    answer = readers.run_reader_blocking(program, content, limit, timeout=_SECONDS)
     if answer is None:
         return None
     _, smaller = answer
@@ -243,8 +245,8 @@ class ProgressBar:
         self._ended = False
 
     def __enter__(self) -> Self:
-        self._started, self._ended = time.monotonic(), False
-        self._drawn = self._started
+        self._ended = False
+        self._started = self._drawn = time.monotonic()
         # A kernel finds the cell of an output by the context, and callbacks run in that of the session.
         self._context = contextvars.copy_context()
         self._handle = _display_output(self._output())

@@ -130,13 +130,16 @@ def thumbnail(max_bytes: int, max_side: int | None = None) -> int:
 
 
 def _candidate_sizes(width: int, height: int, max_side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
-    """Yield the sizes of a smaller picture of an image, the largest first."""
+    """Yield the sizes in pixels to try for a smaller picture of an image, the largest first.
+    A ``converted`` image may be wider, because its original cannot be shown."""
     max_pixels = 4_000_000
-    largest = min(1.0, (max_pixels / (width * height)) ** 0.5, max_side / max(width, height))
-    thumbnail_scale = min(largest, 800 / width)
+    max_width = 800
+    max_converted_width = 1200
+    largest_scale = min(1.0, (max_pixels / (width * height)) ** 0.5, max_side / max(width, height))
+    thumbnail_scale = min(largest_scale, max_width / width)
     scales = [thumbnail_scale * part for part in (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)]
     if converted:
-        scales.insert(0, min(largest, 1200 / width))
+        scales.insert(0, min(largest_scale, max_converted_width / width))
     for scale in scales:
         # The summand makes up for the error of floating-point numbers.
         yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))

@@ -51,8 +51,10 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
     return _parse_output(out)
 
 
-def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> tuple[dict[str, Any], bytes] | None:
-    """Run as :func:`run_reader`, blocking, for at most ``timeout`` seconds."""
+def run_reader_blocking(
+    program: str, data: bytes, limit: int, *, timeout: float
+) -> tuple[dict[str, Any], bytes] | None:
+    """Run as :func:`run_reader`, blocking, for at most ``timeout`` seconds. ``limit`` is the program's first number."""
     if _is_frozen():
         return None
     try:

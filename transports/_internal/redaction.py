@@ -171,7 +171,7 @@ class Redactor:
         nested too deeply."""
         match node:
             case str():
-                return self.text_by_rules(self.form(node))
+                return self.text_by_rules(self.redact_form(node))
             case dict():
                 return self._redact_object(node)
             case [str() as name, str() as value] if _HEADER.fullmatch(name):
@@ -247,7 +247,7 @@ class Redactor:
         names = (attributes.get(key) for key in ("name", "id", "autocomplete"))
         return any(self.is_secret(name) for name in names if name)
 
-    def html(self, text: str) -> str:
+    def redact_html(self, text: str) -> str:
         """Return HTML without the values of password fields and of fields with secret names. The rest stays."""
         pieces: list[str] = []
         position = 0
@@ -260,7 +260,7 @@ class Redactor:
         pieces.append(text[position:])
         return "".join(pieces)
 
-    def form(self, text: str) -> str:
+    def redact_form(self, text: str) -> str:
         """Return a form (URL-encoded, in several parts, or HTML) without the values of its secret fields; any other
         text unchanged."""
         if "=" not in text and "<" not in text:
@@ -268,8 +268,8 @@ class Redactor:
         if FORM.fullmatch(text):
             return "&".join(map(self._form_pair, text.split("&")))
         if re.match(r"\s*+<[A-Za-z!]", text):
-            return self.html(text)
-        parts = form_parts(text)
+            return self.redact_html(text)
+        parts = form_data_parts(text)
         contents = [REDACTED if self.is_secret(field_name(part.headers()) or "") else part.content for part in parts]
         return with_contents(text, parts, contents)
 
@@ -424,13 +424,15 @@ class SecretValues:
             self.learn_value(attribute_value(text[start:end]))
 
     def learn_value(self, value: str) -> None:
-        """Remember a value of 6 to 4,096 characters, the first 200; of a header, also its credentials and cookies."""
+        """Remember a value as secret. In the value of a header, also the credentials after ``Bearer`` and the like, and
+        each cookie in ``name=value; name=value``."""
         value = value.strip()
         scheme = _SCHEME.match(value)
         if scheme is not None:
             self._add_value(unquote_plus(scheme[1]))
             self._add_value(scheme[1])
 
+        # The name of a cookie is short; base64 has = at its end.
         may_be_cookies = "=" in value[:64]
         if may_be_cookies:
             for cookie in value.split(";"):
@@ -460,14 +462,14 @@ class SecretValues:
 
     def text(self, text: str) -> str:
         """Return a text redacted by the values and by the rules."""
-        return self._redactor.text_by_rules(self.by_value(text))
+        return self._redactor.text_by_rules(self.without_values(text))
 
-    def line(self, text: str) -> str:
+    def redact_line(self, text: str) -> str:
         """Return a console line or the body of a form redacted as by :meth:`text`, and by pairs of a secret name and
         its value outside of URLs."""
-        return self._redactor.text_by_rules(_PAIR.sub(self._redact_pair, self.by_value(text)))
+        return self._redactor.text_by_rules(_PAIR.sub(self._redact_pair, self.without_values(text)))
 
-    def pieces(self, texts: Sequence[str]) -> list[str]:
+    def redact_pieces(self, texts: Sequence[str]) -> list[str]:
         """Return consecutive frames or lines without the values, including values that continue in the next one."""
         return replaced(texts, self._current_finder())
 
@@ -482,7 +484,7 @@ class SecretValues:
         masked = masked_tree(node, self._current_finder(), self._known.numbers, keep=keep, names=names)
         return self._redactor.tree_by_rules(masked)
 
-    def by_value(self, text: str) -> str:
+    def without_values(self, text: str) -> str:
         """Return a text without the values, in any encoding that is searched."""
         return replaced([text], self._current_finder())[0]
 
@@ -494,6 +496,7 @@ class SecretValues:
         """Return the finder of the learned and the known values, rebuilt if either changed."""
         labels = self._known.values
         if self._finder is None or self._labels_in_finder is not labels:
+            # The known values get a new mapping with each change.
             self._labels_in_finder = labels
             self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **labels})
         return self._finder
@@ -540,10 +543,12 @@ def _removed_parts(before: object, after: str) -> Iterable[str]:
     """Return the parts of a text that are ``<redacted>`` in the other text."""
     if not isinstance(before, str):
         return [str(before)]
+    # The pieces between the replacements stand in both texts; the parts between them were removed.
     first_piece, *more_pieces = after.split(REDACTED)
     removed: list[str] = []
     position = len(first_piece)
     for piece in more_pieces:
+        # An empty piece stands behind a replacement at the end: all the rest was removed.
         end = before.find(piece, position) if piece else len(before)
         if end < 0:
             break
@@ -564,9 +569,9 @@ _ATTRIBUTE = re.compile(r"""[\s/]*+(=?[^\s/>=]++|=)(?:\s*+=\s*+("[^"]*+"?|'[^']*
 #: A numeric reference in HTML, without its leading zeros.
 _NUMBER = re.compile(r"&#0*([0-9]+)")
 #: Elements whose content is text without tags.
-_RAW = frozenset(("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea"))
+_RAW_TEXT_ELEMENTS = frozenset(("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea"))
 #: Attributes with the value of a field, by the name of the element; the second is that of Playwright's snapshots.
-_VALUES = {
+_VALUE_ATTRIBUTES = {
     "input": ("value", "__playwright_value_"),
     "textarea": ("value", "__playwright_value_"),
     "button": ("value",),
@@ -590,9 +595,9 @@ class Part:
         return HeaderParser().parsestr(self.head.lstrip("\r\n").encode(errors="replace").decode())
 
 
-def parts_of(text: str) -> list[Part] | None:
-    """Return the parts of a multipart body (RFC 2046 5.1.1), ``None`` if it has none. Text before the first boundary
-    does not count."""
+def multipart_parts(text: str) -> list[Part] | None:
+    """Return the parts of a multipart body (RFC 2046 5.1.1); ``None`` for any other text, none for an empty one.
+    Text before the first boundary does not count."""
     start = 0
     if not text.startswith("--"):
         start = text.find("\n--") + 1
@@ -628,12 +633,12 @@ def with_contents(text: str, parts: Sequence[Part], contents: Sequence[str]) -> 
     return "".join(pieces)
 
 
-def form_parts(text: str) -> list[Part]:
+def form_data_parts(text: str) -> list[Part]:
     """Return the parts of a text that is a form in several parts (RFC 7578), whatever its declared type; none of any
     other text."""
     if "--" not in text or "content-disposition" not in text.casefold():
         return []
-    parts = parts_of(text) or []
+    parts = multipart_parts(text) or []
     if not any(field_name(part.headers()) for part in parts):
         return []
     return parts
@@ -651,16 +656,16 @@ def field_name(headers: Message) -> str | None:
 
 def value_attributes(element: str) -> tuple[str, ...]:
     """Return the names of the attributes with the value of a field in HTML; none for any other element."""
-    return _VALUES.get(element.lower(), ())
+    return _VALUE_ATTRIBUTES.get(element.lower(), ())
 
 
 def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[int, int]]:
     """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
     without tags are left out; comments are read."""
     for tag, (begin, end) in _tags_with_raw_content(text):
-        if tag.element not in _VALUES or not is_secret_field(tag.attributes):
+        if tag.element not in _VALUE_ATTRIBUTES or not is_secret_field(tag.attributes):
             continue
-        yield from sorted(tag.spans[name] for name in _VALUES[tag.element] if tag.attributes.get(name))
+        yield from sorted(tag.spans[name] for name in _VALUE_ATTRIBUTES[tag.element] if tag.attributes.get(name))
         if tag.element == "textarea" and end > begin:
             yield begin, end
 
@@ -676,6 +681,7 @@ def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, in
         if opening is None:
             if limit == len(text):
                 return
+            # A comment ends here; its end is no longer the limit.
             position, limit = limit, len(text)
             is_in_comment = False
             continue
@@ -691,7 +697,7 @@ def _tags_with_raw_content(text: str) -> Iterator[tuple[_StartTag, tuple[int, in
 
         tag = _read_start_tag(opening, limit)
         content = (tag.end, tag.end)
-        if tag.element in _RAW:
+        if tag.element in _RAW_TEXT_ELEMENTS:
             content = _raw_content_span(text, tag, limit)
         yield tag, content
         position = content[1]
@@ -708,6 +714,7 @@ class _StartTag:
 
 
 def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
+    """Read the attributes of a tag that begins with a match of ``_OPENING``, at most up to ``limit``."""
     text, position = opening.string, opening.end()
     attributes: dict[str, str] = {}
     spans: dict[str, tuple[int, int]] = {}
@@ -721,7 +728,10 @@ def _read_start_tag(opening: re.Match[str], limit: int) -> _StartTag:
 
 
 def _raw_content_span(text: str, tag: _StartTag, limit: int) -> tuple[int, int]:
-    begin = text.find(">", tag.end, limit) + 1 or limit
+    """Return where the content of a ``<script>``, say, begins and ends: at its closing tag, else at ``limit``."""
+    begin = text.find(">", tag.end, limit) + 1
+    if begin == 0:
+        begin = limit
     closing = re.compile(rf"</{tag.element}(?=[\s/>])", re.IGNORECASE).search(text, begin, limit)
     end = limit if closing is None else closing.start()
     return begin, end

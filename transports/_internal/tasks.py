@@ -51,6 +51,7 @@ def spawn(
 
 def _report_error(name: str, on_error: Callable[[BaseException], object], task: asyncio.Task[Any]) -> None:
     """Log the exception of an ended task and pass it to ``on_error``."""
+    # Somebody cancelled the task itself, which is no error.
     if task.cancelled() and task.cancelling():
         return
     error: BaseException | None

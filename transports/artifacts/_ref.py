@@ -233,13 +233,13 @@ def shown_picture(refs: Iterable[ArtifactRef]) -> notebook.Picture | None:
     max_files = 20
     first_refs = list(islice(refs, max_files))
     for ref in first_refs:
-        picture = notebook.picture(ref.local_path, ref.mime_type, ref.size_bytes, ref.sha256)
+        picture = notebook.read_picture(ref.local_path, ref.mime_type, ref.size_bytes, ref.sha256)
         if picture:
             return picture
 
     for ref in first_refs:
         if notebook.has_thumbnail(ref.local_path, ref.mime_type, ref.size_bytes):
-            return notebook.thumbnail(ref.local_path, ref.mime_type, ref.sha256)
+            return notebook.make_thumbnail(ref.local_path, ref.mime_type, ref.sha256)
     return None
 
 

@@ -60,8 +60,8 @@ class TimedLines:
         self._lines.append(_Line(f"{iso_utc(time.time())} {head}", text, tail))
 
     def text(self, secrets: SecretValues) -> str:
-        texts = secrets.pieces([line.text for line in self._lines])
+        texts = secrets.redact_pieces([line.text for line in self._lines])
         lines = [f"{line.head}{text}{line.tail}" for line, text in zip(self._lines, texts, strict=True)]
         if self._left_out:
             lines.append(f"… and {self._left_out} more lines, which were not kept")
-        return "\n".join(map(secrets.line, lines or [self._silence])) + "\n"
+        return "\n".join(map(secrets.redact_line, lines or [self._silence])) + "\n"

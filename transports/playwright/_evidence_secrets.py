@@ -30,8 +30,8 @@ from .._internal.redaction import (
     Redactor,
     SecretValues,
     field_name,
-    form_parts,
-    parts_of,
+    form_data_parts,
+    multipart_parts,
     value_attributes,
     with_contents,
 )
@@ -107,9 +107,9 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
         return
 
     if "multipart/" in mime_type:
-        parts = parts_of(text)
+        parts = multipart_parts(text)
     else:
-        parts = form_parts(text)
+        parts = form_data_parts(text)
     if parts:
         for part in parts:
             _learn_part(part, secrets)
@@ -185,18 +185,18 @@ def _clean_by_type(text: str, mime_type: str, secrets: SecretValues, depth: int)
     if value is not None:
         return _clean_json(value, secrets, depth)
     if "x-www-form-urlencoded" in mime_type:
-        return secrets.line(_clean_form(text, secrets, depth))
-    if "multipart/" in mime_type or (_is_untyped(mime_type) and form_parts(text)):
+        return secrets.redact_line(_clean_form(text, secrets, depth))
+    if "multipart/" in mime_type or (_is_untyped(mime_type) and form_data_parts(text)):
         return secrets.text(_clean_parts(text, secrets, depth))
     if "graphql" in mime_type:
-        return secrets.line(text)
+        return secrets.redact_line(text)
 
     if "xml" in mime_type:
-        text = _REDACTOR.html(_clean_xml(text))
+        text = _REDACTOR.redact_html(_clean_xml(text))
     elif "html" in mime_type:
-        text = _REDACTOR.html(text)
+        text = _REDACTOR.redact_html(text)
     elif _is_untyped(mime_type):
-        text = _REDACTOR.form("\n".join(map(_clean_plain_line, text.split("\n"))))
+        text = _REDACTOR.redact_form("\n".join(map(_clean_plain_line, text.split("\n"))))
     return secrets.text(_clean_lines(text, "json" in mime_type, secrets, depth))
 
 
@@ -223,12 +223,12 @@ def _clean_nested_text(text: str, secrets: SecretValues, depth: int) -> str:
         return _clean_by_type(text, "", secrets, depth + 1)
     if FORM.fullmatch(text):
         return _clean_form(text, secrets, depth + 1)
-    if form_parts(text):
+    if form_data_parts(text):
         return _clean_parts(text, secrets, depth + 1)
     if _FIELD.search(text):
-        return _REDACTOR.html(text)
+        return _REDACTOR.redact_html(text)
     if re.match(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)", text):  # GraphQL
-        return secrets.line(text)
+        return secrets.redact_line(text)
     return text
 
 
@@ -276,7 +276,7 @@ def _clean_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) 
 
 
 def _clean_parts(text: str, secrets: SecretValues, depth: int) -> str:
-    parts = parts_of(text)
+    parts = multipart_parts(text)
     if parts is None:
         return REDACTED
     return with_contents(text, parts, [_clean_part(part, secrets, depth) for part in parts])
@@ -543,7 +543,7 @@ def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object
     cleaned: list[Any] = [dict(frame) if isinstance(frame, dict) else frame for frame in frames]
     for positions in positions_by_direction.values():
         texts = [cleaned[position]["data"] for position in positions]
-        for position, text in zip(positions, secrets.pieces(texts), strict=True):
+        for position, text in zip(positions, secrets.redact_pieces(texts), strict=True):
             cleaned[position]["data"] = text
     return [_clean_frame(frame, secrets) for frame in cleaned]
 
@@ -648,13 +648,13 @@ def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
     for node in walk_values(messages):
         for key in ("text", "preview", "value"):
             if _holds_text(node, key):
-                node[key] = secrets.line(node[key])
+                node[key] = secrets.redact_line(node[key])
 
 
 def _clean_together(nodes: Sequence[object], key: str, secrets: SecretValues) -> None:
     """Remove secrets from the texts at ``key`` in place, also those that are split over consecutive texts."""
     holders = [node for node in nodes if _holds_text(node, key)]
-    pieces = secrets.pieces([holder[key] for holder in holders])
+    pieces = secrets.redact_pieces([holder[key] for holder in holders])
     for holder, piece in zip(holders, pieces, strict=True):
         holder[key] = piece
 

@@ -101,7 +101,7 @@ async def accept_files(
     checked: dict[str, _Source] = {}
     for key, file in files.items():
         try:
-            checked[key] = _check(await _resolve(file, store), limits)
+            checked[key] = _checked_source(await _as_source(file, store), limits)
         except BadEncoding as error:
             raise _encoding_error(key, error) from error
         except ABPError as error:
@@ -114,12 +114,12 @@ async def accept_files(
             ref = source
         else:
             ref = await _store_input(source, store, limits, capability)
-        accepted[key] = Accepted(ref, await _parameter(ref, source, store))
+        accepted[key] = Accepted(ref, await _as_parameter(ref, source, store))
     return accepted
 
 
-async def _resolve(file: object, store: ArtifactStore) -> _Source:
-    """Return a file in whatever way it was given."""
+async def _as_source(file: object, store: ArtifactStore) -> _Source:
+    """Return a file that was given in any way: as a path, bytes, an open file, or JSON with its content or an id."""
     match file:
         case OpenFile() | BinaryData():
             return file
@@ -168,7 +168,7 @@ def _encoding_error(key: str, error: BadEncoding) -> BadEncoding:
     )
 
 
-def _check(source: _Source, limits: FileLimits) -> _Source:
+def _checked_source(source: _Source, limits: FileLimits) -> _Source:
     """Return the same file with its size and type known, and encoded content decoded. Raises if it is not allowed."""
     match source:
         case ArtifactRef():
@@ -181,6 +181,7 @@ def _check(source: _Source, limits: FileLimits) -> _Source:
 
 
 def _check_open_file(source: OpenFile, limits: FileLimits) -> OpenFile:
+    """Return the same open file with its type, if the ``limits`` accept it. Raises their errors."""
     descriptor = source.file.fileno()
     try:
         size = os.fstat(descriptor).st_size
@@ -222,9 +223,11 @@ def _type_of(head: bytes, source: BinaryData | OpenFile) -> str:
     """Return the type of a file: that of its signature, else the declared type, else that of its extension."""
     declared = normalise_mime(source.mime_type) or normalise_mime(mimetypes.guess_type(source.filename or "")[0])
     signed = sniff(head)
-    if signed and (declared in (None, OCTET_STREAM) or contradicts(declared or "", signed)):
+    if declared is None or declared == OCTET_STREAM:
+        return signed or OCTET_STREAM
+    if signed and contradicts(declared, signed):
         return signed
-    return declared or OCTET_STREAM
+    return declared
 
 
 def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
@@ -246,6 +249,7 @@ def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None
 async def _store_input(
     source: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
 ) -> ArtifactRef:
+    """Store a checked file, and return its reference."""
     options: PutOptions = {
         "mime_type": source.mime_type,
         "filename": source.filename,
@@ -273,7 +277,7 @@ async def _read_limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[byte
         yield piece
 
 
-async def _parameter(ref: ArtifactRef, source: _Source, store: ArtifactStore) -> BinaryData:
+async def _as_parameter(ref: ArtifactRef, source: _Source, store: ArtifactStore) -> BinaryData:
     """Return the stored file as a parameter: by path if there is one, else the content in memory or from the store."""
     if ref.path is not None:
         return BinaryData(LocalFile(ref.path), ref.mime_type, ref.size_bytes, ref.filename)

@@ -101,6 +101,7 @@ def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
 
 
 def _shorten_text(text: str, max_chars: int, suffix: str) -> str:
+    """Return a text cut to ``max_chars`` characters, with the suffix if it has room."""
     if len(text) <= max_chars:
         return text
     room = max_chars - len(_cut_text(text, 0, suffix))
@@ -136,6 +137,7 @@ def _fits(value: JSONValue, room: int) -> bool:
 
 def _fit_text(text: str, room: int, suffix: str) -> str:
     """Return as many first characters as fit into ``room``, and the suffix."""
+    # A binary search, because a cut text must be encoded to know its size.
     lengths = range(min(len(text), room) + 1)
     fitting = bisect_right(lengths, room, key=lambda chars: json_size(_cut_text(text, chars, suffix)))
     return _or_ellipsis(_cut_text(text, max(fitting - 1, 0), suffix), room)
@@ -200,6 +202,7 @@ def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSON
     if sum(size.with_share(_MIN_VALUE) for size in sizes.values()) <= room_inside:
         return _fit_values(fields, sizes, room_inside, suffix)
 
+    # Fields are left out. Their number stands under a key that the object does not have.
     more_key = _ELLIPSIS
     while more_key in fields:
         more_key += _ELLIPSIS

@@ -25,6 +25,7 @@ def compile_json_path(path: str) -> JSONPathQuery:
 
 
 def find_json_path(tree: object, path: str) -> Iterator[Place]:
+    """Yield the place of each match of ``path`` in ``tree``."""
     query = compile_json_path(path)
     # A tree that is too deep is reported by the search for content, and a path of a thousand steps matches nothing.
     with suppress(JSONPathRecursionError, RecursionError):

@@ -191,7 +191,7 @@ def parse_text_blocks(
     roots: list[Place] = [()]
     steps: list[Step] = []
     trees: dict[Place, object] = {}
-    for kind, place, value in _blocks(data):
+    for kind, place, value in _text_blocks(data):
         match kind:
             case "structured":
                 roots.append(place)
@@ -206,9 +206,10 @@ def parse_text_blocks(
     return ParsedTexts(replace(data, trees), roots, steps)
 
 
-def _blocks(data: Mapping[str, object]) -> Iterator[tuple[str, Place, object]]:
+def _text_blocks(data: Mapping[str, object]) -> Iterator[tuple[str, Place, object]]:
     """Yield the kind, the place and the value of each text and link of an answer, and of its structured content."""
     structured = data.get("structuredContent")
+    # SDKs wrap the text of a tool as {"result": text}.
     if data.keys() == {"result"}:
         yield "text", ("result",), data["result"]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
@@ -296,7 +297,7 @@ class Fetcher:
                 return await self._download(reference, staged, binary, on_download)
             case _:
                 with map_os_errors("write a file", staged.path.parent):
-                    await in_thread(_decode, binary, staged.path)
+                    await in_thread(_write_content, binary, staged.path)
         return binary, ()
 
     async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
@@ -378,10 +379,11 @@ class Fetcher:
             await self.transport.release(binary.content)
 
 
-def _decode(binary: BinaryData, path: Path) -> None:
+def _write_content(binary: BinaryData, path: Path) -> None:
     """Write decoded content to a new file, in one thread; the store measures and syncs the file meanwhile."""
     with path.open("xb", buffering=0) as file:
         for chunk in binary.chunks():
+            # A file without a buffer may take a part at a time.
             view = memoryview(chunk)
             while view:
                 view = view[file.write(view) :]
@@ -465,6 +467,7 @@ class Layers:
 
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         files = [Found(place, match.binary) for place, match in configured.items()]
+        # Each configured field is None for the search, which then finds only others.
         without_configured = replace(data, dict.fromkeys(configured))
         for item in find(without_configured, heuristics=self._heuristics, others=others):
             holds_configured_field = any(place[: len(item.path)] == item.path for place in configured)

@@ -152,6 +152,7 @@ def _walk(node: object, steps: Sequence[str], place: Place, siblings: Mapping[st
 
     step, rest = steps[0], steps[1:]
     if isinstance(node, dict):
+        # A key has its dots and backslashes written with a backslash.
         names = list(node) if step == "*" else [re.sub(r"\\(.)", r"\1", step)]
         for name in names:
             if name in node:
@@ -525,6 +526,7 @@ def _with_settings(base: RoutingPolicy, settings: Mapping[str, object], where: s
 
     checked = _validate(table, where)
     changes = {name: getattr(checked, name) for name in table}
+    # A nested table changes only the keys that it has.
     for name in table.keys() & {*_NESTED}:
         nested_table = cast(dict[str, object], table[name])
         nested_changes = {key: getattr(changes[name], key) for key in nested_table}
@@ -597,7 +599,8 @@ def _adapter() -> TypeAdapter[RoutingPolicy]:
 
 
 def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return the settings of a policy with the names of this kit; names that are unknown to the document stay.
+    """Return settings of a policy, which may have their names of docs/requirements.md R2-4.2, with the names of this
+    kit. Unknown names stay.
 
     Raises :class:`~transports.errors.UsageError` for a setting that is given under both names, and for a signature that
     is not the beginning of base64.
@@ -674,6 +677,7 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
 
 
 def _rename(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
+    """Return a table with other names for the keys in ``names``."""
     renamed = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
         _add_settings(renamed, {names[key]: table[key]}, where, f" ({key})")

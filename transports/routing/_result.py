@@ -54,6 +54,7 @@ def long_texts(data: object, limit: int) -> list[LongText]:
 
 
 def _collect_long_texts(node: object, place: Place, limit: int, texts: list[LongText]) -> None:
+    """Add the long texts below ``node`` to ``texts``. A ``mimeType`` beside a text declares its type."""
     declared_type = None
     items: Iterable[tuple[str | int, object]] = ()
     if isinstance(node, dict):
@@ -162,6 +163,7 @@ class Result:
     on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
+        """Return a line such as ``<Result of export.pdf: 1 artifact ('document'), 2 warnings>``."""
         places = [*self.artifacts]
         parts = _count(len(places), "artifact")
         if places:
@@ -178,7 +180,8 @@ class Result:
         return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the result for a notebook in all its forms: its first picture is one more."""
+        """Return the result for a notebook as HTML and text, and its first picture, by MIME type. IPython gives the
+        other arguments, which may be ignored."""
         files = [(place or "(the answer)", ref) for place, ref in self.artifacts.items()]
         files += [(f"evidence: {kind}", ref) for kind, ref in self.evidence.items()]
         picture = shown_picture(ref for _, ref in files)
@@ -214,7 +217,7 @@ class Result:
                 return self.artifacts[place]
             raise self._no_artifact(f"there is no artifact at {place!r}")
 
-        files = self._files()
+        files = self._file_places()
         if len(files) == 1:
             return self.artifacts[files[0]]
         reason = "there is none"
@@ -236,12 +239,12 @@ class Result:
         """
         __tracebackhide__ = True
         if place is None:
-            tables = [name for name in self._files() if is_table(self.artifacts[name])]
+            tables = [name for name in self._file_places() if is_table(self.artifacts[name])]
             if len(tables) == 1:
                 place = tables[0]
         return read_table(self.artifact(place))
 
-    def _files(self) -> list[str]:
+    def _file_places(self) -> list[str]:
         """Return the places of the app's files; that of the answer as JSON if there is none."""
         if self.answer_chars is not None:
             return [""]
@@ -279,6 +282,7 @@ class Result:
             )
 
         result = self.without_keys({"text"})
+        # The text beside a reference is removed, and with it goes its preview.
         places_with_text = {place for place, reference in self._references() if "text" in reference}
         previews = {place: shown for place, shown in self.previews.items() if place[:-1] not in places_with_text}
         return replace_fields(result, previews=previews, inline_data=False)
@@ -371,6 +375,7 @@ class Result:
             self.on_clamped(ObservationClamped(self.call, self.capability, original_bytes, clamped_bytes))
 
     def __getstate__(self) -> list[object]:
+        """Return the values of all fields for pickle, without the callback, which may not be pickled."""
         return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
     def _view(self) -> dict[str, JSONValue]:
@@ -480,6 +485,7 @@ class Result:
 
 
 def _file_lines(ref: ArtifactRef) -> list[str]:
+    """Return the lines of a summary about a file that the app answered."""
     text = str(ref.source.get("preview", ""))
     line = f"File saved: {ref.path or ref.uri}"
     if not ref.stored:

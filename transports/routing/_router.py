@@ -89,6 +89,7 @@ def captured_files(outputs: Sequence[BinaryData], data: object, files: Sequence[
     is ``document`` instead of ``captured.0`` if the answer has no file and no field ``document``.
     """
     used = {item.path for item in files}
+    # Enough numbers even if each file in the answer has one.
     numbered: list[Place] = [("captured", number) for number in range(len(outputs) + len(files))]
     places = [place for place in numbered if place not in used]
     has_document_field = isinstance(data, dict) and "document" in data
@@ -456,6 +457,7 @@ class Router:
             return await staged.commit(**self._put_options(described, answer, warnings))
 
     def _put_options(self, binary: BinaryData, answer: _Answer, warnings: Sequence[str] = ()) -> PutOptions:
+        """Return what the store records of a file. ``warnings`` become a part of its ``source``."""
         origin = answer.origin
         if warnings:
             origin = {**origin, "warnings": list(warnings)}

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._internal.files import open_regular
-from .._internal.masking import KNOWN_SECRETS, KnownSecrets, give, known_to, placeholders, why_guessable, with_values
+from .._internal.masking import (
+    KNOWN_SECRETS,
+    KnownSecrets,
+    fill_placeholders,
+    known_to,
+    placeholders,
+    record_given_secret,
+    why_guessable,
+)
 from ..artifacts._base import ArtifactStore
 from ..base import Transport, WrappedTransport
 from ..errors import (
@@ -120,7 +128,7 @@ async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
             "secret must be hard to guess"
         )
 
-    give(user, name, value)
+    record_given_secret(user, name, value)
     return value
 
 
@@ -344,7 +352,7 @@ class Guarded(WrappedTransport):
             else:
                 receiver = guard.headers_to or guard.target
             values = await guard.secrets.values(placeholders(value), receiver)
-            resolved[key] = with_values(value, values)
+            resolved[key] = fill_placeholders(value, values)
         self.wrapped = guard.make(resolved)
         if self._store is not None:
             self.use_store(self._store)
@@ -395,7 +403,7 @@ class Guarded(WrappedTransport):
 
         secrets = self._guard.secrets
         values = await secrets.values(names, self.receiver(message))
-        payload = with_values(message.payload, values)
+        payload = fill_placeholders(message.payload, values)
         # Look up the receiver again: reading takes time, and a plug-in's transport may ignore `origins`.
         return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
 

@@ -38,6 +38,7 @@ class OtelTracing:
 
     @contextmanager
     def span(self, name: str, kind: Kind, attributes: Attributes) -> Iterator[None]:
+        """Make a span for the block. Of an exception it records the type alone: messages may quote an app."""
         with self._tracer.start_as_current_span(
             name, kind=_KINDS[kind], attributes=attributes, record_exception=False, set_status_on_exception=False
         ):
@@ -56,6 +57,7 @@ class OtelTracing:
         current.set_status(StatusCode.ERROR)
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Return a context in which spans continue the trace of these headers, if they hold a valid one."""
         extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
         remote = trace.get_current_span(extracted).get_span_context()
         if not remote.is_valid or not remote.is_remote:
@@ -130,6 +132,7 @@ def _stamp_log_records() -> None:
     def make_stamped(*args: Any, **options: Any) -> logging.LogRecord:
         record = make(*args, **options)
         if record.name.partition(".")[0] == _NAME:
+            # Formatters need both attributes, also outside of spans.
             record.otelTraceID = record.otelSpanID = "0"
             current = trace.get_current_span().get_span_context()
             if current.is_valid:

@@ -372,7 +372,7 @@ def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]
         return SqliteDatabase(Path(where), read_only=read_only), ""
     if scheme not in ("postgresql", "postgres"):
         raise UsageError(f"{redact_url(where)} is not a ledger; name a folder, or postgresql://host/database?run=NAME")
-    address, run = PostgresUrl.read(where).take("run")
+    address, run = PostgresUrl.read(where).split_off_parameter("run")
     return PostgresDatabase(address, read_only=read_only), run or "default"
 
 

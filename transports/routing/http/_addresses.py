@@ -111,6 +111,7 @@ class AddressGuard:
 
     def connected_address(self) -> str | None:
         """Return the address of the one open connection, or ``None`` if there is none or more than one."""
+        # The only connection counts even if it is closed by now.
         if len(self._sockets) == 1:
             return self._sockets[0][0]
         connected = [host for host, opened in self._sockets if _is_connected(opened)]

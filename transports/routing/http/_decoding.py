@@ -128,6 +128,7 @@ class BodyDecoder:
                 yield decoded
 
     def _next_stream(self, head: bytes) -> _Stream:
+        """Return the decoder of the stream that begins with ``head``. Raises :class:`BadBody` for too many streams."""
         is_single = self.coding in ("br", "deflate")
         if is_single and self._stream is not None:
             raise BadBody("goes on after its end")

@@ -239,7 +239,7 @@ class Transfer:
             seen.add((target.url, is_trusted))
             hops.append(target)
 
-            headers = await self._headers(target, is_trusted, conditions)
+            headers = await self._request_headers(target, is_trusted, conditions)
             if self.request.sender is not None:
                 headers.update(metadata_headers(self.request.sender, hops))
             async with get(
@@ -288,7 +288,10 @@ class Transfer:
         is_redirected = target is not self.start
         return add_query(target.url, self.request.reference.query, keep=is_redirected)
 
-    async def _headers(self, target: Target, is_trusted: bool, conditions: Mapping[str, str]) -> CIMultiDict[str]:
+    async def _request_headers(
+        self, target: Target, is_trusted: bool, conditions: Mapping[str, str]
+    ) -> CIMultiDict[str]:
+        """Return the headers of a request, with all credentials if the target is trusted."""
         codings = accept_encoding() if self.request.accept_compression else "identity"
         headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
         if not is_trusted:
@@ -478,9 +481,9 @@ class Transfer:
             return
 
         assert self.representation is not None
-        # Such a body is whole, so the app declared a wrong size, and another attempt would not help.
         is_end_certain = (self.representation.framed or decoder is not None) and self.representation.total is None
         if is_end_certain and self.request.size is not None:
+            # The body is whole, so the app declared a wrong size, and another attempt would not help.
             raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
         raise RetryRequest(self._truncated(display_url, "the body ended early"))
 

@@ -178,7 +178,7 @@ def disposition_parameter(disposition: str | None, parameter: str) -> str | None
         if name == f"{parameter}*" and extended is None:
             extended = _decode_extended(value)
         elif name == parameter and plain is None:
-            plain = _decode_words(_latin(_unquote_string(value)))
+            plain = _decode_words(_decode_latin1(_unquote_string(value)))
     return extended or plain or None
 
 
@@ -203,7 +203,7 @@ def _unquote_string(value: str) -> str:
     return value[1:]
 
 
-def _latin(value: str) -> str:
+def _decode_latin1(value: str) -> str:
     """Decode a name as ISO 8859-1 (RFC 9110 §5.5) if it is not UTF-8: aiohttp escapes its bytes as surrogates."""
     try:
         value.encode()

@@ -31,9 +31,11 @@ class UserHost:
         self._addresses: frozenset[str] | None = None
 
     def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
+        """Return the guard for a request to ``target``."""
         if target.url.raw_host != self.target.url.raw_host:
             return AddressGuard(allow_private=allow_private)
         if self._addresses is None:
+            # The first request to the host.
             return AddressGuard(allow_private=True)
         return AddressGuard(allow_private=allow_private, app_addresses=self._addresses)
 

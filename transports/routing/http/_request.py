@@ -176,6 +176,7 @@ async def get(
 
 
 def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeout: float) -> aiohttp.ClientSession:
+    """Return a session for one request, which shares no connection, cookie or DNS answer with another."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             resolver=resolver or aiohttp.ThreadedResolver(),
@@ -197,6 +198,7 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
 def _no_answer_error(
     failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float
 ) -> RetryRequest | DownloadFailed:
+    """Return the error for a request without an answer: a :class:`RetryRequest` if another one may get an answer."""
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         return AddressBlocked(

@@ -88,6 +88,7 @@ def parse(text: str, base_url: str | None = None) -> Target:
         if base_url is None:
             raise BadUrl("it is relative and the page it belongs to is not known")
         match = _SCHEME.match(base_url.strip())
+    # A base URL may have no scheme either; the message then says "no:".
     scheme = match[1].lower() if match else "no"
     if scheme not in ("http", "https"):
         raise BadUrl(f"its scheme is {scheme[:20]}:, and only http: and https: can be fetched from outside the page")
@@ -147,7 +148,7 @@ def _canonical_host(name: str) -> str:
     if "%" in host:
         raise BadUrl("its host is not valid")
     if _NUMERIC_HOST.fullmatch(host):
-        # A name such as 999.1.1.1 looks numeric, too.
+        # inet_aton reads all the forms that resolvers do. A name such as 999.1.1.1 looks numeric, too.
         with suppress(OSError):
             return socket.inet_ntoa(socket.inet_aton(host.removesuffix(".")))
     return host
