@@ -22,7 +22,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER
-from transports import CapabilityError, Disconnected, Notification, Session, UsageError, connect
+from transports import CapabilityError, Disconnected, ElicitationRequest, Notification, Session, UsageError, connect
 from transports.errors import ABPError, ConnectFailed, ProtocolError
 from transports.routing import Result
 
@@ -334,6 +334,44 @@ async def test_ids_may_be_floats_and_notifications_those_of_other_libraries(
     assert left_out.startswith(
         "left out notifications/progress of the server: params.progress: Input should be a valid"
     )
+
+
+#: A server that asks for an approval by a form without fields, and answers the answer.
+_ASKING = """
+import json, sys
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+info = {"name": "s", "version": "1"}
+results = {"initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info},
+           "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}}
+for line in sys.stdin:
+    request = json.loads(line)
+    if request.get("method") in results:
+        send(id=request["id"], result=results[request["method"]])
+    elif request.get("method") == "tools/call":
+        call = request["id"]
+        form = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
+        send(id="q", method="elicitation/create", params=form)
+    elif request.get("id") == "q":
+        send(id=call, result={"content": [], "structuredContent": request["result"]})
+    elif "id" in request:
+        send(id=request["id"], error={"code": -32601, "message": "unknown"})
+"""
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "answer"), [(True, {"action": "accept", "content": {}}), (False, {"action": "decline"})]
+)
+async def test_form_without_fields_asks_for_a_confirmation(tmp_path: Path, confirmed: bool, answer: object) -> None:
+    (tmp_path / "server.py").write_text(_ASKING)
+
+    def decide(request: ElicitationRequest) -> Mapping[str, object]:
+        assert (request.method, request.params) == ("elicitation/confirm", {"message": "Delete it?"})
+        return {"success": True, "data": {"confirmed": confirmed}}
+
+    target = f"mcp+stdio:{shlex.join([sys.executable, str(tmp_path / 'server.py')])}"
+    async with connect(target, store="memory:", timeout=20, on_elicitation=decide) as app:
+        assert (await app.call("go")).data == answer
 
 
 async def test_last_answer_may_have_no_line_end(tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ from pydantic import ValidationError
 from ..errors import CapabilityError, ProtocolError, TooLarge
 from ..protocol._find_content import Found, Place, declares_base64, find, replace
 from ..protocol._payloads import ElicitationRequest
-from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, in_thread_if_long, objects_in, without_half_pairs
+from ..protocol._strict_json import (
+    PARSED_ON_LOOP,
+    encode_json,
+    in_thread_if_long,
+    members_of,
+    objects_in,
+    without_half_pairs,
+)
 from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
@@ -638,15 +645,21 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 def to_elicitation(params: types.ElicitRequestParams) -> ElicitationRequest:
     """Return a server's elicitation in the form of an app's (docs/protocol.md 5.2).
 
-    A form becomes an input with a schema; an address for a person to visit becomes a confirmation.
+    A form becomes an input with a schema; one without fields, and an address for a person to visit, a confirmation.
     """
     if isinstance(params, types.ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
+    if not _form_fields(params):
+        return ElicitationRequest(method="elicitation/confirm", params={"message": params.message})
     question: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
     defaults = _form_defaults(params.requested_schema)
     if defaults is not None:
         question["default"] = defaults
     return ElicitationRequest(method="elicitation/input", params=question)
+
+
+def _form_fields(params: types.ElicitRequestFormParams) -> Mapping[str, object]:
+    return members_of(params.requested_schema.get("properties"))
 
 
 def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
@@ -674,14 +687,15 @@ def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any
     data: Any = answer.get("data")
     if not isinstance(data, Mapping):
         data = {}
-    if isinstance(params, types.ElicitRequestURLParams):
-        if data.get("confirmed") is True:
-            return types.ElicitResult(action="accept")
-        return declined
+    fields = {} if isinstance(params, types.ElicitRequestURLParams) else _form_fields(params)
+    if not fields:
+        if data.get("confirmed") is not True:
+            return declined
+        content = None if isinstance(params, types.ElicitRequestURLParams) else {}
+        return types.ElicitResult(action="accept", content=content)
 
     content = data.get("value")
     if not isinstance(content, Mapping):
-        fields = params.requested_schema.get("properties", {})
         if len(fields) != 1:
             return declined
         content = dict.fromkeys(fields, content)
