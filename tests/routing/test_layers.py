@@ -317,7 +317,7 @@ async def test_all_content_block_types_are_routed(store: LocalStore) -> None:
             {"type": "audio", "data": b64(b"sound"), "mimeType": "audio/wav"},
             {
                 "type": "resource",
-                "resource": {"uri": "file:///b/a.dat?v=1", "mimeType": "text/plain", "blob": b64(PNG)},
+                "resource": {"uri": "file:///b/a%20%C3%A9.dat?v=1", "mimeType": "text/plain", "blob": b64(PNG)},
             },
             text,
             link,
@@ -328,7 +328,7 @@ async def test_all_content_block_types_are_routed(store: LocalStore) -> None:
     assert list(routed.artifacts) == ["content.1.data", "content.2.data", "content.3.resource.blob"]
     contents = [await store.get(ref.id) for ref in routed.artifacts.values()]
     assert contents == [b"tiny", b"sound", PNG]
-    assert routed.artifacts["content.3.resource.blob"].filename == "a.dat"
+    assert routed.artifacts["content.3.resource.blob"].filename == "a é.dat"
     assert at(routed.data, "content", 5) == link and at(routed.data, "content", 4) == text
     assert at(routed.data, "content", 1, "data", "id") == routed.artifacts["content.1.data"].id
     read = {"contents": [{"uri": "tableau://view/1", "mimeType": "application/pdf", "blob": b64(SMALL)}]}

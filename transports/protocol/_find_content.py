@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace as replace_fields
 from types import NoneType
 from typing import Literal, TypeAlias
+from urllib.parse import unquote
 
 from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
 from ._heuristics import Heuristics
@@ -611,7 +612,12 @@ def block_content(text: str) -> Encoded | bytes:
 
 def filename_of(uri: object) -> str | None:
     """Return the last segment of a URI, if it looks like a file name."""
+    name = last_segment(uri)
+    return name if "." in name.strip(".") else None
+
+
+def last_segment(uri: object) -> str:
+    """Return the last segment of a URI's path, without its escapes; an empty text if there is none."""
     if not isinstance(uri, str):
-        return None
-    last = uri.partition("?")[0].partition("#")[0].rpartition("/")[2]
-    return last if "." in last.strip(".") else None
+        return ""
+    return unquote(uri.partition("?")[0].partition("#")[0].rpartition("/")[2])

@@ -18,7 +18,7 @@ from ..artifacts._ref import ArtifactRef
 from ..base import Transport
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol._capabilities import Capabilities
-from ..protocol._find_content import Place, find, replace
+from ..protocol._find_content import Place, find, last_segment, replace
 from ..protocol._plain_text import plain_line, redact_url
 from ..protocol._strict_json import JSONValue, members_of
 from ..protocol.binary import BinaryData, Encoded, verify_size
@@ -425,5 +425,5 @@ class Resources:
         mime_type = item.get("mimeType")
         if not isinstance(mime_type, str) or not mime_type:
             mime_type = "text/plain"
-        filename = str(item.get("uri")).rpartition("/")[2] or None
+        filename = last_segment(item.get("uri")) or None
         return {**item, "text": BinaryData(Encoded(text, "utf-8"), mime_type, filename=filename)}

@@ -25,6 +25,7 @@ from ..._internal.files import read_regular
 from ..._internal.tasks import in_thread
 from ...errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ...playwright._scripts import load_script
+from ...protocol._find_content import last_segment
 from ...protocol._strict_json import decode_given, decode_json, encode_json, parser_limits
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import package_version
@@ -701,7 +702,7 @@ def _file_of(resource: object) -> BinaryData:
     uri = str(resource.get("uri", ""))
     declared_type = resource.get("mimeType")
     mime_type = declared_type if isinstance(declared_type, str) else None
-    name = uri.rpartition("/")[2] or None
+    name = last_segment(uri) or None
 
     match resource:
         case {"held": {"id": str(handle), "size": int(size)}} if size >= 0:
