@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -163,9 +164,34 @@ async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
     async with connect(f"{target('rude')} deaf", store=tmp_path) as app:
         assert words(await app.call("fine")) == "fine"
         began = time.monotonic()
-        assert len(descendants() - before) == 2
+        assert len(descendants() - before) == 3  # with the guard
     assert time.monotonic() - began < 10
     assert descendants() <= before
+
+
+_CLIENT = """
+import asyncio, sys
+from transports import connect
+async def main():
+    async with connect(sys.argv[1], store="memory:"):
+        print("connected", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+async def test_server_that_ignores_shutdown_ends_after_its_killed_client() -> None:
+    client = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _CLIENT, f"{target('rude')} deaf"), stdout=asyncio.subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"connected\n"
+    started = [psutil.Process(pid) for pid in descendants()]
+    servers = [process for process in started if "rude.py" in str(process.cmdline())]
+    client.kill()
+    await client.wait()
+    _, running = await asyncio.to_thread(psutil.wait_procs, servers, timeout=20)
+    assert servers and not running
 
 
 async def test_close_ends_server_still_terminating_after_failed_restart(
@@ -175,7 +201,7 @@ async def test_close_ends_server_still_terminating_after_failed_restart(
     before = descendants()
     async with connect(f"{target('dying')} {tmp_path}", store="memory:") as app:
         assert app.info.name == "dying"
-        (first,) = descendants() - before
+        (first,) = [pid for pid in descendants() - before if "dying.py" in str(psutil.Process(pid).cmdline())]
         psutil.Process(first).kill()
         while not (tmp_path / "terminated").exists():  # by the second one, which does not end of that
             await asyncio.sleep(0.01)

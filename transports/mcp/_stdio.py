@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
 import threading
 import time
 from codecs import BOM_UTF8
@@ -32,13 +33,18 @@ CHUNK_BYTES = 1 << 20
 GRACE = 1.0
 #: Whether processes have groups, which are signalled together.
 _HAS_GROUPS = hasattr(os, "killpg")
+#: Ends a server's process group when its stdin closes, since this process has died. The server may end by itself
+#: within two seconds.
+_GUARD = 'read _; sleep 2; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
 
 
 # --- process ----------------------------------------------------------------------------------------------------------
 
 
 class ServerProcess(asyncio.subprocess.Process):
-    """A process whose pipes can be closed although other processes hold them."""
+    """A process whose pipes can be closed although other processes hold them.
+
+    A guard, a small shell, ends its process group if this process is killed. Windows has none."""
 
     def __init__(
         self,
@@ -48,6 +54,29 @@ class ServerProcess(asyncio.subprocess.Process):
     ) -> None:
         super().__init__(transport, protocol, loop)
         self.pipes = transport
+        self.guard: subprocess.Popen[bytes] | None = None
+
+
+def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
+    """Start the shell that ends a process group if this process dies; ``None`` on Windows, and without a shell."""
+    if not _HAS_GROUPS:
+        return None
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, str(group)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return None
+
+
+def _end_guard(guard: subprocess.Popen[bytes]) -> None:
+    guard.kill()
+    guard.wait()
+    assert guard.stdin is not None
+    guard.stdin.close()
 
 
 async def start_process(
@@ -89,7 +118,9 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
         )
     except (OSError, ValueError) as error:
         raise ConnectFailed(f"{server} cannot be started ({_start_problem(server, error)}") from None
-    return ServerProcess(transport, protocol, loop)
+    process = ServerProcess(transport, protocol, loop)
+    process.guard = _start_guard(process.pid)
+    return process
 
 
 def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
@@ -163,6 +194,8 @@ async def _end_process(process: ServerProcess) -> None:
     if not await _wait_for_exit(process):
         logger.warning("process %d is still running after it was killed", process.pid)
     process.pipes.close()
+    if process.guard is not None:
+        _end_guard(process.guard)
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:

@@ -691,8 +691,9 @@ def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any
     if not fields:
         if data.get("confirmed") is not True:
             return declined
-        content = None if isinstance(params, types.ElicitRequestURLParams) else {}
-        return types.ElicitResult(action="accept", content=content)
+        if isinstance(params, types.ElicitRequestURLParams):
+            return types.ElicitResult(action="accept")
+        return types.ElicitResult(action="accept", content={})
 
     content = data.get("value")
     if not isinstance(content, Mapping):

@@ -7,21 +7,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from ...._internal.tasks import begin, finished
+from ...._internal.tasks import begin
 from ....mcp._servers import Server, StdioServer
 from ....mcp._stdio import CHUNK_BYTES, LineReader, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._messages import MAX_BYTES, Deliver
 
 logger = logging.getLogger("transports")
-
-#: Ends the server's process group when its stdin closes, since this process has died. The server may end by itself
-#: within two seconds.
-_GUARD = 'read _; sleep 2; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
 
 
 class Upstream(Protocol):
@@ -65,16 +60,13 @@ async def open_upstream(server: Server) -> Upstream:
 
 
 class ProcessServer:
-    """A started server. It writes to the stderr of this process.
-
-    A guard, a small shell, ends the server's process group if this process is killed. Windows has none."""
+    """A started server. It writes to the stderr of this process."""
 
     grace = 2.0
 
     def __init__(self, server: StdioServer, process: ServerProcess) -> None:
         self._server = server
         self._process = process
-        self._guard = _start_guard(process.pid)
 
     @classmethod
     async def start(cls, server: StdioServer) -> ProcessServer:
@@ -132,25 +124,4 @@ class ProcessServer:
 
     async def aclose(self) -> None:
         """End the server and its process group, within three seconds."""
-        await finished(asyncio.ensure_future(self._end()))
-
-    async def _end(self) -> None:
         await end_process(self._process)
-        if self._guard is not None:
-            self._guard.kill()
-            self._guard.wait()
-            assert self._guard.stdin is not None
-            self._guard.stdin.close()
-
-
-def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
-    """Start the shell that ends a process group if this process dies; ``None`` on Windows."""
-    if os.name == "nt":
-        return None
-    return subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, str(group)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
