@@ -49,6 +49,7 @@ def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pyte
             },
             "far": {"type": "http", "url": "https://h/${KEY}", "headers": {"Authorization": "Bearer ${KEY}"}},
             "gemini": {"httpUrl": "https://g/mcp"},
+            "remote": {"command": "npx", "args": ["mcp-remote", "Authorization:${T}"], "env": {"T": "Bearer ${KEY}"}},
         },
     )
     assert parse_server(f"{where}#git") == StdioServer("uvx", ("mcp-server-git", "x"), {"K": "k1"}, Path("/tmp"), "git")
@@ -56,6 +57,8 @@ def test_servers_are_read_from_mcp_config_file(tmp_path: Path, monkeypatch: pyte
     assert far == HttpServer("https://h/k1", {"Authorization": "Bearer k1", "X": "y"}, "far")
     assert "k1" not in repr(far).replace("https://h/k1", "")
     assert parse_server(f"{where}#gemini") == HttpServer("https://g/mcp", {}, "gemini")
+    remote = parse_server(f"{where}#remote")
+    assert remote == StdioServer("npx", ("mcp-remote", "Authorization:Bearer k1"), {"T": "Bearer k1"}, name="remote")
     only = entries(tmp_path, {"one": {"command": "x"}}, "servers")  # the key of VS Code
     assert parse_server(only) == StdioServer("x", name="one")
 

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ _OF_EDITOR = re.compile(r"\$\{(?:input|command|config):[^}]*\}")
 #: Words of a refusal by a server that has forgotten a session.
 _FORGOTTEN = re.compile(
     rb"(?is)(?=.*\bsession)(?=.*(?:not found|not exist|no valid|invalid|unknown|expired|terminated))"
+    rb"|.*\bserver not initialized"
 )
 #: Codes of JSON-RPC for an unknown method and for bad arguments, in a refusal that concerns only one request.
 _OF_REQUEST = re.compile(rb'"code"\s*:\s*-3260[12]\b')
@@ -127,12 +129,14 @@ def _check_headers(server: HttpServer) -> None:
 
 def has_forgotten_session(status: int, body: bytes) -> bool:
     """Return whether a request with a session was refused because the server has forgotten the session. MCP asks for
-    404, but some servers answer 400 or 410."""
+    404, but some servers answer 400 or 410, and those in Rust 401."""
     text = body[:2000]
     if _OF_REQUEST.search(text):
         return False
     if status == 400:
         return _FORGOTTEN.match(text) is not None
+    if status == 401:
+        return b"session not found" in text.lower()
     return status in (404, 410)
 
 
@@ -266,13 +270,15 @@ def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Se
     if cwd is not None and not isinstance(cwd, str):
         raise UsageError(f"{where}: cwd must be a string")
 
+    env = _string_map(entry.get("env"), f"{where}: env")
     folder: Path | None = None
     if cwd:
         folder = Path(_expand_variables(cwd, where)).expanduser()
     return StdioServer(
         command=_expand_variables(command, where),
-        args=tuple(_expand_variables(arg, where) for arg in args),
-        env=_string_map(entry.get("env"), f"{where}: env"),
+        # mcp-remote documents a token in env and its name in args.
+        args=tuple(_expand_variables(arg, where, env) for arg in args),
+        env=env,
         cwd=folder,
         name=name,
     )
@@ -286,12 +292,13 @@ def _string_map(value: object, where: str) -> dict[str, str]:
     return {str(key): _expand_variables(item, where) for key, item in value.items()}
 
 
-def _expand_variables(text: str, where: str) -> str:
-    """Return ``text`` with environment variables filled in, in the notations of agents' configuration files."""
+def _expand_variables(text: str, where: str, env: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return ``text`` with variables of ``env`` and of the environment filled in, in the notations of agents'
+    configuration files."""
 
     def value_of(variable: re.Match[str]) -> str:
         name, default = variable.groups()
-        value = os.environ.get(name, default)
+        value = env.get(name, os.environ.get(name, default))
         if value is None:
             raise UsageError(f"{where} needs the environment variable {name}, which is not set")
         return value

@@ -142,6 +142,8 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
     def __init__(self, stream: Any, aside: Aside) -> None:
         self._stream = stream
         self._aside = aside
+        #: Methods of notifications that could not be read.
+        self._unreadable: set[str] = set()
 
     @property
     def last_context(self) -> Any:
@@ -172,9 +174,27 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if is_larger(message.message.params, LIMITS.values_of_notification):
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
-        if isinstance(message.message, types.JSONRPCNotification) and not _is_readable_notification(message.message):
+        if isinstance(message.message, types.JSONRPCNotification) and not self._is_readable(message.message):
             return None
         return message
+
+    def _is_readable(self, notification: types.JSONRPCNotification) -> bool:
+        """Return whether the SDK can read a notification; log the first of each method that it cannot. A log message is
+        repaired."""
+        if notification.method == "notifications/message" and notification.params is not None:
+            _repair_log(notification.params)
+        try:
+            parse_server_notification(notification.method, LATEST_HANDSHAKE_VERSION, notification.params)
+        except KeyError:
+            pass  # of another version, or of the server's own
+        except ValidationError as error:
+            # The SDK would log a traceback.
+            if notification.method not in self._unreadable:
+                fault = first_fault(error)
+                logger.warning("left out %s of the server, and more such: %.200s", notification.method, fault)
+            self._unreadable.add(notification.method)
+            return False
+        return True
 
     async def _repair_result(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return what the SDK sees of a result. If that is not all of it, the whole result is put aside."""
@@ -219,21 +239,6 @@ def _repair_handshake(result: dict[str, Any]) -> None:
             elif value is not None and value is not False:
                 repaired[name] = value
         result["capabilities"] = repaired
-
-
-def _is_readable_notification(notification: types.JSONRPCNotification) -> bool:
-    """Return whether the SDK can read a notification; log if not. A log message is repaired."""
-    if notification.method == "notifications/message" and notification.params is not None:
-        _repair_log(notification.params)
-    try:
-        parse_server_notification(notification.method, LATEST_HANDSHAKE_VERSION, notification.params)
-    except KeyError:
-        pass  # of another version, or of the server's own
-    except ValidationError as error:
-        # The SDK would log a traceback.
-        logger.warning("left out %s of the server: %.200s", notification.method, first_fault(error))
-        return False
-    return True
 
 
 def _repair_log(log: MutableMapping[str, Any]) -> None:
