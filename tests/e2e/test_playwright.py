@@ -450,6 +450,30 @@ async def test_page_without_abp_error_names_failed_script(
     assert "s3cret" not in str(caught.value.as_dict())
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (None, "its server has not answered"),
+        ("<script src='/never?token=s3cret'></script>", r"it waits for http://app\.test/never\?…"),
+        ("<script type='module' src='/never'></script>", "it waits for http://app.test/never"),
+        ("<link rel='stylesheet' href='/never'><script></script>", "it waits for http://app.test/never"),
+        ("<script type='module'>import '/never'</script>", "a part of it has not arrived"),
+    ],
+)
+async def test_page_that_does_not_load_in_time_says_what_it_waits_for(
+    context: BrowserContext, body: str | None, reason: str
+) -> None:
+    url = "http://app.test/"
+
+    async def serve(route: Route) -> None:
+        if body is not None and route.request.url == url:
+            await route.fulfill(body=body, content_type="text/html")
+
+    await context.route(f"{url}**", serve)
+    with pytest.raises(ConnectFailed, match=rf"did not load within 2 s; {reason}"):
+        await connect(url, transport=PlaywrightTransport(url, context=context, timeout=2), store="none:")
+
+
 @pytest.mark.requirement("R6-3c")
 async def test_late_abp_is_awaited_and_odd_capability_lists_are_parsed(connected: Connect) -> None:
     async with connected("?late=700") as app:

@@ -35,6 +35,13 @@ _STACK_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(
 _NETWORK_PREFIX = "Failed to load resource: "
 #: Redacts by rules alone: the session that shows these lines masks its known values itself.
 _REDACTOR = Redactor(secrets=NO_SECRETS)
+#: State of a document, and the address of the first script or style sheet that holds it up.
+_MISSING_PARTS = """() => {
+  const loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
+  const parts = document.querySelectorAll("script[src]:not([async]), link[rel~=stylesheet][href]");
+  const addresses = Array.from(parts, (part) => part.src || part.href);
+  return [document.readyState, addresses.find((address) => !loaded.includes(address)) ?? ""];
+}"""
 #: Status of HTTP for "Upgrade Required": the address belongs to a WebSocket.
 _UPGRADE = 426
 #: Reasons of a failed navigation, with advice, by Chromium's ``net::ERR_…`` code.
@@ -79,6 +86,22 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
     if start >= 0:
         return message[start:].split(" at ")[0]
     return message.removeprefix("Page.goto: ").replace(url, "it")
+
+
+async def explain_slow_load(page: Page) -> str:
+    """Return what a page that has not loaded in time waits for. Never raises; a guess after two seconds for a page that
+    hangs."""
+    # A failure here must not hide the error that is being explained.
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_TIMEOUT):
+            if page.url == "about:blank":
+                return "its server has not answered; is it the right address?"
+            state, missing = await page.evaluate(_MISSING_PARTS)
+            if missing:
+                return f"it waits for {shown_address(missing)}"
+            if state != "complete":
+                return "a part of it has not arrived"
+    return "is it the right address?"
 
 
 def now_at(current: str, target: str) -> str:

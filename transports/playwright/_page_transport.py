@@ -50,6 +50,7 @@ from ._agent import OPAQUE, Agent, Document, FrameWatcher, PageAgent, is_closed
 from ._browser import Browser
 from ._channels import open_channel
 from ._content import Ladder, Uploads
+from ._diagnosis import explain_slow_load
 from ._downloads import ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effects import Dialogs, PageEffects
 from ._process import SESSION_CONTEXTS
@@ -262,7 +263,8 @@ class PageTransport(Transport):
                 return await self._open_app()
         except TimeoutError:
             within = f"did not load within {format_seconds(self._timeout)}"
-            message = f"{redact_url(self._target)} {within}; is it the right address?"
+            reason = "its page did not open" if self._tab is None else await explain_slow_load(self._tab.page)
+            message = f"{redact_url(self._target)} {within}; {reason}"
             raise ConnectFailed(message, details={"timeout": self._timeout}) from None
         except Exception as error:
             if isinstance(error, ABPError) or not is_closed(error):
