@@ -210,6 +210,17 @@ async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> No
         assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
+async def test_names_of_downloads_are_kept_in_any_locale(
+    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    async with Browser() as browser, connect(fixture.url, browser=browser, store=tmp_path) as app:
+        step = {"kind": "download", "bytes": 9, "filename": "Größe.bin"}
+        result = await app.call("fault.native_ui", {"do": [step]})
+    assert result.artifact("document").filename == "Größe.bin"
+    assert os.environ["LC_ALL"] == "C"
+
+
 async def test_browser_executable_overrides_name_and_name_overrides_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_BROWSER", "/bin/true")
     unnamed, named = find_browser(), find_browser(name="chromium")

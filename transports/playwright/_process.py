@@ -155,8 +155,8 @@ _saved_variables: dict[str, str | None] = {}
 
 @contextlib.contextmanager
 def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
-    """Set the temp folder (``folder``) and the :func:`compile_cache` (``cache``) of child processes that are started
-    inside the block.
+    """Set the temp folder (``folder``), the :func:`compile_cache` (``cache``) and a locale with UTF-8 for child
+    processes that are started inside the block.
 
     Blocks may overlap if all use the same folder; the last one restores the variables.
     """
@@ -179,6 +179,10 @@ def _set_variables(folder: Path, cache: Path | None) -> None:
     variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     if cache is not None:
         variables[_COMPILE_CACHE] = str(cache)
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
+    if "utf" not in locale.lower():
+        # Otherwise Chromium calls each download "download" whose name the locale cannot spell.
+        variables["LC_ALL"] = "C.UTF-8"
     _saved_variables.update({name: os.environ.get(name) for name in variables})
     os.environ.update(variables)
 
