@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -45,6 +46,12 @@ def test_open_store_defaults_and_rejections(monkeypatch: pytest.MonkeyPatch, tmp
             open_store(bad)
         assert secret not in caught.value.message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_whose_name_is_not_utf8_is_rejected(tmp_path: Path) -> None:
+    for address in (tmp_path / os.fsdecode(b"caf\xe9"), f"{tmp_path.as_uri()}/caf%E9"):
+        with pytest.raises(UsageError, match=r"the artifact folder '.*' has a name that is not UTF-8; choose another"):
+            open_store(address)
 
 
 def test_open_store_takes_other_clouds() -> None:

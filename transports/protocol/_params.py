@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 
 from ..errors import UsageError
 from ._find_content import DESCRIPTOR_KEYS, MAX_DEPTH, Found, Place
-from .binary import BinaryData
+from .binary import BinaryData, name_of_file
 
 _INDEX = re.compile(r"[0-9]{1,9}")
 
@@ -153,7 +153,7 @@ def _read_open_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
         raise UsageError(f"params: the file at {_dotted(path)} cannot be read: {error}") from error
     if is_exhausted:
         raise UsageError(f"params: the file at {_dotted(path)} has been read to its end; call its seek(0) first")
-    filename = Path(name).name if isinstance(name, str) else None
+    filename = name_of_file(name) if isinstance(name, str) else None
     return BinaryData.from_bytes(data, filename=filename)
 
 

@@ -223,7 +223,7 @@ class BinaryData:
             # ValueError: there is a NUL in the name.
             reason = error.strerror if isinstance(error, OSError) else error
             raise UsageError(f"{str(path)!r} cannot be read ({reason}); correct the path") from error
-        return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
+        return cls(LocalFile(path), mime_type or sniff(head), size, name_of_file(path))
 
     @classmethod
     @checked
@@ -271,3 +271,8 @@ def verify_size(declared: int | None, actual: int) -> None:
             f"the app declared {declared} bytes and {actual} arrived; nothing was stored",
             details={"declared": declared, "actual": actual},
         )
+
+
+def name_of_file(path: str | Path) -> str:
+    """Return the name of a file as text: bytes of it that are not UTF-8 become U+FFFD."""
+    return os.fsencode(Path(path).name).decode(errors="replace")

@@ -20,7 +20,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from ..._internal.arguments import checked
 from ..._internal.tasks import in_thread
-from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable
+from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable, UsageError
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from .._content import Description, Follower, Meter, measure_file
 from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
@@ -274,6 +274,13 @@ class LocalStore(ArtifactStore):
         :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         self.root = Path(root or default_root()).expanduser().absolute()
+        try:
+            str(self.root).encode()
+        except UnicodeEncodeError:
+            # References are JSON, with the paths of their files.
+            raise UsageError(
+                f"the artifact folder {str(self.root)!r} has a name that is not UTF-8; choose another"
+            ) from None
         self.url = self.root.as_uri()
         self._min_free = min_free_bytes
         # Another user may have made a folder of this name in the shared temp folder.
