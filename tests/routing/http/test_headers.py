@@ -37,6 +37,10 @@ from transports.routing.http import _headers as headers, _urls as urls
         ('attachment; filename="=?nonsense?B?w6kudHh0?="', "=?nonsense?B?w6kudHh0?="),
         ('attachment; filename="=?utf-8?B?w6kud?="', "=?utf-8?B?w6kud?="),
         ('attachment; filename="a=?b.txt"', "a=?b.txt"),
+        ('attachment; filename="%E4%BD%A0%20a+b.pdf"', "你 a+b.pdf"),
+        ('attachment; filename="100%.pdf"', "100%.pdf"),
+        ("attachment; filename=%E4.pdf", "%E4.pdf"),
+        ("attachment; filename*=UTF-8''a%2520b.pdf; filename=c", "a%20b.pdf"),
     ],
 )
 def test_filename_is_parsed_from_header(value: str | None, name: str | None) -> None:

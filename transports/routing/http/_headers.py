@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from typing import NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from multidict import CIMultiDictProxy
 
@@ -157,7 +157,8 @@ def filename_of(disposition: str | None) -> str | None:
 
     The name is untrusted: it may be a path, or worse. ``None`` without a name.
     """
-    return disposition_parameter(disposition, "filename")
+    plain, extended = _read_parameter(disposition, "filename")
+    return extended or _decode_percent(plain) or None
 
 
 def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
@@ -166,9 +167,15 @@ def disposition_parameter(disposition: str | None, parameter: str) -> str | None
     Its extended form wins over its plain one. Unreadable parameters are skipped, and so is a field that would take
     long to read; nothing is raised.
     """
+    plain, extended = _read_parameter(disposition, parameter)
+    return extended or plain or None
+
+
+def _read_parameter(disposition: str | None, parameter: str) -> tuple[str, str]:
+    """Return the plain and the extended form of a parameter, each empty if it is missing or unreadable."""
     max_chars = 8192
     if not disposition or len(disposition) > max_chars:
-        return None
+        return "", ""
 
     plain = None
     extended = None
@@ -179,7 +186,7 @@ def disposition_parameter(disposition: str | None, parameter: str) -> str | None
             extended = _decode_extended(value)
         elif name == parameter and plain is None:
             plain = _decode_words(_decode_latin1(_unquote_string(value)))
-    return extended or plain or None
+    return plain or "", extended or ""
 
 
 def _decode_extended(value: str) -> str | None:
@@ -221,6 +228,14 @@ def _decode_words(value: str) -> str:
     except (HeaderParseError, LookupError, ValueError):
         # LookupError: an unknown charset.
         return value
+
+
+def _decode_percent(name: str) -> str:
+    """Decode ``%E4%BD%A0``, which has no place in a plain name, but browsers read it there."""
+    try:
+        return unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        return name
 
 
 def is_json(kind: str) -> bool:

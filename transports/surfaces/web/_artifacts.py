@@ -350,7 +350,7 @@ class UploadRoutes:
             raise RequestRefused(413, "TOO_LARGE", "a form may have at most 100 files")
 
         content_type = part.headers.get("Content-Type")
-        name = filename_of(disposition)
+        name = disposition_parameter(disposition, "filename")
         return await self._store_upload(_read_pieces(part), store, content_type, name, None)
 
     async def _store_upload(
