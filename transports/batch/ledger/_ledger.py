@@ -531,20 +531,23 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
 
 def _lease_from_host(database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int) -> list[Leased]:
     """Lease up to ``count`` jobs of a host, and return them in the order of the input."""
-    # Without MATERIALIZED, PostgreSQL may run the subquery again for each row, and lock more rows.
     cursor.execute(
-        f"WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND {QUEUED} AND host = ? "
-        f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}) "
-        "UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
-        f"lease_until = {database.now} + ?, started = {database.now} "
-        "WHERE run = ? AND key IN (SELECT key FROM chosen) RETURNING position, key, job, attempts",
-        (
-            *(request.run, host, count),
-            *(State.LEASED.value, request.worker, request.lease, request.seconds, request.run),
-        ),
+        f"SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND {QUEUED} AND host = ? "
+        f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}",
+        (request.run, host, count),
     )
-    rows = sorted(cursor.fetchall(), key=lambda row: cast(int, row[0]))
-    return [_leased_from(key, job, attempts) for _, key, job, attempts in rows]
+    rows = cursor.fetchall()
+    if not rows:
+        return []
+
+    keys = [key for key, _, _ in rows]
+    marks = ", ".join("?" * len(keys))
+    cursor.execute(
+        "UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
+        f"lease_until = {database.now} + ?, started = {database.now} WHERE run = ? AND key IN ({marks})",
+        (State.LEASED.value, request.worker, request.lease, request.seconds, request.run, *keys),
+    )
+    return [_leased_from(key, job, cast(int, attempts) + 1) for key, job, attempts in rows]
 
 
 def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settlements: Sequence[Settlement]) -> int:
