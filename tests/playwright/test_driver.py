@@ -386,7 +386,7 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
         assert recorded.contexts
     if has == "downloads":
         process.note_download()
-    sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    sleeping = subprocess.Popen([sys.executable, "-S", "-I", "-c", "import time; time.sleep(60)"])
     process.pids = [0, sleeping.pid]
     try:
         await process.end()
