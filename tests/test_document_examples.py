@@ -143,44 +143,24 @@ async def test_inline_data_off_stores_small_data_as_reference(tmp_path: Path) ->
 
 BINARY_DATA = """
 interface BinaryData {
-  // The binary content (format depends on transport)
   content: string | ArrayBuffer | Blob;
-
-  // REQUIRED: MIME type of the content
   mimeType: string;
-
-  // REQUIRED when content is a string: encoding used
   encoding?: 'base64' | 'utf-8';
-
-  // RECOMMENDED: size in bytes (for validation/progress)
   size?: number;
-
-  // OPTIONAL: suggested filename for downloads
   filename?: string;
 }
 """
 REFERENCE = """
 interface BinaryDataReference {
-  // URL to download the content
   downloadUrl: string;
-
-  // REQUIRED: MIME type
   mimeType: string;
-
-  // REQUIRED: size in bytes
   size: number;
-
-  // OPTIONAL: suggested filename
   filename?: string;
-
-  // OPTIONAL: when the URL expires (Unix timestamp ms)
   expiresAt?: number;
-
-  // OPTIONAL: authentication for download
   auth?: {
     type: 'bearer' | 'query';
-    token?: string;      // For query auth
-    header?: string;     // For bearer auth
+    token?: string;
+    header?: string;
   };
 }
 """

@@ -38,26 +38,45 @@ ANY = {
 }
 
 
-def loaded_by(code: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded after ``code``."""
-    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+def loaded_in_turn(*codes: str) -> list[set[str]]:
+    """The modules that a fresh interpreter has loaded after each of ``codes``, one after the other."""
+    steps = "\n".join(f"{code}\nfound.append(sorted(sys.modules))" for code in codes)
+    script = f"import sys\nfound = []\n{steps}\nimport json\nprint(json.dumps(found))"
     own = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it imports, too
     done = subprocess.run(
         [sys.executable, "-c", script], env=own, capture_output=True, text=True, check=True, timeout=60
     )
-    return set(json.loads(done.stdout))
+    return [*map(set, json.loads(done.stdout))]
+
+
+def loaded_by(code: str) -> set[str]:
+    (loaded,) = loaded_in_turn(code)
+    return loaded
 
 
 @pytest.mark.load
-def test_connect_does_not_import_optional_clients() -> None:
+@pytest.mark.requirement("R5-1d")
+def test_imports_load_only_what_they_need() -> None:
+    package, client, blocking, session = loaded_in_turn(
+        "import transports",
+        "from transports import connect",
+        "from transports.sync import connect",
+        "from transports import MemoryTransport, connect\nconnect('memory:', transport=MemoryTransport({}))",
+    )
+    assert not package & HEAVY
+    assert {name for name in package if name.startswith("transports")} == {
+        "transports",
+        "transports._internal",
+        "transports._internal.lazy",
+    }
     homes = {"adapters.recording", "artifacts.objects", "protocol._declarations", "protocol._payloads", "surfaces"}
     late = {*HEAVY, "pydantic_settings", "typer", "obstore", *(f"transports.{home}" for home in homes)}
-    assert not late & loaded_by("from transports import connect; from transports.sync import connect")
+    assert not late & blocking
     beside = {"jsonschema_rs", "pathvalidate", "email"}  # a session loads them while its transport opens
     later = {"importlib.metadata", "psutil", "yarl", "tomllib"}
-    loaded = loaded_by("from transports import connect")
-    assert not (late | beside | later) & loaded
-    assert not [name for name in loaded if name.startswith("transports.routing.http.")]  # its door alone loads nothing
+    assert not (late | beside | later) & client
+    assert not [name for name in client if name.startswith("transports.routing.http.")]  # its door alone loads nothing
+    assert not session & {"playwright", "mcp", "rich", "typer"}
 
 
 STUBS = sorted(Path(transports.__file__).parent.rglob("*.pyi"))
@@ -90,17 +109,6 @@ def test_unknown_public_name_raises_attribute_error() -> None:
         transports.conect  # type: ignore[attr-defined]  # noqa: B018 - a type checker sees it, too
     with pytest.raises(ImportError):
         exec("from transports import conect")
-
-
-@pytest.mark.requirement("R5-1d")
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    modules = loaded_by("import transports")
-    assert not modules & HEAVY
-    assert {name for name in modules if name.startswith("transports")} == {
-        "transports",
-        "transports._internal",
-        "transports._internal.lazy",
-    }
 
 
 def test_cli_starts_without_importing_work_modules() -> None:
@@ -140,7 +148,7 @@ def test_cli_starts_driver_before_importing_session() -> None:
 
         def stop(event, _):
             if event == "subprocess.Popen":
-                print(json.dumps(sorted(sys.modules)), flush=True)
+                print(json.dumps([sorted(sys.modules)]), flush=True)
                 os._exit(0)
 
         sys.addaudithook(stop)
@@ -149,13 +157,6 @@ def test_cli_starts_driver_before_importing_session() -> None:
     modules = loaded_by(program)
     assert "playwright.async_api" in modules
     assert not modules & {"transports.session._connect", "transports.artifacts._base", "transports.routing._router"}
-
-
-def test_memory_session_does_not_import_optional_packages() -> None:
-    modules = loaded_by(
-        "from transports import MemoryTransport, connect\nconnect('memory:', transport=MemoryTransport({}))"
-    )
-    assert not modules & {"playwright", "mcp", "rich", "typer"}
 
 
 @pytest.mark.load

@@ -1,4 +1,4 @@
-"""Settings under the names of the document that docs/requirements.md R2 follows: its classes, as it prints them."""
+"""Settings under the names of the document that docs/requirements.md R2 follows: its defaults, as it prints them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel
 
 from tests.support.rows import each_row
 from transports import RoutingPolicy, UsageError
@@ -17,90 +16,54 @@ from transports.artifacts import MemoryStore
 from transports.protocol._strict_json import JSONValue
 from transports.routing import Router, RoutingConfig
 
-# --- the document, verbatim -------------------------------------------------------------------------------------------
+# --- the document -------------------------------------------------------------------------------------------
 
 
-class ArtifactFieldConfig(BaseModel):
-    field_path: str  # JSONPath or dot notation: "content" or "result.pdf_data"
-    content_type: str  # "pdf", "image", "binary"
-    mime_type: str | None = None
-    summary_template: str = "Downloaded {content_type} ({size} bytes)"
+EXTRACTION: dict[str, Any] = {
+    "max_inline_size": 10_000,
+    "auto_artifact_large_content": True,
+    "binary_detection": {
+        "enabled": True,
+        "signatures": {
+            "JVBERi": ("pdf", "application/pdf"),
+            "iVBORw": ("png", "image/png"),
+            "/9j/": ("jpeg", "image/jpeg"),
+            "UEsDB": ("zip", "application/zip"),
+        },
+        "min_size_for_detection": 1000,
+        "max_decode_bytes": 5_000_000,
+        "require_magic_bytes": True,
+    },
+    "resources": {
+        "enabled": True,
+        "auto_read_if_size_under_bytes": 0,
+        "inline_text_if_under_chars": 10_000,
+        "cache_reads_to_artifacts": True,
+    },
+    "tool_fields": {},
+    "default_summary_template": "Binary content stored as artifact ({size} bytes)",
+}
+GUARDRAIL: dict[str, Any] = {
+    "max_observation_chars": 50_000,
+    "max_field_chars": 10_000,
+    "truncation_suffix": "\n... [truncated: {truncated_chars} chars]",
+    "preserve_structure": True,
+    "auto_artifact_threshold": 20_000,
+}
 
 
-class BinaryDetectionConfig(BaseModel):
-    """Configuration for automatic binary content detection."""
-
-    enabled: bool = True
-    signatures: dict[str, tuple[str, str]] = {
-        "JVBERi": ("pdf", "application/pdf"),
-        "iVBORw": ("png", "image/png"),
-        "/9j/": ("jpeg", "image/jpeg"),
-        "UEsDB": ("zip", "application/zip"),
+def field_config(path: str, kind: str, mime_type: str | None = None, template: str | None = None) -> dict[str, object]:
+    return {
+        "field_path": path,
+        "content_type": kind,
+        "mime_type": mime_type,
+        "summary_template": template or "Downloaded {content_type} ({size} bytes)",
     }
-    min_size_for_detection: int = 1000  # Don't check tiny strings
-    max_decode_bytes: int = 5_000_000  # Safety cap while probing content
-    require_magic_bytes: bool = True  # Avoid false positives on base64-like strings
 
 
-class ResourceHandlingConfig(BaseModel):
-    """Policy for MCP resources/resource_links."""
-
-    enabled: bool = True
-    auto_read_if_size_under_bytes: int = 0  # 0 = never auto-read; prefer explicit read
-    inline_text_if_under_chars: int = 10_000
-    cache_reads_to_artifacts: bool = True
-
-
-class ArtifactExtractionConfig(BaseModel):
-    """Configuration for extracting artifacts from tool outputs."""
-
-    # Size-based safety net
-    max_inline_size: int = 10_000
-    auto_artifact_large_content: bool = True
-
-    # Binary detection
-    binary_detection: BinaryDetectionConfig = BinaryDetectionConfig()
-
-    # MCP resources + links
-    resources: ResourceHandlingConfig = ResourceHandlingConfig()
-
-    # Per-tool field configuration
-    tool_fields: dict[str, list[ArtifactFieldConfig]] = {}
-
-    # Summary templates
-    default_summary_template: str = "Binary content stored as artifact ({size} bytes)"
-
-
-class ObservationGuardrailConfig(BaseModel):
-    """Configuration for observation size limits."""
-
-    # Character limits
-    max_observation_chars: int = 50_000
-    max_field_chars: int = 10_000
-
-    # Truncation behavior
-    truncation_suffix: str = "\n... [truncated: {truncated_chars} chars]"
-    preserve_structure: bool = True  # Keep JSON structure, truncate values
-
-    # Artifact fallback
-    auto_artifact_threshold: int = 20_000  # Store as artifact if above this
-
-
-artifact_fields: dict[str, list[ArtifactFieldConfig]] = {
-    "download_workbook": [
-        ArtifactFieldConfig(
-            field_path="content",
-            content_type="pdf",
-            mime_type="application/pdf",
-            summary_template="Downloaded workbook '{name}' as PDF",
-        )
-    ],
-    "get_view_as_pdf": [
-        ArtifactFieldConfig(
-            field_path="pdf_data",
-            content_type="pdf",
-        )
-    ],
+ARTIFACT_FIELDS = {
+    "download_workbook": [field_config("content", "pdf", "application/pdf", "Downloaded workbook '{name}' as PDF")],
+    "get_view_as_pdf": [field_config("pdf_data", "pdf")],
 }
 
 # --- what it gives ----------------------------------------------------------------------------------------------------
@@ -109,10 +72,9 @@ PDF = b"%PDF-1.4\n" + b"x" * 3000
 GIF = b"GIF89a" + bytes(range(256)) * 8
 
 
-def policy(extraction: ArtifactExtractionConfig, guardrail: ObservationGuardrailConfig | None = None) -> RoutingPolicy:
-    table = json.loads(extraction.model_dump_json())
-    if guardrail:
-        table["agent"] = json.loads(guardrail.model_dump_json())
+def policy(guardrail: Mapping[str, object] | None = None, **changes: object) -> RoutingPolicy:
+    """The policy of the document's settings with some changed: as JSON, in which nothing is a tuple."""
+    table = json.loads(json.dumps({**EXTRACTION, **changes, **({"agent": guardrail} if guardrail else {})}))
     return RoutingConfig.parse(table, "abp.toml: routing").policy("a server", presets=False)
 
 
@@ -123,7 +85,7 @@ def parse(text: str) -> RoutingPolicy:
 @pytest.mark.requirement("R2-4.4j", "R2-6.1f")
 @pytest.mark.requirement("R2-4.2b", "R2-4.2k", "R2-6.1b")
 def test_documented_settings_map_to_kit_settings() -> None:
-    own, kit = policy(ArtifactExtractionConfig()), RoutingPolicy()
+    own, kit = policy(), RoutingPolicy()
     assert (own.heuristics, own.min_guessed_chars, own.require_magic_bytes) == (True, 1000, True)
     assert (own.max_inline_chars, own.resources) == (kit.max_inline_chars, kit.resources)
     assert own.max_decode_bytes == 5_000_000
@@ -134,7 +96,7 @@ def test_documented_settings_map_to_kit_settings() -> None:
         (b"\xff\xd8\xff", "image/jpeg"),
         (b"PK\x03", "application/zip"),
     ]
-    agent = policy(ArtifactExtractionConfig(), ObservationGuardrailConfig())
+    agent = policy(GUARDRAIL)
     assert (agent.agent.max_bytes, agent.agent.max_field_chars, agent.agent.preserve_structure) == (
         50_000,
         10_000,
@@ -142,31 +104,31 @@ def test_documented_settings_map_to_kit_settings() -> None:
     )
     assert agent.agent.truncation_suffix == kit.agent.truncation_suffix  # the document's is the default
     assert agent.max_inline_bytes == 20_000
-    off = policy(ArtifactExtractionConfig(auto_artifact_large_content=False))
+    off = policy(auto_artifact_large_content=False)
     assert (off.max_inline_chars, off.max_inline_bytes) == (None, None)
 
 
 @pytest.mark.requirement("R2-4.2a", "R2-4.2b")
 async def test_signature_table_replaces_known_signatures() -> None:
     answer = {"pdf": base64.b64encode(PDF).decode(), "gif": base64.b64encode(GIF).decode()}
-    routed = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig())).route(answer, capability="x")
+    routed = await Router(MemoryStore(), policy=policy()).route(answer, capability="x")
     assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {"pdf": "application/pdf"}
     assert routed.summary().startswith(f"Binary content stored as artifact ({len(PDF)} bytes)\n")
-    more = BinaryDetectionConfig(signatures={"R0lGOD": ("gif", "image/gif")})
-    only_gif = policy(ArtifactExtractionConfig(binary_detection=more))
+    detection = EXTRACTION["binary_detection"]
+    only_gif = policy(binary_detection={**detection, "signatures": {"R0lGOD": ("gif", "image/gif")}})
     routed = await Router(MemoryStore(), policy=only_gif).route(answer, capability="x")
     assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {"gif": "image/gif"}
     binary_string = {"gif": GIF.decode("latin-1"), "pdf": PDF.decode("latin-1") + "\0"}
     routed = await Router(MemoryStore(), policy=only_gif).route(binary_string, capability="x")
     assert [*routed.artifacts] == ["gif"]
-    off = policy(ArtifactExtractionConfig(binary_detection=BinaryDetectionConfig(enabled=False)))
+    off = policy(binary_detection={**detection, "enabled": False})
     assert (await Router(MemoryStore(), policy=off).route(answer, capability="x")).data == answer
 
 
 @pytest.mark.requirement("R2-3.4f")
 @pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-B.a", "R2-B.b")
 async def test_documented_tool_fields_are_applied() -> None:
-    router = Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(tool_fields=artifact_fields)))
+    router = Router(MemoryStore(), policy=policy(tool_fields=ARTIFACT_FIELDS))
     workbook = {"content": base64.b64encode(PDF).decode(), "name": "Sales Dashboard", "format": "pdf"}
     routed = await router.route(workbook, capability="download_workbook")
     assert routed.artifact().mime_type == "application/pdf"
@@ -175,8 +137,8 @@ async def test_documented_tool_fields_are_applied() -> None:
     routed = await router.route(view, capability="get_view_as_pdf")
     assert routed.artifact().mime_type == "application/pdf"  # of content_type
     assert routed.summary().splitlines()[0] == "Downloaded pdf (14 bytes)"
-    image = {"x": [ArtifactFieldConfig(field_path="data", content_type="image")]}
-    router = Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(tool_fields=image)))
+    image = {"x": [field_config("data", "image")]}
+    router = Router(MemoryStore(), policy=policy(tool_fields=image))
     routed = await router.route({"data": base64.b64encode(GIF).decode()}, capability="x")
     assert routed.artifact().mime_type == "image/gif"
     assert routed.summary().splitlines()[0] == f"Downloaded image ({len(GIF)} bytes)"
@@ -186,14 +148,14 @@ async def test_documented_tool_fields_are_applied() -> None:
 @pytest.mark.requirement("R2-4.4c", "R2-4.4d")
 async def test_answer_without_preserved_structure_is_text() -> None:
     rows = [{"id": n, "note": "delivered"} for n in range(5000)]
-    limits = ObservationGuardrailConfig(preserve_structure=False, max_observation_chars=5000)
-    routed = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(), limits)).route(rows, capability="x")
+    limits = {**GUARDRAIL, "preserve_structure": False, "max_observation_chars": 5000}
+    routed = await Router(MemoryStore(), policy=policy(limits)).route(rows, capability="x")
     seen = routed.for_agent()
     data = seen["data"]
     assert isinstance(data, str) and data.startswith('[{"id":0,"note":"delivered"},{"id":1,')
     assert data.endswith(" chars]") and "\n... [truncated: " in data
     assert len(json.dumps(seen)) <= 5100 and cast(Mapping[str, JSONValue], seen["truncated"])["uri"]
-    small = await Router(MemoryStore(), policy=policy(ArtifactExtractionConfig(), limits)).route([1], capability="x")
+    small = await Router(MemoryStore(), policy=policy(limits)).route([1], capability="x")
     assert small.for_agent()["data"] == [1]
 
 
