@@ -46,6 +46,7 @@ def each_row(
         assert not param.marks, number
         name = ids[number] if ids else str(param.id or "")
         cases.append((number, name, dict(zip(keys, param.values, strict=True))))
+    assert cases, "a table has a row"
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(test):
