@@ -21,8 +21,8 @@ import pytest
 from playwright.async_api import Error
 
 from tests.support.local_store import REPOSITORY
-from transports import Browser
-from transports.errors import BrowserNotFound
+from transports import Browser, connect
+from transports.errors import BrowserNotFound, UsageError
 from transports.playwright import _process as browser_process
 from transports.playwright._agent import AgentScript
 from transports.playwright._channels import CdpChannel
@@ -55,6 +55,27 @@ async def test_driver_exit_leaves_no_unretrieved_error() -> None:
         await asyncio.sleep(0)
         gc.collect()
     assert logged == []
+
+
+class _WithoutProcesses(asyncio.SelectorEventLoop):
+    """As on Windows."""
+
+    async def subprocess_exec(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("target", [None, "mcp+stdio:server"])
+async def test_event_loop_that_starts_no_processes_is_reported(target: str | None) -> None:
+    async def start() -> None:
+        with pytest.raises(UsageError, match=r"event loop of this program starts no processes.*use transports\.sync"):
+            async with Browser() if target is None else connect(target, store="none:"):
+                pass
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=_WithoutProcesses) as runner:
+            runner.run(start())
+
+    await asyncio.to_thread(run)
 
 
 @pytest.mark.requirement("R6-3l")

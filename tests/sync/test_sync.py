@@ -560,6 +560,17 @@ def test_loop_start_failure_raises_and_next_call_starts_new_loop(
     assert in_thread(lambda: background.run(answer())) == [1]
 
 
+def test_background_on_windows_can_start_processes_whatever_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Proactor(asyncio.SelectorEventLoop):
+        pass
+
+    async def running() -> type:
+        return type(asyncio.get_running_loop())
+
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", Proactor, raising=False)
+    assert in_thread(lambda: Background().run(running())) == [Proactor]
+
+
 class NotClosing(MemoryTransport):
     async def aclose(self) -> None:
         await super().aclose()

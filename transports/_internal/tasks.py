@@ -142,6 +142,14 @@ class OpenedHere:
             """Do nothing: ``with`` looks for this before it begins."""
 
 
+def no_processes(what: str) -> UsageError:
+    """Return the error for an event loop that starts no processes: one of its kind is usual in notebooks on Windows."""
+    return UsageError(
+        f"the event loop of this program starts no processes, so it cannot start {what}; use transports.sync, or an "
+        "asyncio.ProactorEventLoop in the place of a SelectorEventLoop (Windows)"
+    )
+
+
 class Owner:
     """Owner of one open object: the event loop that opened it, in its process. Its sockets and pipes answer there only.
 

@@ -21,7 +21,7 @@ from functools import cached_property
 
 import msgspec
 
-from .._internal.tasks import finished
+from .._internal.tasks import finished, no_processes
 from ..errors import ConnectFailed, first_line
 from ._servers import StdioServer
 
@@ -116,6 +116,8 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             # A process group, which can be ended as a whole.
             start_new_session=True,
         )
+    except NotImplementedError:
+        raise no_processes(str(server)) from None
     except (OSError, ValueError) as error:
         raise ConnectFailed(f"{server} cannot be started ({_start_problem(server, error)}") from None
     process = ServerProcess(transport, protocol, loop)

@@ -33,6 +33,7 @@ from weakref import WeakSet
 
 import psutil
 
+from .._internal.tasks import no_processes
 from .._internal.telemetry import OPEN_BROWSERS
 from ..artifacts._files import belongs_to_us, try_lock
 from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
@@ -122,13 +123,16 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     The process is private to Playwright. The list is empty if this version keeps it elsewhere; then a driver that hangs
     while it is attached to a browser ends only with this process.
 
-    Raises :class:`~transports.errors.BrowserNotFound` if the driver cannot run here.
+    Raises :class:`~transports.errors.BrowserNotFound` if the driver cannot run here, and
+    :class:`~transports.errors.UsageError` in an event loop that starts no processes.
     """
     from playwright.async_api import async_playwright
 
     manager = async_playwright()
     try:
         playwright = await manager.start()
+    except NotImplementedError:
+        raise no_processes("a browser") from None
     except Exception as error:  # Playwright raises bare exceptions if the driver (Node.js) is missing or ends at once
         raise BrowserNotFound(
             f"Playwright's driver did not start ({first_line(error)}); `playwright --version` shows why: a slim image "

@@ -212,7 +212,9 @@ class _LoopThread(threading.Thread):
     def run(self) -> None:
         serving = self._serve()
         try:
-            asyncio.run(serving)
+            # On Windows the policy of a notebook may make loops that start no processes.
+            with asyncio.Runner(loop_factory=getattr(asyncio, "ProactorEventLoop", None)) as runner:
+                runner.run(serving)
         except BaseException as error:
             if self._running.is_set():
                 raise
