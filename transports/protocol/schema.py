@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import NoneType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote
 
 from ..errors import ProtocolError, UsageError, spelled
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MAX_INTEGER = (1 << 53) - 1
 _NUMBERS = frozenset((int, float, bool, NoneType))
 _LISTS = (list, tuple)
+_TYPE_NAMES = ("string", "number", "integer", "boolean", "array", "object", "null")
+_CLASSES: Mapping[str, type] = {"null": NoneType, "string": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,20 +456,26 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 
     Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON,
     such as half of a surrogate pair."""
-    arguments = without_nulls(schema, arguments)
+    arguments = as_meant(schema, arguments)
     unchecked = check_params(tool, schema, _outline(schema, arguments))
     if unchecked:
         raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
     return cast("dict[str, Any]", _with_integers(schema, dict(arguments)))
 
 
-def without_nulls(schema: object, value: object) -> Any:
-    """Return arguments without the nulls of optional members that must not be null.
+def as_meant(schema: object, value: object) -> Any:
+    """Return arguments without the nulls of optional members that must not be null, and with objects and lists in place
+    of their JSON where no text fits.
 
-    Many clients and models write null for a member that they leave out."""
+    Many clients and models write null for a member that they leave out, and a list as a text."""
     if not isinstance(schema, Mapping):
         return value
 
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and _refuses(schema, "string"):
+        try:
+            value = decode_json(value)
+        except ProtocolError:
+            return value  # the check of the arguments names it
     properties = schema.get("properties")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
         required = schema.get("required")
@@ -476,28 +484,28 @@ def without_nulls(schema: object, value: object) -> Any:
         present: dict[object, object] = {}
         for name, inner in value.items():
             member = properties.get(name)
-            if inner is not None or name in required or not _refuses_null(member):
-                present[name] = without_nulls(member, inner)
+            if inner is not None or name in required or not _refuses(member, "null"):
+                present[name] = as_meant(member, inner)
         return present
     if isinstance(value, list):
-        return [without_nulls(schema.get("items"), inner) for inner in value]
+        return [as_meant(schema.get("items"), inner) for inner in value]
     return value
 
 
-def _refuses_null(schema: object) -> bool:
-    """Return whether null certainly does not fit a schema: by its type, its values or all of its alternatives."""
+def _refuses(schema: object, kind: Literal["null", "string"]) -> bool:
+    """Return whether no null or no text fits a schema: by its type, its values or all of its alternatives."""
     rules = members_of(schema)
     kinds = rules.get("type")
     if not isinstance(kinds, list):
         kinds = [kinds]
-    if all(kind in ("string", "number", "integer", "boolean", "array", "object") for kind in kinds):
+    if all(declared in _TYPE_NAMES and declared != kind for declared in kinds):
         return True
 
     values = [rules["const"]] if "const" in rules else rules.get("enum")
-    if isinstance(values, list) and None not in values:
+    if isinstance(values, list) and not any(isinstance(value, _CLASSES[kind]) for value in values):
         return True
     branches = rules.get("anyOf", rules.get("oneOf"))
-    return isinstance(branches, list) and all(_refuses_null(branch) for branch in branches)
+    return isinstance(branches, list) and all(_refuses(branch, kind) for branch in branches)
 
 
 def _outline(schema: object, value: object) -> object:

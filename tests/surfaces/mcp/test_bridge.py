@@ -383,6 +383,25 @@ async def test_null_for_an_optional_argument_is_left_out(serve: Serve) -> None:
             await called(client, tool, **nothing[tool])
 
 
+async def test_list_or_object_may_be_given_as_its_json(serve: Serve) -> None:
+    """As some clients and models send them. A text stays a text wherever one fits."""
+    optional = {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}
+    properties = {"pages": optional, "margin": {"type": "object"}, "text": {"type": "string"}, "any": {}}
+
+    async def echo(params: Mapping[str, object], call: Call) -> object:
+        return dict(params)
+
+    declared = {"name": "print.page", "inputSchema": {"type": "object", "properties": properties}}
+    written = {"pages": "[1, 2]", "margin": ' {"top": 1}', "text": "[1]", "any": "{}"}
+    meant = {**written, "pages": [1, 2], "margin": {"top": 1}}
+    async with serve(declaring([declared], {"print.page": echo})) as client:
+        assert (await called(client, "abp_print_page", **written))["data"] == meant
+        params = json.dumps(written)
+        assert (await called(client, "abp_call", capability="print.page", params=params))["data"] == meant
+        answer = await client.call_tool("abp_print_page", {"margin": "{1"})
+        assert answer.is_error and 'params.margin: "{1" is not of type "object"' in words(answer)
+
+
 async def test_connect_lists_capability_parameters_with_types(serve: Serve) -> None:
     schema = {
         "type": "object",

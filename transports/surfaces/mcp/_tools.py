@@ -19,7 +19,7 @@ from ...protocol._capabilities import find_capability
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tree
 from ...protocol.messages import Message
-from ...protocol.schema import tool_arguments, without_nulls
+from ...protocol.schema import as_meant, tool_arguments
 from ...routing._result import Result
 from ..shared._apps import App, Apps, listed_in
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
@@ -142,7 +142,7 @@ class Tools:
         async def call_app(call: ToolCall) -> Result:
             declared = find_capability(app.session.info.name, capability, app.session.capabilities)
             files = arguments.get("files")
-            filled = without_nulls(declared.input_schema, params)
+            filled = as_meant(declared.input_schema, params)
             if files:
                 filled = await with_files(filled, files, self._user.store, self._options, declared)
             result = await app.session.call(
@@ -163,7 +163,7 @@ class Tools:
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
         declared = find_capability(app.session.info.name, arguments["capability"], app.session.capabilities)
-        params = without_nulls(declared.input_schema, arguments.get("params", {}))
+        params = as_meant(declared.input_schema, arguments.get("params", {}))
 
         async def call_and_open(call: ToolCall) -> Result:
             result, call.opened = await open_view(
