@@ -58,6 +58,14 @@ def test_non_strict_json_is_rejected(text: str | bytes) -> None:
         decode_json(text)
 
 
+@pytest.mark.parametrize("text", ['["\\ud83d"]', b'["\\ud83d and more"]', '{"\\udc00": 1}'])
+def test_cut_emoji_is_not_called_truncated_json(text: str | bytes) -> None:
+    with pytest.raises(ProtocolError, match="half of a surrogate pair"):
+        decode_json(text)
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        decode_given(text, "--params")
+
+
 @pytest.mark.fault(17)
 @each_row(
     ("text", "levels"),

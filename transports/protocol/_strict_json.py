@@ -87,7 +87,7 @@ def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES, levels: int = M
         message = f"the app sent JSON that {error.reason}; ask it for less, or for a file"
         raise ProtocolError(message, code="TOO_LARGE", details={"limit": error.limit}) from error
     except ValueError as error:
-        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+        raise ProtocolError(f"the app sent JSON that cannot be read: {_refusal(error, text)}") from error
 
 
 def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
@@ -100,7 +100,7 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
     except OverLimit as error:
         raise UsageError(f"{where} {error.reason}; give less at once", code="TOO_LARGE") from error
     except ValueError as error:
-        raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
+        raise UsageError(f"{where} is not JSON ({_refusal(error, text)}); {fix}") from error
 
 
 def _decode(text: str | bytes, at_most: int, levels: int) -> object:
@@ -126,6 +126,14 @@ def _decode(text: str | bytes, at_most: int, levels: int) -> object:
 
 #: A pair of surrogates, half of one, or any other escape.
 _ESCAPE = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.", re.DOTALL)
+
+
+def _refusal(error: ValueError, text: str | bytes) -> str:
+    """Return why strict JSON was refused. The parser calls half of a surrogate pair the end of its input."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    if without_half_pairs(data) != data:
+        return "a text in it has half of a surrogate pair, as after a cut in the middle of an emoji"
+    return str(error)
 
 
 def without_half_pairs(text: bytes) -> bytes:
