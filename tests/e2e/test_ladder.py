@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.e2e.conftest import Connect
+from tests.e2e.test_attach import ladder_of
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.playwright._content import Ladder
 from transports.playwright._downloads import LIMITS, CdpDownloads
@@ -20,9 +23,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 MB = 1 << 20
 
 
-def ladder_of(app: Session) -> Ladder:
-    assert isinstance(app.transport, PlaywrightTransport)
-    return app.transport._top_reach.ladder
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    async with connect(fixture.url, browser=browser, store=tmp_path_factory.mktemp("ladder")) as opened:
+        yield opened
 
 
 async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> str:
@@ -32,23 +36,25 @@ async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> 
     return ref.sha256
 
 
-async def test_content_size_selects_transfer_method(connected: Connect) -> None:
-    async with connected() as app:
-        for size, rung in ((256 * 1024, None), (256 * 1024 + 1, "stream"), (9 * MB + 3, "download")):
-            for way in ("buffer", "blob"):
-                before = app.transport.rungs
-                assert await generated(app, size, 1, way) == digest(size, 1)
-                used = {name: count - before[name] for name, count in app.transport.rungs.items()}
-                assert used == {name: int(name == rung) for name in ("download", "stream", "slices")}, (size, way)
+def used_since(app: Session, before: Mapping[str, int]) -> dict[str, int]:
+    return {rung: count - before[rung] for rung, count in app.transport.rungs.items()}
 
 
-async def test_stream_is_used_when_downloads_are_unavailable(connected: Connect) -> None:
-    async with connected() as app:
-        ladder = ladder_of(app)
-        ladder.downloads = None  # a browser that is not ours to download with
-        for count, way in enumerate(("buffer", "blob"), 1):
-            assert await generated(app, 9 * MB + 1, 2, way) == digest(9 * MB + 1, 2)
-            assert ladder.used["stream"] == count
+async def test_content_size_selects_transfer_method(app: Session) -> None:
+    for size, rung in ((256 * 1024, None), (256 * 1024 + 1, "stream"), (9 * MB + 3, "download")):
+        for way in ("buffer", "blob"):
+            before = app.transport.rungs
+            assert await generated(app, size, 1, way) == digest(size, 1)
+            expected = {name: int(name == rung) for name in ("download", "stream", "slices")}
+            assert used_since(app, before) == expected, (size, way)
+
+
+async def test_stream_is_used_when_downloads_are_unavailable(app: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder_of(app), "downloads", None)  # a browser that is not ours to download with
+    before = app.transport.rungs
+    for way in ("buffer", "blob"):
+        assert await generated(app, 9 * MB + 1, 2, way) == digest(9 * MB + 1, 2)
+    assert used_since(app, before)["stream"] == 2
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
@@ -70,13 +76,11 @@ async def test_stream_survives_garbage_collection(
 
 
 @pytest.mark.parametrize("way", ["buffer", pytest.param("blob", marks=pytest.mark.slow)])
-async def test_text_slices_transfer_content_alone(
-    connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+async def test_text_slices_transfer_content_alone(app: Session, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_usable_rungs", lambda self, size: {"slices": self._save_by_slices})
-    async with connected() as app:
-        assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
-        assert ladder_of(app).used["slices"] == 1
+    before = app.transport.rungs
+    assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
+    assert used_since(app, before)["slices"] == 1
 
 
 async def test_page_without_download_permission_falls_back(
@@ -116,12 +120,14 @@ async def test_100_results_in_a_row_are_not_lost(connected: Connect) -> None:
         assert sums == [digest(12 * MB, seed) for seed in range(12)]
 
 
-async def test_very_large_content_is_sliced_with_one_download_each(connected: Connect) -> None:
-    async with connected() as app:
-        ladder_of(app).limits = replace(LIMITS, max_whole=16 * MB, slice_size=8 * MB)
-        for way in ("buffer", "blob"):
-            assert await generated(app, 17 * MB + 7, 5, way) == digest(17 * MB + 7, 5)
-        assert ladder_of(app).used == {"download": 2, "stream": 0, "slices": 0}
+async def test_very_large_content_is_sliced_with_one_download_each(
+    app: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder_of(app), "limits", replace(LIMITS, max_whole=16 * MB, slice_size=8 * MB))
+    before = app.transport.rungs
+    for way in ("buffer", "blob"):
+        assert await generated(app, 17 * MB + 7, 5, way) == digest(17 * MB + 7, 5)
+    assert used_since(app, before) == {"download": 2, "stream": 0, "slices": 0}
 
 
 @pytest.mark.slow
