@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+from tests.e2e.test_conformance import found
 from tests.support.mcp_servers import target
 from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView
 from transports import Browser, UsageError
@@ -22,10 +23,6 @@ from transports.testing.conformance import VIEW_CHECKS, Plan, Report, _view_chec
 
 pytestmark = pytest.mark.browser
 in_session = pytest.mark.asyncio(loop_scope="session")
-
-
-def found(report: Report) -> dict[str, tuple[str, ...]]:
-    return {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
 
 
 async def checked(planted: PlantedView, browser: Browser) -> Report:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.pages import serve_page
+from tests.support.pages import reach_without_cdp, serve_page
 from tests.support.processor import longest_turn
 from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, connect
-from transports.playwright import _page_transport as transport_module
-from transports.playwright._channels import PlaywrightChannel
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -103,11 +100,7 @@ async def test_page_cannot_forge_events_or_replies(
     browser: Browser, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "evaluate":
-
-        async def evaluating(page: Any) -> PlaywrightChannel:
-            return PlaywrightChannel(page)
-
-        monkeypatch.setattr(transport_module, "open_channel", evaluating)
+        reach_without_cdp(monkeypatch)
     async with (
         serve_page(f"<script>{APP}</script>") as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
