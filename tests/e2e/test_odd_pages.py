@@ -103,6 +103,24 @@ async def test_uncopyable_printed_page_is_reported(connected: Open) -> None:
     assert printed.warnings == ("the page could not be copied at its print(): its PDF may show a later state",)
 
 
+async def test_members_of_documents_without_window_can_be_listed(connected: Open) -> None:
+    """As Partytown does: Chromium crashes in some of its own getters then."""
+    page = html(
+        """list: ({ framed }) => {
+          const { document } = framed ? frames[0] : window, made = document.implementation.createHTMLDocument();
+          let count = 0;
+          for (let round = 0; round < 50; round += 1) {
+            for (const name in made) count += made[name] === null;
+          }
+          return count > 0 && document.modelContext === document.modelContext;
+        }""",
+        body="<iframe srcdoc=x></iframe>",
+    )
+    async with connected(page) as app:
+        for framed in (False, True, False, True):
+            assert (await app.call("list", {"framed": framed}, timeout=10)).data is True
+
+
 async def test_lone_surrogates_do_not_lose_messages(connected: Open) -> None:
     page = html(
         r"""

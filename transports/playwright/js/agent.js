@@ -28,17 +28,28 @@
   const framed = window !== window.top, asksForTools = config.protocol === "webmcp" || config.protocol === "auto";
   if (typeof send !== "function") return undefined;
   if (framed) reportPrint(send);
-  if (framed && !asksForTools) return undefined;
   const natives = makeNatives(config.late);
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
-    Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, blobArrayBuffer, blobPrototype, blobSize, blobSlice, blobType,
-    clock, createHtmlElement, createObjectURL, defineProperty, documentReadyState, documentTitle,
+    Blob, Map, Promise, Proxy, Set, String, Uint8Array, WeakMap, WeakSet, apply, blobArrayBuffer, blobPrototype, blobSize, blobSlice, blobType,
+    clock, createHtmlElement, createObjectURL, defineProperty, documentDefaultView, documentReadyState, documentTitle,
     elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
-    inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, objectIsPrototypeOf, parse, quietly, random,
+    inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, objectIsPrototypeOf, ofPage, parse, quietly, random,
     responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
     typedArrayBuffer, typedArrayOffset, typedArraySize, wait, wordsOf,
   } = natives;
+  // Chromium 156 crashes when this getter is asked of a document without a window, such as a DOMParser makes: scripts that
+  // list the members of documents do that.
+  quietly(() => {
+    const owner = ofPage.Document.prototype, key = "get";
+    const property = { __proto__: null, ...getOwnPropertyDescriptor(owner, "modelContext") };
+    if (!property[key]) return;
+    const getter = new Proxy(property[key], { __proto__: null,
+      apply: (native, self, args) => (documentDefaultView(self) === null ? undefined : apply(native, self, args)),
+    });
+    defineProperty(owner, "modelContext", { __proto__: null, ...property, [key]: getter });
+  });
+  if (framed && !asksForTools) return undefined;
   const codec = makeCodec(natives);
   const { toJson, UnsupportedAnswer } = codec;
 

@@ -40,7 +40,7 @@
     HTMLCollection: ["collection", "length"],
     NamedNodeMap: ["attributes", "length"],
     Attr: ["attribute", "name value"],
-    Document: ["document", "adoptedStyleSheets adoptedStyleSheets= body createElementNS documentElement forms querySelector querySelectorAll readyState styleSheets title title= visibilityState"],
+    Document: ["document", "adoptedStyleSheets adoptedStyleSheets= body createElementNS defaultView documentElement forms querySelector querySelectorAll readyState styleSheets title title= visibilityState"],
     ShadowRoot: ["shadow", "adoptedStyleSheets adoptedStyleSheets="],
     DocumentFragment: ["fragment", "querySelectorAll replaceChildren"],
     Element: ["element", "append attachShadow attributes before closest getAttribute getAttributeNames hasAttribute localName querySelector querySelectorAll remove removeAttribute setAttribute shadowRoot tagName"],
@@ -222,7 +222,7 @@
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
     const ofPage = { __proto__: null };
-    each(words("Blob Clipboard EventTarget FileReader HTMLCanvasElement HTMLElement HTMLImageElement MediaDevices MessagePort Navigator Notification Object Response ServiceWorkerRegistration SubmitEvent URL XMLHttpRequest isSecureContext name navigator parent performance scheduler"), (name) => {
+    each(words("Blob Clipboard Document EventTarget FileReader HTMLCanvasElement HTMLElement HTMLImageElement MediaDevices MessagePort Navigator Notification Object Response ServiceWorkerRegistration SubmitEvent URL XMLHttpRequest isSecureContext name navigator parent performance scheduler"), (name) => {
       ofPage[name] = attempt(() => page[name]);
     });
     const hasClock = attempt(() => performanceNow(ofPage.performance)) !== undefined;
