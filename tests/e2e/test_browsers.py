@@ -210,15 +210,19 @@ async def test_browser_is_chosen_by_name(fixture: Fixture, tmp_path: Path) -> No
         assert isinstance(browser, Browser) and browser.engine == "chromium" and browser.version
 
 
+@pytest.mark.parametrize("variable", ["LC_ALL", "LANG"])
 async def test_names_of_downloads_are_kept_in_any_locale(
-    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.delenv("LC_CTYPE", raising=False)
+    monkeypatch.setenv(variable, "C")
+    environment = {**os.environ}
     async with Browser() as browser, connect(fixture.url, browser=browser, store=tmp_path) as app:
         step = {"kind": "download", "bytes": 9, "filename": "Größe.bin"}
         result = await app.call("fault.native_ui", {"do": [step]})
     assert result.artifact("document").filename == "Größe.bin"
-    assert os.environ["LC_ALL"] == "C"
+    assert {**os.environ} == environment
 
 
 async def test_browser_executable_overrides_name_and_name_overrides_setting(monkeypatch: pytest.MonkeyPatch) -> None:

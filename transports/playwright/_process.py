@@ -185,8 +185,9 @@ def _set_variables(folder: Path, cache: Path | None) -> None:
         variables[_COMPILE_CACHE] = str(cache)
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
     if "utf" not in locale.lower():
-        # Otherwise Chromium calls each download "download" whose name the locale cannot spell.
-        variables["LC_ALL"] = "C.UTF-8"
+        # Otherwise Chromium calls each download "download" whose name the locale cannot spell. The language of pages
+        # comes from the other variables.
+        variables["LC_ALL" if os.environ.get("LC_ALL") else "LC_CTYPE"] = "C.UTF-8"
     _saved_variables.update({name: os.environ.get(name) for name in variables})
     os.environ.update(variables)
 
