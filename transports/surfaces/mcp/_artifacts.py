@@ -84,6 +84,7 @@ class ArtifactView:
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Fields:
+        """Return an artifact as MCP lists resources, and as the fields of a link to it."""
         resource: Fields = {
             "uri": ref.uri,
             "name": ref.filename,

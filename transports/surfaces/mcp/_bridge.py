@@ -181,6 +181,7 @@ class Bridge:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """Answer `tools/list`: the fixed tools that are shown, then a tool for each capability."""
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
 
@@ -195,7 +196,7 @@ class Bridge:
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> Answer:
         reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
-        async with reporter.beating():
+        async with reporter.heartbeats():
             answer = await self._answer_call(ctx, params, reporter)
         if isinstance(answer, types.CallToolResult):
             answer = for_version(answer, ctx.protocol_version)
@@ -260,10 +261,11 @@ class Bridge:
         return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """Answer `resources/read`: an artifact of the user, or else a resource of a connected server."""
         user = self._registered(ctx)
         max_bytes = self.options.max_resource_bytes
         not_found: MCPError | None = None
-        reads_of_apps = self.options.shows(tool_name("resources.read"))
+        may_read_from_apps = self.options.shows(tool_name("resources.read"))
         if params.uri.startswith("artifact:"):
             if not self._view.as_resources:
                 raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
@@ -273,11 +275,11 @@ class Bridge:
                 # Connected servers may have artifacts as well, such as another bridge.
                 apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
                 has_servers = any(app.session.resources.available for app in apps)
-                if error.data["code"] != ArtifactNotFound.code or not (reads_of_apps and has_servers):
+                if error.data["code"] != ArtifactNotFound.code or not (may_read_from_apps and has_servers):
                     raise
                 not_found = error
 
-        if not reads_of_apps:
+        if not may_read_from_apps:
             raise MCPError(
                 types.INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)"
             )
@@ -295,6 +297,7 @@ class Bridge:
             user.subscribers.resources_changed()
 
     async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        """Answer `prompts/list`: one prompt for each app, all with the same arguments."""
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
         descriptions = {
@@ -356,6 +359,7 @@ class Bridge:
 
 
 def _instructions(*, files: bool, retention: object) -> str:
+    """Return the text with which clients introduce the bridge to their model."""
     text = (
         "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
         "Whatever a call produces is stored, and the answer says where."
@@ -418,6 +422,7 @@ def _write_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files:
 
 
 def _describe_call(arguments: Mapping[str, str]) -> str:
+    """Return the sentence that asks for a call; ``arguments`` has at least the ``capability``."""
     values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
     task = f"Call {values['capability']} now"
     if "parameter" in values and "value" in values:
@@ -545,7 +550,7 @@ async def _measure(server: Server[None], ctx: ServerRequestContext[Any, Any], ca
         labels["error.type"] = kind
         if not is_tracing():
             raise
-        # The SDK's span, which is outside, must not see the exception.
+        # The SDK's span, which is outside, must not see the exception. `_continue_client_trace` raises it again.
         fail(kind)
         return _Failed(error)
     finally:
@@ -643,6 +648,7 @@ async def serve_stdio(bridge: Bridge) -> None:
     opened: asyncio.Future[_Output] = asyncio.get_running_loop().create_future()
     bridge.begin()
     try:
+        # The SDK asks for a file, but only iterates over it.
         stdin = cast("anyio.AsyncFile[str]", _messages(chunks, opened))
         async with stdio_server(stdin=stdin) as (reading, writing):
             output = _Output(writing.send, writing.aclose)
@@ -681,6 +687,7 @@ async def _messages(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIter
 
 async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
     """Yield the lines that arrive together. The last one of all may lack its end."""
+    # Without a limit, it returns no ends of lines that are too long.
     reader = LineReader()
     async for chunk in chunks:
         yield cast("list[bytes]", [*reader.feed(chunk)])

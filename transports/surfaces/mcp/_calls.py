@@ -115,6 +115,7 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
     if not messages:
         return None
 
+    # MCP requires a number of tokens.
     prompt = types.CreateMessageRequestParams(messages=messages, max_tokens=1000)
     max_tokens = params.get("maxTokens")
     if isinstance(max_tokens, int) and max_tokens > 0:
@@ -173,18 +174,18 @@ class ProgressReporter:
         await self._ctx.session.report_progress(value, total, text)
 
     @asynccontextmanager
-    async def beating(self) -> AsyncIterator[None]:
-        """Send heartbeats during a block."""
+    async def heartbeats(self) -> AsyncIterator[None]:
+        """Send heartbeats during a block, if the client has asked for progress."""
         if not self._ctx.meta or "progress_token" not in self._ctx.meta:
             yield
             return
-        beating = begin(self._beat())
+        sending = begin(self._send_heartbeats())
         try:
             yield
         finally:
-            await cancel_and_wait((beating,))
+            await cancel_and_wait((sending,))
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Report progress whenever the app has reported none for the interval, until cancelled."""
         while True:
             silent_seconds = time.monotonic() - self._reported

@@ -242,6 +242,7 @@ async def _read_slice(
 
 
 def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactView) -> tuple[dict[str, object], str]:
+    """Return the header and the content of a slice of ``ref`` that begins at ``offset``."""
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
     end = offset + size
@@ -339,6 +340,7 @@ async def _write_artifact(store: ArtifactStore, ref: ArtifactRef, folder: Folder
 
 
 async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
+    """Write an artifact to the new file ``name``."""
     fd = -1
 
     def create() -> None:

@@ -90,6 +90,7 @@ class PictureHosts:
     ) -> None:
         self._allowed = allowed
         self._blocked = blocked
+        # `*` allows the name of every host, not a private address.
         self._private = [pattern for pattern in private if pattern != "*"]
         self._apps = [(_host_and_port(url), reached) for url, reached in apps if _is_web(url)]
         self._any_address = any_address

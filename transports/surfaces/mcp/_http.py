@@ -133,6 +133,7 @@ def _auth_settings(options: Options, url: str) -> AuthSettings:
     """Return the SDK's settings. The issuer of signed tokens is published only if it is a URL, whose server can be
     asked for tokens."""
     if not options.jwt_issuer or not is_address(options.jwt_issuer):
+        # The SDK requires an issuer, but publishes it only with the URL of a resource server.
         return AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None)
 
     # From texts, since AnyHttpUrl would add a slash, and issuers are compared exactly.
@@ -289,6 +290,8 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _uvicorn_server(app: ASGIApp, host: str, port: int, connections: Connections) -> _Uvicorn:
+    """Return the server, whose connections and running requests are counted in ``connections``."""
+
     async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
         with connections.serving():
             await app(scope, receive, send)
@@ -551,15 +554,15 @@ class _KeySet:
         return kid in self._by_id and time.monotonic() < self._expires_at
 
     async def _fetch_keys(self) -> None:
-        lifetime = 300
-        min_interval = 5
+        lifetime_seconds = 300
+        seconds_between_fetches = 5
         try:
             async with asyncio.timeout(_FETCH_TIMEOUT):
                 body = await self._download_key_set()
             self._by_id = await asyncio.to_thread(_usable_keys, body)
-            self._expires_at = time.monotonic() + lifetime
+            self._expires_at = time.monotonic() + lifetime_seconds
         finally:
-            self._next_fetch = time.monotonic() + min_interval
+            self._next_fetch = time.monotonic() + seconds_between_fetches
 
     async def _download_key_set(self) -> bytes:
         """Return the issuer's answer. Raises :class:`jwt.PyJWTError` if it is refused or too large."""
@@ -644,6 +647,7 @@ class ScopeChallenge:
         return None
 
     def _challenge(self, error: UsageError) -> JSONResponse:
+        """Return the answer 403 that names the missing scopes in ``WWW-Authenticate`` (RFC 6750)."""
         scopes = error.details["scopes"]
         assert isinstance(scopes, list)
         parts = [

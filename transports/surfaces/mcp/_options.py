@@ -55,6 +55,7 @@ _MIB = 1 << 20
 
 
 def _split_at(separator: str) -> BeforeValidator:
+    """Return a validator that splits a text, as a variable has it, into a list; other values stay."""
 
     def split(value: object) -> object:
         if not isinstance(value, str):

@@ -471,6 +471,7 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def _task_fields(record: CallRecord) -> dict[str, object]:
+    """Return a task of MCP; ``lastUpdatedAt`` is the end of a call that has ended, otherwise now."""
     changed = time.time()
     if record.duration_ms is not None:
         changed = record.started + record.duration_ms / 1000

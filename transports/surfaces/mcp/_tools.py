@@ -159,6 +159,7 @@ class Tools:
         return await self._run_call(app, call_app, capability)
 
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
+        """Answer `abp_open_view`: call a capability and open its view as another app."""
         app = await self._select_callable(arguments)
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
@@ -184,6 +185,7 @@ class Tools:
         return await self._run_call(app, lambda _: app.session.render_to_pdf(arguments["html"], **options))
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
+        """Answer `abp_screenshot`: a picture of an app, or of the page at ``url``."""
         options: dict[str, Any] = dict(arguments.get("options", {}))
         for name in ("width", "height"):
             if name in arguments:

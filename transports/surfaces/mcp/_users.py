@@ -88,11 +88,13 @@ class Connections:
         self._apps = apps
         self._ledger = ledger
         self._scope = apps.scope
+        #: Kept connections by session; ``None`` until they are read from the ledger.
         self._kept: dict[str, KeptConnection] | None = None
+        self._loading = asyncio.Lock()
         self._opening: dict[str, asyncio.Future[App]] = {}
+        #: Sessions that were opened again and had no call since.
         self._reopened: set[str] = set()
         self._writing: set[asyncio.Task[None]] = set()
-        self._loading = asyncio.Lock()
 
     async def _kept_connections(self) -> dict[str, KeptConnection]:
         """Return the kept connections by session, read from the ledger once."""
@@ -103,6 +105,7 @@ class Connections:
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
+        """Keep the ``arguments`` of `abp_connect` with which an app was connected."""
         connections = await self._kept_connections()
         connections[app.key] = KeptConnection(app.key, dict(arguments))
 
@@ -265,6 +268,7 @@ class Subscribers:
             self._connection_of(ctx)
 
     def _connection_of(self, ctx: Context) -> _Connection:
+        """Return the connection of an older client, which is now the most recently used one."""
         key = connection_key(ctx)
         if key not in self._connections:
             self._connections[key] = _Connection(ctx.session)
@@ -400,18 +404,18 @@ class Subscribers:
             if uri not in uris or not is_open:
                 del self._servers[uri]
                 if is_open:
-                    await _is_accepted(app, uri, app.session.resources.unsubscribe_for(self, uri))
+                    await _change_subscription(app, uri, app.session.resources.unsubscribe_for(self, uri))
 
         for uri in uris - self._servers.keys():
             for app in tuple(self._apps.values()):
                 resources = app.session.resources
-                if resources.available and await _is_accepted(app, uri, resources.subscribe_for(self, uri)):
+                if resources.available and await _change_subscription(app, uri, resources.subscribe_for(self, uri)):
                     self._servers[uri] = app
                     break
 
 
-async def _is_accepted(app: App, uri: str, change: Awaitable[object]) -> bool:
-    """Return whether a server accepts a change of a subscription; an error is logged."""
+async def _change_subscription(app: App, uri: str, change: Awaitable[object]) -> bool:
+    """Await the ``change`` of a subscription at a server. Return whether the server accepts it; an error is logged."""
     try:
         await change
     except ABPError as error:
@@ -596,7 +600,7 @@ class User:
         self._connecting = {}
         for target in self.options.apps:
             if is_app_name(target) and target not in self.named:
-                continue
+                continue  # an app of other users
             options: dict[str, object] = {}
             if self.options.adapter is not None:
                 options["adapter"] = self.options.adapter
@@ -636,7 +640,7 @@ class Users:
 
     def get(self, connection: str) -> User:
         """Return the user of the current request's token, or with ``isolate_sessions``, of this session."""
-        name, session = key = self._key(connection)
+        name, session = key = self._user_key(connection)
         if key not in self._users:
             # The client's session is the tenant, since the session of a scope is that of an app.
             store = self.store.scoped(Scope(tenant=session, user=name))
@@ -658,11 +662,12 @@ class Users:
 
     def find(self, connection: str) -> User | None:
         """Return the user as :meth:`get` does, but ``None`` for an unknown session, which may not exist at all."""
-        if self.options.isolate_sessions and connection and self._key(connection) not in self._users:
+        if self.options.isolate_sessions and connection and self._user_key(connection) not in self._users:
             return None
         return self.get(connection)
 
-    def _key(self, connection: str) -> tuple[str, str | None]:
+    def _user_key(self, connection: str) -> tuple[str, str | None]:
+        """Return the name in the current request's token, and the session with ``isolate_sessions`` (else ``None``)."""
         token = get_access_token()
         name = "local"
         if token is not None:

@@ -95,6 +95,7 @@ async def _read_refusal(response: httpx2.Response) -> bytes:
 
 
 def _refusal_from(server: HttpServer, response: httpx2.Response, raw_id: bytes, body: bytes) -> bytes:
+    """Return the JSON-RPC answer for a refused message: the error in ``body``, or one made from the status."""
     error = _error_in(body)
     if error:
         return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
@@ -148,6 +149,7 @@ class AddressServer:
         self._client = upstream_client(server)
         self._deliver: Deliver = _drop
         self._delivering = asyncio.Lock()
+        #: Posts under way, by the key of their request.
         self._posts: dict[Key, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_listening = False
@@ -174,7 +176,8 @@ class AddressServer:
             self._begin_task(None, self._post_and_answer(line, waiting, self._session))
             return
 
-        if message.method == "notifications/cancelled" and VERSION not in self._session:
+        has_handshake = VERSION in self._session
+        if message.method == "notifications/cancelled" and not has_handshake:
             self._cancel_post(message)
             return
 
@@ -267,6 +270,7 @@ class AddressServer:
         return headers
 
     async def _post(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
+        """Post a message, and deliver all that the server answers."""
         all_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         async with self._client.stream("POST", self._server.url, content=line, headers=all_headers) as response:
             if waiting.method == "initialize":
@@ -284,6 +288,8 @@ class AddressServer:
                         raise ProtocolError(self._no_answer_in(body))
 
     async def _take_refusal(self, response: httpx2.Response, waiting: _Waiting, *, has_session: bool) -> None:
+        """Answer the requests of a refused message with the refusal, or log it. A session that the server has forgotten
+        ends."""
         body = await _read_refusal(response)
         if has_session and has_forgotten_session(response.status_code, body):
             await self._end_session(waiting)
@@ -404,6 +410,7 @@ class AddressServer:
                 logger.warning("a message of %s is dropped: %s", self._server, error.message)
             return
         except ABPError:
+            # The client reports what is wrong with it.
             await self._pass_on(raw)
             return
 
@@ -412,6 +419,7 @@ class AddressServer:
         await self._pass_on(raw)
 
     async def _take_list(self, raw: bytes, waiting: _Waiting) -> None:
+        """Deliver a list of messages: one by one, or as one message if the client has sent a batch."""
         items = await read_batch(raw)
         if not waiting.is_batch:
             for item in items:

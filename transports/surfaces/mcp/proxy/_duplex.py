@@ -48,6 +48,7 @@ class Duplex:
         self._to_client = to_client
         #: Requests that the proxy works on: their own answers, and calls whose files are read.
         self._working: dict[Key, asyncio.Task[None]] = {}
+        # A live view of the keys.
         exchange.unsent = self._working.keys()
         self._last_message = asyncio.get_running_loop().time()
         #: Gets the error of a write to the client that no other task waits for.
@@ -277,7 +278,7 @@ class _Stdout:
 
     async def write(self, message: Passed) -> None:
         if not message.raw:
-            return
+            return  # it only ends a request
         line = message.raw + b"\n"
         async with self._writing:
             if self._can_take(len(line)):

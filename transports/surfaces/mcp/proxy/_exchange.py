@@ -185,6 +185,7 @@ class Exchange:
     # --- to the server ------------------------------------------------------------------------------------------------
 
     def add_request(self, message: Message) -> None:
+        """Remember a request that is sent to the server, until its answer."""
         assert message.key is not None
         params = message.params
         tool = ""
@@ -236,6 +237,7 @@ class Exchange:
             return error_message(raw_id, INVALID_PARAMS, error.message, data)
 
     async def _resource_result(self, message: Message) -> Fields:
+        """Return the result of a request for artifacts: one of them, their list, or their template."""
         params = message.params
         if message.method == "resources/read":
             max_bytes = 64 << 20

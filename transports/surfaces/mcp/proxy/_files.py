@@ -76,7 +76,8 @@ class Roots:
 
     async def folders(self, ask: Ask) -> list[Path]:
         """Return at most 100 folders; none if the client does not answer within ten seconds."""
-        if not self.available or (self._allowed is not None and not self._allowed):
+        is_none_allowed = self._allowed is not None and not self._allowed
+        if not self.available or is_none_allowed:
             return []
         try:
             async with asyncio.timeout(10):
@@ -159,6 +160,7 @@ class FileParams:
                     max_size = _MAX_BYTES
                 by_place[schema_place] = _FileParam(is_url=True, max_bytes=min(max_size, _MAX_BYTES))
             elif part.get("contentEncoding") == "base64":
+                # Not in place of `x-mcp-file`, which says more.
                 by_place.setdefault(schema_place, _FileParam(is_url=False, max_bytes=_MAX_BYTES))
         return cls(by_place)
 

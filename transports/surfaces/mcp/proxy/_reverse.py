@@ -102,6 +102,7 @@ class ReverseProxy:
             yield
 
     async def serve(self, request: Request, user: str) -> Response:
+        """Return the response to a request of a client: the proxy's own, or the server's."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -241,7 +242,7 @@ class ReverseProxy:
         try:
             question = await questions.get()
             while question is not None:
-                yield event(question)
+                yield encode_event(question)
                 question = await questions.get()
             filled = await reading
             received.exchange.add_request(filled)
@@ -250,24 +251,25 @@ class ReverseProxy:
                 async for chunk in events:
                     yield chunk
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            yield event(request_refusal(received.raw_id, unreachable(self._server, error)))
+            yield encode_event(request_refusal(received.raw_id, unreachable(self._server, error)))
         except Exception as error:  # noqa: BLE001 - a request has one answer
-            yield event(request_refusal(received.raw_id, error))
+            yield encode_event(request_refusal(received.raw_id, error))
         finally:
             reading.cancel()
 
     async def _send_call(self, received: _Received) -> AsyncGenerator[bytes, None]:
+        """Send a call, and yield the events of the response; a single answer becomes an event."""
         response = await self._send_upstream(received.request, received.body)
         async with aclosing(response):
             if response.status_code >= 300:
-                yield event(await refusal_of(self._server, response, received.raw_id))
+                yield encode_event(await refusal_of(self._server, response, received.raw_id))
             elif is_event_stream(response):
                 async with aclosing(_rewrite_events(response, received)) as events:
                     async for chunk in events:
                         yield chunk
             else:
                 body = await read_body(response)
-                yield event(await _rewrite_message(body, received))
+                yield encode_event(await _rewrite_message(body, received))
 
 
 async def _wait_for_disconnection(request: Request) -> None:
@@ -278,22 +280,23 @@ async def _wait_for_disconnection(request: Request) -> None:
 
 async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
     try:
-        yield event(await exchange.answer(message))
+        yield encode_event(await exchange.answer(message))
     except Exception as error:  # noqa: BLE001 - a request has one answer
-        yield event(request_refusal(bytes(message.envelope.id), error))
+        yield encode_event(request_refusal(bytes(message.envelope.id), error))
 
 
 async def _rewrite_events(response: httpx2.Response, received: _Received) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a stream with their messages as they go to the client."""
     try:
         async with aclosing(response), aclosing(events_of(response)) as events:
             async for item in events:
                 raw = b""
                 if item.event == "message" and item.data:
                     raw = await _rewrite_message(item.data.encode().replace(b"\n", b" "), received)
-                yield event(raw, event_id=item.id, retry=item.retry)
+                yield encode_event(raw, event_id=item.id, retry=item.retry)
     except httpx2.SSEError as error:
         if received.message is not None and received.message.key is not None:
-            yield event(error_message(received.raw_id, UNAVAILABLE, str(error)))
+            yield encode_event(error_message(received.raw_id, UNAVAILABLE, str(error)))
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         # The client sees the end of the stream, and may resume it.
         logger.info("a stream broke: %s", type(error).__name__)
@@ -361,7 +364,7 @@ class Bodies:
         return None
 
 
-def event(raw: bytes, *, event_id: str = "", retry: int | None = None) -> bytes:
+def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) -> bytes:
     """Return a message as an event. Line breaks between its values become spaces, since they would end the field."""
     head = b"event: message\n"
     if event_id:
@@ -381,6 +384,7 @@ def stream_response(
 
 
 async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield events, and comments between them while there are none."""
     async with aclosing(events):
         next_event = asyncio.ensure_future(anext(events, None))
         try:

@@ -125,6 +125,7 @@ class _Rewriting:
         self._limit = options.max_inline
         self._caller = caller
         self._refs: dict[str, ArtifactRef] = {}
+        #: Ids of the artifacts to which the result has a link.
         self._linked: set[str] = set()
         self._warnings: list[str] = []
 
@@ -146,6 +147,7 @@ class _Rewriting:
     # --- blocks -------------------------------------------------------------------------------------------------------
 
     async def rewrite_blocks(self, content: msgspec.Raw) -> msgspec.Raw:
+        """Replace the large blocks in the content of a tool's result."""
         blocks = _ITEMS_DECODER.decode(content)
         large = self._indexes_to_replace(blocks)
 
@@ -576,6 +578,7 @@ def _list_keys(fields: Mapping[str, object]) -> str:
 
 
 def _find_long_texts(tree: object, limit: int) -> list[Place]:
+    """Return the places of the texts in a JSON tree that have more than ``limit`` bytes."""
     places: list[Place] = []
     unvisited: list[tuple[Place, object]] = [((), tree)]
     while unvisited:

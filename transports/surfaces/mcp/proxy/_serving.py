@@ -50,7 +50,7 @@ from ._messages import (
     read_message,
     to_raw,
 )
-from ._reverse import Bodies, ReverseProxy, event, refusal, stream_response
+from ._reverse import Bodies, ReverseProxy, encode_event, refusal, stream_response
 from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
@@ -172,6 +172,7 @@ class _Sessions:
     async def _answer_post(
         self, request: Request, user: str, answer: Callable[[Message], Awaitable[Response]]
     ) -> Response:
+        """Return the ``answer`` to the message in a request, or a refusal of the request."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -222,7 +223,7 @@ async def _as_events(messages: AsyncGenerator[bytes, None], first: bytes = b"") 
         if first:
             yield first
         async for raw in messages:
-            yield event(raw)
+            yield encode_event(raw)
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -280,6 +281,7 @@ class Session:
         return not self._streams and self._listener is None
 
     async def send(self, message: Message) -> None:
+        """Pass on a notification or an answer of the client."""
         self.used = time.monotonic()
         await self._duplex.pass_on(message)
         if message.method == "notifications/cancelled":
@@ -305,6 +307,7 @@ class Session:
         answered = False
         try:
             if not self.is_alive:
+                # Nothing would end it later.
                 stream.end()
             await self._duplex.pass_on(message)
             async for raw in stream.messages:
