@@ -289,6 +289,7 @@ class Access:
         if content is None or cookie in self._ended_cookies:
             return None
 
+        # "token DIGEST" of a configured token, otherwise "scope SCOPE".
         holder, expires_at = content
         kind, _, subject = holder.partition(" ")
         if kind == "scope":
@@ -352,7 +353,8 @@ class Access:
         cookie = request.cookies.get(name, "")
         if self._holder_of_cookie(cookie):
             self._ended_cookies[cookie] = None
-            if len(self._ended_cookies) > 1000:
+            max_ended_cookies = 1000
+            if len(self._ended_cookies) > max_ended_cookies:
                 self._ended_cookies.popitem(last=False)
 
         response = web.Response(status=204)

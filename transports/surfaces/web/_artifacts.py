@@ -137,6 +137,7 @@ class ArtifactRoutes:
         return json_response({"artifacts": artifacts, "next": cursor, "total": total, "retention": retention})
 
     async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
+        """Return the artifacts that the visitor sees and the query asks for, newest first."""
         view = self.view(visitor)
         session = query.get("session")
         if session:
@@ -213,6 +214,7 @@ class ArtifactRoutes:
 
 
 def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
+    """Return whether an artifact has what a query asks for: ``capability``, ``type``, ``name``, and ``q`` in a text."""
     capability = ref.source.get("capability", "")
     if query.get("capability") and capability != query["capability"]:
         return False
@@ -220,8 +222,8 @@ def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
         return False
     if query.get("name") and not is_named(ref, query["name"]):
         return False
-    text = query.get("q", "").casefold()
-    return any(text in str(value).casefold() for value in (ref.filename, ref.id, capability))
+    searched_text = query.get("q", "").casefold()
+    return any(searched_text in str(value).casefold() for value in (ref.filename, ref.id, capability))
 
 
 class ThumbnailRoutes:
@@ -239,7 +241,7 @@ class ThumbnailRoutes:
         ref = await view.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
         if key not in self._pictures:
-            self._keep(key, await self._read_picture(ref, view))
+            self._cache_picture(key, await self._read_picture(ref, view))
         picture = self._pictures.get(key)
         if not picture:
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
@@ -250,7 +252,7 @@ class ThumbnailRoutes:
         headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}
         return web.Response(body=picture, content_type=mime_type, headers=headers)
 
-    def _keep(self, key: str, picture: bytes) -> None:
+    def _cache_picture(self, key: str, picture: bytes) -> None:
         """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
         self._pictures[key] = picture
         # Empty pictures have no bytes, so that their number has a limit, too.
@@ -319,6 +321,7 @@ class UploadRoutes:
         return await self._store_upload(request.content.iter_chunked(_PIECE), store, content_type, name, size)
 
     async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
+        """Store the files of a form, each in a field called ``file``."""
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()

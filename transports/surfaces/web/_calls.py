@@ -212,6 +212,7 @@ class CallRoutes:
         self._question_timeout = question_timeout
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """List the calls that the visitor sees, newest first."""
         session = request.query.get("session")
         limit = whole_number(request.query.get("limit", "100"))
         if limit is None:
@@ -277,7 +278,7 @@ class CallRoutes:
                 return web.Response(status=204)
         raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
 
-    async def make(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+    async def start(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Start a call. Its end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor).app
         body = await read_json(request)
@@ -379,6 +380,8 @@ class EventStream:
         return response
 
     def _refuse_beyond_limits(self, visitor: Visitor) -> None:
+        """Raise :class:`~._responses.RequestRefused` at the limit of clients. A visitor other than the operator gets a
+        quarter of it at most."""
         if len(self._listeners) >= self._max_listeners:
             message = f"the limit of {self._max_listeners} clients of /events is reached"
             raise RequestRefused(503, "RATE_LIMITED", message)

@@ -75,7 +75,7 @@ class ServedRuns:
     ) -> None:
         for place in places:
             if "://" in place:
-                open_view(place)
+                open_view(place)  # it raises if this is not the address of a ledger
             elif not Path(place).is_dir():
                 raise UsageError(f"there is no folder {place}: give the folder of a run, or a folder of runs")
         self._configured = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
@@ -232,7 +232,7 @@ class RunRoutes:
         if not self._runs.configured or not visitor.operator:
             return json_response({"served": False, "runs": []})
         runs = [
-            {"id": place.id, "name": _name(place.name), "changed": _time(place.changed)}
+            {"id": place.id, "name": _shown_name(place.name), "changed": _iso_time(place.changed)}
             for place in await self._runs.places()
         ]
         return json_response({"served": True, "runs": runs})
@@ -247,7 +247,7 @@ class RunRoutes:
 
         document = _overview_document(overview)
         document["id"] = run.place.id
-        document["name"] = _name(run.place.name)
+        document["name"] = _shown_name(run.place.name)
         document["report"] = report
         return json_response(document)
 
@@ -261,7 +261,7 @@ class RunRoutes:
             job = _row_document(row, max_files=4)
             job["copy"] = None
             if row.key in page.copies:
-                job["copy"] = _name(query.text or "")
+                job["copy"] = _shown_name(query.text or "")
             jobs.append(job)
         return json_response({"jobs": jobs, "next": page.next})
 
@@ -274,7 +274,7 @@ class RunRoutes:
 
         copies = await run.view.copies(row.key)
         document = await in_thread(_job_document, row)
-        document["copies"] = [_name(name or f"position {position}") for position, name in copies]
+        document["copies"] = [_shown_name(name or f"position {position}") for position, name in copies]
         return json_response(document)
 
     async def _find_run(self, request: web.Request, visitor: Visitor) -> ServedRun:
@@ -309,6 +309,7 @@ def _states(overview: Overview) -> dict[str, object]:
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
+    """Return an overview as JSON. Its ``throughput`` has a number for each step since ``began``."""
     codes = [
         {"code": code, "name": plain_line(code) or "no code", "jobs": count} for code, count in overview.codes.items()
     ]
@@ -316,13 +317,13 @@ def _overview_document(overview: Overview) -> dict[str, object]:
         **_states(overview),
         "codes": codes,
         "throughput": {
-            "began": _time(overview.began),
+            "began": _iso_time(overview.began),
             "step_seconds": overview.step,
             "succeeded": overview.succeeded,
             "others": overview.others,
         },
         "recent_per_second": overview.recent / 10,  # it counts the last ten seconds
-        "now": _time(overview.now),
+        "now": _iso_time(overview.now),
     }
 
 
@@ -334,15 +335,15 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
         error = plain_text(row.error[:2000])
     return {
         "key": row.key,
-        "id": _optional_name(job.id),
-        "capability": _name(job.capability),
-        "target": _name(redact_url(job.target or "")),
+        "id": _shown_name_or_none(job.id),
+        "capability": _shown_name(job.capability),
+        "target": _shown_name(redact_url(job.target or "")),
         "state": row.state.value,
         "attempts": row.attempts,
-        "started": _time(row.started),
-        "finished": _time(row.finished),
+        "started": _iso_time(row.started),
+        "finished": _iso_time(row.finished),
         "duration_ms": round(row.milliseconds, 1),
-        "code": _optional_name(row.error_code),
+        "code": _shown_name_or_none(row.error_code),
         "error": error,
         "files": [_file_document(artifact) for artifact in row.artifacts[:max_files]],
         "file_count": len(row.artifacts),
@@ -350,13 +351,14 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
 
 
 def _job_document(row: Row) -> dict[str, object]:
+    """Return a job as JSON with its parameters, input files and settings, without secrets."""
     job = row.job
     document = _row_document(row, max_files=500)
     if job.params:
         document["params"] = _shown_values(job.params)
     if job.carried:
         document["carried"] = _shown_values(job.carried)
-    document["inputs"] = {_name(place): plain_line(str(path), 800) for place, path in job.files.items()}
+    document["inputs"] = {_shown_name(place): plain_line(str(path), 800) for place, path in job.files.items()}
     document["worker"] = row.worker
     document["timeout"] = job.timeout
     document["idempotent"] = job.idempotent
@@ -373,22 +375,22 @@ def _shown_values(values: Mapping[str, object]) -> str:
     return plain_text(text[:limit]) + "…"
 
 
-def _name(text: str) -> str:
+def _shown_name(text: str) -> str:
     """Return a name as one line that is safe to show, of at most 200 characters."""
     return plain_line(text, _MAX_NAME)
 
 
-def _optional_name(text: str | None) -> str | None:
+def _shown_name_or_none(text: str | None) -> str | None:
     if text is None:
         return None
-    return _name(text)
+    return _shown_name(text)
 
 
 def _file_document(ref: Mapping[str, object]) -> dict[str, object]:
     return {
         "id": ref.get("id"),
-        "filename": _name(str(ref.get("filename", ""))),
-        "mime_type": _name(str(ref.get("mime_type", ""))),
+        "filename": _shown_name(str(ref.get("filename", ""))),
+        "mime_type": _shown_name(str(ref.get("mime_type", ""))),
         "size_bytes": ref.get("size_bytes"),
     }
 
@@ -407,7 +409,11 @@ def _read_report(folder: Path) -> dict[str, object] | None:
     recycled = None
     if isinstance(document.get("browsers"), dict):
         recycled = _numbers_in(document["browsers"].get("recycled"))
-    return {"milliseconds": _numbers_in(document.get("milliseconds")), "recycled": recycled, "written": _time(changed)}
+    return {
+        "milliseconds": _numbers_in(document.get("milliseconds")),
+        "recycled": recycled,
+        "written": _iso_time(changed),
+    }
 
 
 def _numbers_in(value: object) -> dict[str, float]:
@@ -421,7 +427,7 @@ def _numbers_in(value: object) -> dict[str, float]:
     }
 
 
-def _time(seconds: float | None) -> str | None:
+def _iso_time(seconds: float | None) -> str | None:
     """Return a time in ISO 8601; ``None`` without a time, and for a number that is not one."""
     if seconds is None:
         return None

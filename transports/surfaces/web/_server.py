@@ -175,7 +175,7 @@ class Site:
                 web.post("/apps", authorized(self._apps.connect)),
                 web.delete("/apps/{session}", authorized(self._apps.disconnect)),
                 web.get("/apps/{session}/capabilities/{name}", authorized(self._apps.capability)),
-                web.post("/apps/{session}/calls", authorized(self._calls.make)),
+                web.post("/apps/{session}/calls", authorized(self._calls.start)),
             ]
         )
         return app
@@ -233,14 +233,14 @@ async def _add_security_headers(_: web.Request, response: web.StreamResponse) ->
 
 
 async def _gallery_page(request: web.Request) -> web.StreamResponse:
-    return _static("gallery.html", frames_of_views(request))
+    return _page_file("gallery.html", frames_of_views(request))
 
 
 async def _asset(request: web.Request) -> web.StreamResponse:
-    return _static(request.match_info["name"])
+    return _page_file(request.match_info["name"])
 
 
-def _static(name: str, frames: str = "") -> web.StreamResponse:
+def _page_file(name: str, frames: str = "") -> web.StreamResponse:
     """Return a file of the page, which may also show ``frames``. Names are looked up in a listing of the folder, so
     that none leads out of it."""
     files: dict[str, Path] = {}
@@ -349,7 +349,7 @@ async def serve(
     use_global_providers()
 
     async with (
-        _working(calls, watcher, served_runs, apps, activity),
+        _running_parts(calls, watcher, served_runs, apps, activity),
         _run_application(site, calls, connections, limits) as protocol_factory,
         _listening(host, port, protocol_factory) as url,
     ):
@@ -365,7 +365,7 @@ def _report_run(activity: Activity, run_id: str, overview: Overview) -> None:
 
 
 @asynccontextmanager
-async def _working(
+async def _running_parts(
     calls: DetachedCalls, watcher: StoreWatcher, runs: ServedRuns, apps: Apps, activity: Activity
 ) -> AsyncIterator[None]:
     """Restore the calls of the ledger, and watch the store. At the end, disconnect the apps and close the rest."""

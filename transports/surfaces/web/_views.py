@@ -45,6 +45,7 @@ class ResourceRoutes:
         self._max_listed = limits.resources
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """List the resources of a server, its templates, and the URIs whose changes are reported."""
         app = self._find_server(request, visitor).app
         resources = app.session.resources
         listed = await resources.list()
@@ -403,7 +404,7 @@ class ViewRoutes:
         if live is None or resource != ("GET", "/"):
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
 
-        port = request.host[len(name) :]
+        port = request.host[len(name) :]  # with its colon, or empty
         directives = (
             f"frame-ancestors http://127.0.0.1{port} http://localhost{port}",
             f"report-uri http://{live.name}{port}{_REPORTS}",
