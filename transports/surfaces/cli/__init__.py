@@ -42,6 +42,7 @@ def _run_command(args: list[str], *, final: bool) -> int:
                 raise stop
             return run(args)
     except Stopped as stop:
+        # A server is ended by a signal, which is no error.
         if not _expected:
             _report_stop(stop, as_json="--json" in args)
         return stop.status

@@ -36,15 +36,15 @@ def document_of(ref: ArtifactRef) -> dict[str, object]:
     return {**ref.as_dict(), "source": dict(ref.source)}
 
 
-def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
-    """Print artifacts; ``none`` is the note if there are none."""
+def print_list(refs: Sequence[ArtifactRef], as_json: bool, empty_note: str) -> None:
+    """Print artifacts as rows or JSON, or ``empty_note`` after no rows."""
     if as_json:
         print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
         return
     rows = [(ref.id, f"{ref.size_bytes:,}", ref.mime_type, _stored_at(ref), ref.filename) for ref in refs]
     print_rows(rows, numbers=(1,))
     if not refs:
-        print_note(none)
+        print_note(empty_note)
 
 
 def _stored_at(ref: ArtifactRef) -> str:

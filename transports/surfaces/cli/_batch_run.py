@@ -167,6 +167,7 @@ def _run_options(working: WorkerOptions, consent: Consent) -> RunOptions:
 
 
 def _make_pool(working: WorkerOptions, concurrency: int, *, browsers: int | None) -> Pool:
+    """Return a pool with the options of a worker."""
     headers = headers_of(working.token, working.header or ())
     return Pool(
         *pool_size(concurrency, browsers),
@@ -322,8 +323,8 @@ def _next_step(counts: Mapping[str, int], run: Path | None) -> str | None:
 
 
 def read_and_run(jobs: str, out: Path, options: BatchOptions) -> Coroutine[object, object, int]:
-    """Read the jobs, for which stdin may be waited for, and return the work that is left: it runs the jobs of ``jobs``,
-    a file or ``-``, in the folder ``out``."""
+    """Return the coroutine that runs the jobs of ``jobs``, a file or ``-``, in the folder ``out``. Stdin is read to its
+    end before this returns, outside the event loop."""
     if jobs != "-":
         source = Path(jobs)
         return _run(source, source.parent, out, options)

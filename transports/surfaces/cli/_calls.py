@@ -501,6 +501,7 @@ def _capabilities_document(app: Session, chosen: Collection[Capability]) -> dict
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
+    """Print the name, version and id of an app, and the names of its capabilities."""
     words = [app.name]
     # A page with an adapter has no version, and reports 0.
     if app.version and app.version != "0":

@@ -102,6 +102,7 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
+    """Return the error of a call that has ended without a result; ``call`` is its record."""
     result = call["result"] or {}
     problem = result.get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
@@ -223,6 +224,7 @@ class ServerClient:
         return await self._request("POST", f"/apps/{quote(session)}/calls", json=body)
 
     async def _upload(self, file: BinaryData) -> str:
+        """Upload a file, and return the id of its artifact."""
         assert isinstance(file.content, LocalFile)
         name = quote(file.filename or file.content.path.name)
         with file.content.path.open("rb") as content:
@@ -268,6 +270,7 @@ class ServerClient:
         raise self._refusal(response.status, problem)
 
     def _refusal(self, status: int, problem: Mapping[str, Any]) -> ABPError:
+        """Return the error that the server has answered; ``problem`` is the ``error`` of its JSON."""
         code = str(problem.get("code"))
         if status == 401:
             return ABPError(

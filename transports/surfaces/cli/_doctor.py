@@ -257,6 +257,7 @@ def _find_plugins() -> list[dict[str, str | None]]:
 
 
 async def _check_settings(facts: Facts) -> None:
+    """Report the variables of this kit, but only whether one is set if its value may be a secret."""
     words = []
     values: dict[str, str | None] = {}
     for name, value in sorted(os.environ.items()):
@@ -266,7 +267,6 @@ async def _check_settings(facts: Facts) -> None:
             words.append(f"{name}={value}")
             values[name] = value
         else:
-            # It may be a secret.
             words.append(f"{name} (set)")
             values[name] = None
     facts["settings"] = Fact(", ".join(words) or "all at their defaults", values)
@@ -299,6 +299,7 @@ async def _check_store(facts: Facts) -> None:
 
 
 async def _check_browser(facts: Facts) -> None:
+    """Start the browser, and send a file to a page and back."""
     is_root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if is_root else "on", not is_root)
     choice = find_browser()
@@ -434,6 +435,7 @@ def _write_report_files(report: Report, junit: Path | None, badge: Path | None) 
 
 
 def _print_report(report: Report) -> None:
+    """Print a report of conformance, in colour on a terminal."""
     if not sys.stdout.isatty():
         print_text("\n".join(text for text, _ in report.lines()))
         return

@@ -139,11 +139,13 @@ async def _make_all_calls(app: Session, samples: Path, megabytes: int, results: 
 
 
 def _print_results(results: list[Result]) -> None:
+    """Print a row for each file of the results."""
     rows = [("capability", "transport", "type", "bytes", "ms", "file")]
     for result in results:
         for ref in result.artifacts.values():
             kind = ref.mime_type.removeprefix("application/")
             file = os.path.relpath(ref.path) if ref.path else ref.uri
+            # Outside the working folder, the whole path says more.
             if file.startswith(".."):
                 file = str(ref.path)
             size = f"{ref.size_bytes:,}"

@@ -196,6 +196,7 @@ def _read_and_open(command: _ViewCommand, order: Sequence[str]) -> Coroutine[obj
 
 
 async def _open_and_call(command: _ViewCommand, tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
+    """Open the view, make the calls, print what came of it, and return the exit status."""
     target = command.target
     tool = command.tool
     store = command.options.output
@@ -223,7 +224,10 @@ async def _save_screenshot(view: View, app: Session, file: Path | None, document
 
 
 def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamOptions]:
-    """Return the parameters of the tool, then those of each ``--call``: the options that follow it."""
+    """Return the parameters of the tool, then those of each ``--call``: the options that follow it.
+
+    ``order`` has the name of each option on the command line: of ``-p a=1 --call x --file b=c -p d=2`` it is ``pairs``,
+    ``calls``, ``files``, ``pairs``."""
     all_pairs = iter(options.pairs or ())
     all_files = iter(options.files or ())
     pairs: list[str] = []

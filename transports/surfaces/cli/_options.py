@@ -61,6 +61,7 @@ def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _spread(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """Yield a parameter, or in place of a dataclass its fields, which may be dataclasses too."""
     group = parameter.annotation
     if not is_dataclass(group):
         yield parameter
@@ -412,6 +413,7 @@ def _retention_note(url: str, retention: Retention) -> str:
 
 
 def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping[str, object]:
+    """Return the settings of a retention by their names, from ``--ttl`` and each ``--retention KEY=VALUE``."""
     options: dict[str, object] = {}
     for limit in limits or ():
         key, equals, value = limit.partition("=")

@@ -475,6 +475,7 @@ class ProgressBar:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
+        """Remove the bar from the terminal during a block, if it is shown."""
         running = self._running
         self.__exit__()
         try:

@@ -115,6 +115,7 @@ class Questions:
         return {"success": True, "data": await self._read_file()}
 
     async def _ask_form(self, question: Question) -> Mapping[str, object]:
+        """Ask for each field of a question, and return the answer."""
         _print_question("The app asks", question.message.splitlines())
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
@@ -191,6 +192,7 @@ class _Field:
         return lines + [f"{n:>{width}}  {title}" for n, (_, title) in enumerate(self._choices, 1)]
 
     def prompt(self) -> str:
+        """Return the label with the form of the answer and the default, such as ``colour 1-3 [red]``."""
         default = self.schema.get("default")
         kind = self.schema.get("type")
         if kind == "boolean":

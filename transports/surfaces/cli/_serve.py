@@ -183,6 +183,7 @@ def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
 
 
 async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
+    """Run ``abp mcp`` over stdin and stdout or over HTTP, with ``--gallery`` beside the gallery."""
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options
@@ -449,6 +450,7 @@ async def _sharing(server: Server, options: ProxyOptions, *, roots: Sequence[Pat
 
 
 def _print_all_stats(*, as_json: bool) -> int:
+    """Print the statistics of all proxies, from the activity log."""
     from ..mcp.proxy._stats import log_file, read_log
 
     log = log_file()

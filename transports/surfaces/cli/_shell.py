@@ -51,19 +51,19 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
     """
     connection = options.connection()
 
-    def work() -> Coroutine[object, object, int]:
+    def read_and_run() -> Coroutine[object, object, int]:
         if at_terminal() or sys.stdin is None:
-            return answer(None)
+            return run_lines(None)
         # splitlines() would also end a line within a text, as at U+2028. The mark is what PowerShell sends first.
-        return answer(sys.stdin.read().removeprefix("\ufeff").split("\n"))
+        return run_lines(sys.stdin.read().removeprefix("\ufeff").split("\n"))
 
-    async def answer(piped: list[str] | None) -> int:
+    async def run_lines(piped: list[str] | None) -> int:
         bar = ProgressBar("")
         async with open_app(target, connection, store=output, pause=bar.pause) as app:
             lines = _typed_lines(app) if piped is None else _piped_lines(piped)
             return await _Shell(app, timeout, bar, interactive=piped is None).run(lines)
 
-    return run_async(work)
+    return run_async(read_and_run)
 
 
 async def _piped_lines(lines: list[str]) -> AsyncIterator[str]:
@@ -122,6 +122,7 @@ class _Shell:
             self._call.cancel()
 
     async def _run_line(self, line: str) -> None:
+        """Run a line: `help`, a call, or nothing if it is empty."""
         name, _, rest = line.strip().partition(" ")
         if name == "help" and name not in self._app.capabilities:
             self._print_help(rest.strip())

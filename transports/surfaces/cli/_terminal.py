@@ -68,6 +68,7 @@ class LineReader:
         """Return the next line. Raises :class:`Interrupted` for Ctrl-C and :class:`EOFError` for Ctrl-D."""
         if not (self._secret and is_dumb_terminal()):
             return await self._session.prompt_async(prompt, handle_sigint=False)
+        # The session has no output here, which would show the secret.
         sys.stderr.write(prompt)
         sys.stderr.flush()
         try:
