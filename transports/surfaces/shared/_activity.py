@@ -82,6 +82,7 @@ class CallRecord:
     view: str | None = None
 
     def ended(self, event: CallFinished) -> CallRecord:
+        """Return the record with the outcome of the call, and without its question."""
         record = replace(
             self,
             status=CallStatus.COMPLETED,
@@ -193,6 +194,7 @@ class ConnectedApp:
 
 
 def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
+    """Return the record of a call that starts now."""
     session = app.session
     return CallRecord(
         id=call,
@@ -228,7 +230,9 @@ class Activity:
         # ids also grow from one server to the next, so that a client of an earlier server gets a LogGap
         self._last_id = int(time.time() * 1000)
         self._changed = asyncio.Event()
+        #: Outcomes of the newest calls, as JSON.
         self._results: OrderedDict[str, bytes] = OrderedDict()
+        #: Time of the last log entry about the progress of each call.
         self._progress_logged: dict[str, float] = {}
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -454,6 +458,7 @@ class StoreWatcher:
         self._check_wanted.set()
 
     async def _watch(self) -> None:
+        """Check the store at intervals, and at once when asked to, until cancelled."""
         pause = _INTERVAL
         last_check_failed = False
         while True:
@@ -494,6 +499,7 @@ class StoreWatcher:
         return await self._store.change_token()
 
     def _report_changes(self, refs: list[ArtifactRef]) -> None:
+        """Report how the artifacts differ from those of the last listing."""
         previous = self._seen
         self._seen = current = _Seen.of(refs)
 

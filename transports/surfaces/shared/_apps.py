@@ -138,6 +138,7 @@ class App:
             await self._task
 
     async def _keep_open(self, on_event: Callable[[App, Event], object]) -> None:
+        """Open the session, and close it in the same task when :meth:`aclose` asks for it."""
         async with self.session as session, session.events() as events:
             forwarding = begin(self._forward_events(events, on_event))
             self._opened.set_result(None)
@@ -245,6 +246,7 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
 
     async def _open_app(self, app: App, session: Session) -> App:
+        """Open a session and add its app. An app that is being opened counts for the limit."""
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)

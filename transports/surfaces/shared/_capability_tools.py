@@ -235,11 +235,11 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
 
     is_valid = jsonschema_rs.meta.is_valid
     schema = _without_root_reference(schema)
-    repaired = _Repair(is_valid, {}).schema(schema)
+    repaired = _Repair(is_valid, {}).repair(schema)
     app_names = _names_for_models(repaired)
     if app_names:
         model_names = {app_name: model_name for model_name, app_name in app_names.items()}
-        repaired = _Repair(is_valid, model_names).schema(schema)
+        repaired = _Repair(is_valid, model_names).repair(schema)
     is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
     folded, rules = _fold_root(repaired)
     _remove_dangling_references(folded)
@@ -290,7 +290,9 @@ class _Repair:
     is_valid: Callable[[Schema], bool]
     names: Mapping[str, str]
 
-    def schema(self, schema: object, depth: int = 0) -> Schema:
+    def repair(self, schema: object, depth: int = 0) -> Schema:
+        """Return a schema without what the APIs refuse; an empty one, which allows anything, for what is no schema or
+        is nested too deeply."""
         if schema is False:
             return {"not": {}}
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
@@ -333,7 +335,7 @@ class _Repair:
                     self._model_name(str(name)): self._renamed(_names_in(needed)) for name, needed in value.items()
                 }
         elif keyword == "required":
-            pass  # added by `schema`, with the required members of older drafts
+            pass  # added by `repair`, with the required members of older drafts
         elif self._has_valid_form(keyword, value):
             repaired[keyword] = _without_fraction(keyword, value)
 
@@ -347,14 +349,14 @@ class _Repair:
         """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
         if keyword in _SUBSCHEMAS:
             if isinstance(value, Mapping):
-                repaired[keyword] = self.schema(value, depth)
+                repaired[keyword] = self.repair(value, depth)
             elif isinstance(value, bool):
                 repaired[keyword] = value
         elif keyword in _LISTS:
             if isinstance(value, list) and value:
-                repaired[keyword] = [self.schema(part, depth) for part in value]
+                repaired[keyword] = [self.repair(part, depth) for part in value]
         elif isinstance(value, Mapping):
-            schemas = {str(name): self.schema(part, depth) for name, part in value.items()}
+            schemas = {str(name): self.repair(part, depth) for name, part in value.items()}
             if keyword == "properties":
                 schemas = {name: self._property(name, part) for name, part in schemas.items()}
             if keyword in ("properties", "dependentSchemas"):
@@ -389,12 +391,12 @@ class _Repair:
 
     def _repair_tuple(self, items: list[object], additional_items: object, repaired: Schema, depth: int) -> None:
         """Convert a list of schemas, one for each item, as drafts before 2020-12 wrote it."""
-        parts = [self.schema(part, depth + 1) for part in items]
+        parts = [self.repair(part, depth + 1) for part in items]
         if parts:
             repaired["prefixItems"] = parts
         repaired["items"] = {}
         if isinstance(additional_items, Mapping):
-            repaired["items"] = self.schema(additional_items, depth + 1)
+            repaired["items"] = self.repair(additional_items, depth + 1)
         elif additional_items is False:
             repaired.setdefault("maxItems", len(parts))
 
@@ -489,6 +491,7 @@ class _RootParts:
     rules: list[str] = field(default_factory=list)
 
     def add(self, schema: Schema, depth: int = 0) -> None:
+        """Collect the properties, required names and rules of a schema and its branches."""
         properties = schema.get("properties")
         if isinstance(properties, dict):
             _merge_properties(properties, self.properties)
@@ -551,6 +554,7 @@ def _merge_properties(added: Schema, properties: Schema) -> None:
 
 
 def _choice_rule(keyword: str, branches: list[Schema], required_by_branch: list[list[str]]) -> str:
+    """Return in words what ``anyOf`` or ``oneOf`` requires of the parameters."""
     count = "at least one"
     if keyword == "oneOf":
         count = "exactly one"

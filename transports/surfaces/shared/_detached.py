@@ -282,6 +282,7 @@ class CallLedger:
         return await self._in_transaction(read_calls)
 
     def _mark_lost_calls(self, cursor: Cursor) -> None:
+        """Mark the running calls of processes that have ended as unknown."""
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         other_workers = [str(worker) for (worker,) in cursor.fetchall()]
         for worker in self._database.lost_workers(other_workers):
