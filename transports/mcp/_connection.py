@@ -210,6 +210,7 @@ class Connection:
         return ConnectFailed(f"{self.server} cannot be connected: {self._reason_of(error)}{advice}{stderr}")
 
     def _reason_of(self, error: BaseException) -> str:
+        """Return why the connection failed, for a message, with advice where the kind of error has one."""
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         match error:
             case ValidationError():
@@ -264,6 +265,7 @@ class Connection:
         self._emit(Message("notification", {"event": event, "data": data}))
 
     def _listen_to_lists(self) -> None:
+        """Listen to changes of the lists of tools and resources, if the protocol has a stream for them."""
         capabilities = self.client.server_capabilities
         if self.is_modern and (capabilities.tools or capabilities.resources):
             opened = self._keep_listening(
@@ -289,7 +291,8 @@ class Connection:
     def _keep_listening(
         self, key: str, uris: Iterable[str], *, tools: bool = False, resources: bool = False
     ) -> asyncio.Future[None]:
-        """Keep a stream of changes open until :meth:`stop_listening`. The future is done once it is first open."""
+        """Keep a stream of changes open until :meth:`stop_listening`. The future is done once it is first open. ``key``
+        is the URI of a resource, or empty for the stream of the lists."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if key in self._listening:
             opened.set_result(None)

@@ -27,14 +27,14 @@ logger = logging.getLogger("transports.mcp")
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 #: What an editor asks a person for, or looks up in its settings.
-_OF_EDITOR = re.compile(r"\$\{(?:input|command|config):[^}]*\}")
+_EDITOR_VARIABLE = re.compile(r"\$\{(?:input|command|config):[^}]*\}")
 #: Words of a refusal by a server that has forgotten a session.
-_FORGOTTEN = re.compile(
+_FORGOTTEN_SESSION = re.compile(
     rb"(?is)(?=.*\bsession)(?=.*(?:not found|not exist|no valid|invalid|unknown|expired|terminated))"
     rb"|.*\bserver not initialized"
 )
 #: Codes of JSON-RPC for an unknown method and for bad arguments, in a refusal that concerns only one request.
-_OF_REQUEST = re.compile(rb'"code"\s*:\s*-3260[12]\b')
+_FAULT_OF_REQUEST = re.compile(rb'"code"\s*:\s*-3260[12]\b')
 #: A token of RFC 9110.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
@@ -117,6 +117,7 @@ def http_client(
 
 
 def _check_headers(server: HttpServer) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a header that cannot be sent."""
     for name, value in server.headers.items():
         # A tab may be part of a value.
         if not (name.isascii() and value.isascii() and value.replace("\t", " ").isprintable()):
@@ -131,10 +132,10 @@ def has_forgotten_session(status: int, body: bytes) -> bool:
     """Return whether a request with a session was refused because the server has forgotten the session. MCP asks for
     404, but some servers answer 400 or 410, and those in Rust 401."""
     text = body[:2000]
-    if _OF_REQUEST.search(text):
+    if _FAULT_OF_REQUEST.search(text):
         return False
     if status == 400:
-        return _FORGOTTEN.match(text) is not None
+        return _FORGOTTEN_SESSION.match(text) is not None
     if status == 401:
         return b"session not found" in text.lower()
     return status in (404, 410)
@@ -293,8 +294,8 @@ def _string_map(value: object, where: str) -> dict[str, str]:
 
 
 def _expand_variables(text: str, where: str, env: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return ``text`` with variables of ``env`` and of the environment filled in, in the notations of agents'
-    configuration files."""
+    """Return ``text`` with variables of ``env`` and of the environment filled in: ``${NAME}``, ``${NAME:-default}`` and
+    ``${env:NAME}``."""
 
     def value_of(variable: re.Match[str]) -> str:
         name, default = variable.groups()
@@ -303,7 +304,9 @@ def _expand_variables(text: str, where: str, env: Mapping[str, str] = MappingPro
             raise UsageError(f"{where} needs the environment variable {name}, which is not set")
         return value
 
-    asked = _OF_EDITOR.search(text)
-    if asked is not None:
-        raise UsageError(f"{where} needs {asked[0][:80]}, which only an editor fills in; use an environment variable")
+    editor_variable = _EDITOR_VARIABLE.search(text)
+    if editor_variable is not None:
+        raise UsageError(
+            f"{where} needs {editor_variable[0][:80]}, which only an editor fills in; use an environment variable"
+        )
     return _VARIABLE.sub(value_of, text)

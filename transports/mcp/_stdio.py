@@ -126,7 +126,7 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
 
 
 def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
-    """Return why a server could not be started, and advice, for a message."""
+    """Return why a server could not be started, and advice, as the end of a message after an opening parenthesis."""
     if isinstance(error, ValueError):
         # Such as a variable with "=" in its name. The texts quote no values.
         return f"{first_line(error)}); correct its command and its variables"
@@ -305,6 +305,7 @@ class LineReader:
         return line
 
     def _append_part(self, part: bytes) -> None:
+        """Add to the current line. Above the limit only the ends of the line are kept."""
         self._parts.append(part)
         self._size += len(part)
         if self._size <= self._max_bytes:
@@ -351,6 +352,7 @@ class Stdin:
     process and its children."""
 
     def __init__(self) -> None:
+        # What reads descriptor 0 from now on gets nothing, and takes nothing from the client.
         self._fd = os.dup(0)
         empty = os.open(os.devnull, os.O_RDONLY)
         os.dup2(empty, 0)
@@ -377,6 +379,7 @@ class Stdin:
             yield piece
 
     def _read_file(self) -> None:
+        """Queue the chunks of a stdin that is no pipe, such as a file or a terminal, in a thread."""
         try:
             while chunk := os.read(self._fd, CHUNK_BYTES):
                 self._queue_chunk(chunk)

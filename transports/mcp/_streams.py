@@ -100,8 +100,9 @@ class Aside:
         # Cannot be guessed, so no server can write one itself.
         mark = secrets.token_urlsafe(16)
         self._results[mark] = result
-        # Late answers are never taken.
-        if len(self._results) > self.waiting + 64:
+        # Answers that come too late are never taken.
+        max_late = 64
+        if len(self._results) > self.waiting + max_late:
             del self._results[next(iter(self._results))]
         return {"_meta": {"abp-transports/aside": mark}}
 
@@ -373,6 +374,7 @@ class _Client(httpx2.AsyncClient):
     _has_reached_server = False
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request. If its connection breaks, a message of JSON-RPC is answered here: a request with an error."""
         try:
             response = await super().send(request, **options)
             self._has_reached_server = True
@@ -568,6 +570,7 @@ class _Events(httpx2.AsyncByteStream):
             # A chunk may end within the 4 bytes of an empty line.
             searched = max(len(buffer) - 3, 0)
             if len(buffer) > self._limit:
+                # The SDK refuses the event.
                 yield bytes(buffer)
                 buffer.clear()
                 searched = 0
@@ -626,6 +629,7 @@ async def _readable(message: bytes, aside: Aside) -> bytes:
 
 
 def _is_message(tree: object) -> bool:
+    """Return whether the SDK can deal with a JSON value: as a message, or as a fault that it reports."""
     match tree:
         case {"result": _} | {"error": _}:
             return True

@@ -500,6 +500,7 @@ class Offered:
             cursor = next_cursor
 
     def _remember(self, uri: object) -> None:
+        """Add a URI as the newest, even if it is there. The oldest is forgotten at the limit."""
         if not isinstance(uri, str) or len(uri) > LIMITS.resource_uri_chars:
             return
         self._remembered.pop(uri, None)

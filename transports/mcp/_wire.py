@@ -134,6 +134,7 @@ class MessageReader:
             yield from self._within_limit(line)
 
     def _within_limit(self, line: bytes | Ends) -> Iterator[bytes | SessionMessage]:
+        """Yield a line, or in place of one over the limit the error of its request, if that is known."""
         if not isinstance(line, Ends):
             yield line
             return
@@ -264,6 +265,7 @@ def _is_readable_error(error: object) -> bool:
 
 
 def _repair_error(error: object) -> dict[str, object]:
+    """Return an error that the SDK reads: with the server's ``data``, and a code that is a text in its message."""
     fields = error if isinstance(error, dict) else {}
     message = fields.get("message", error)
     if not isinstance(message, str):
@@ -519,6 +521,7 @@ def _repeats_structured(block: object, structured: object) -> bool:
 
 
 def _text_repeats(text: str, structured: object) -> bool:
+    """Return whether a text is the structured content or its only member, as it is or as JSON."""
     values = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
         values += structured.values()
@@ -628,6 +631,7 @@ def _structured_message(structured: object) -> str:
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
+    """Return the answer of a failed call in ABP's form. Its ``retryAfter`` is in milliseconds."""
     info: dict[str, object] = {
         "code": error.code,
         "message": error.message,

@@ -68,6 +68,7 @@ class Diagnosis:
             stack.callback(page.remove_listener, event, receive)
 
     def _on_load_failure(self, request: Request) -> None:
+        """Note a part of the document that could not be fetched."""
         reason = request.failure or "it failed"
         # Not the network, but the policy, or a document that is being left.
         if reason in ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP"):

@@ -103,6 +103,7 @@ class ViewTransport(PageTransport):
         self._deadline = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
+        #: Number of files by the call that was under way.
         self._file_counts: Counter[str | None] = Counter()
         self._tools: dict[str, Mapping[str, object]] = {}
         #: Takes a file that the view hands out while no call is under way.
