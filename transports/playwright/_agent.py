@@ -431,6 +431,7 @@ class PageAgent(Agent):
             self._browser.remove_listener("disconnected", self.on_disconnect)
 
     def _on_emit(self, text: object) -> None:
+        """Handle an event of the agent. Too many in a second end the app's page for this session."""
         if self.is_lost:
             return
         # Checked before parsing, which costs time.

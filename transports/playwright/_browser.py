@@ -327,6 +327,7 @@ class Browser(OpenedHere):
         return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
 
     def _find_executable(self) -> BrowserChoice:
+        """Return the browser to start, whose path names it in messages from now on."""
         choice = find_browser(self._executable, self._name)
         if choice is None:
             raise not_found(self._name)

@@ -71,7 +71,8 @@ class Ladder:
         self.limits = limits
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all rungs.
+        """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all rungs: the ways
+        to take it out, which are tried in turn.
 
         Raises :class:`~transports.errors.TransportError`, and :class:`~transports.errors.SizeMismatch` if no rung
         delivered every byte.
@@ -102,6 +103,7 @@ class Ladder:
         raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failures)})")
 
     def _usable_rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
+        """Return the ways to take content of this size out of the page by their names, the fastest first."""
         rungs: dict[str, Callable[[str, int, Path, float], Awaitable[None]]] = {}
         if self.downloads is not None and size >= self.limits.download_from:
             rungs["download"] = self._save_by_download

@@ -225,7 +225,7 @@ class CdpDownloads:
         self._recent_starts: deque[float] = deque(maxlen=limits.per_second)
         self._has_worked = False
         self._saving: _Saving | None = None
-        # name → folder
+        #: Folders of downloads that were given up before they began, by name.
         self._given_up: dict[str, Path] = {}
         # Cancelled downloads that may still write: id → folder, and a future for their end.
         self._cancelled: dict[str, tuple[Path, asyncio.Future[None]]] = {}
@@ -371,7 +371,9 @@ class CdpDownloads:
     @listener
     def _on_started(self, event: dict[str, Any]) -> None:
         """Match a download that begins with one of ours by its name. The app's own downloads arrive here too."""
-        name, guid = event["suggestedFilename"][:_NAME_LENGTH], event["guid"]
+        guid = event["guid"]
+        # Without an ending that the browser has added.
+        name = event["suggestedFilename"][:_NAME_LENGTH]
         saving = self._saving
         if saving is not None and saving.name == name and not saving.begun.done():
             try:
@@ -471,7 +473,7 @@ class PlaywrightDownloads:
         self.limits = LIMITS
         self._slots = slots
         self._lock = asyncio.Lock()
-        self._next = 0.0
+        self._next_start = 0.0
         self._unusable_reason = ""
         self._url = ""
 
@@ -494,8 +496,8 @@ class PlaywrightDownloads:
         async with self._lock, self._slots:
             if self._unusable_reason:
                 raise RungUnusable(self._unusable_reason)
-            await asyncio.sleep(self._next - time.monotonic())
-            self._next = time.monotonic() + 1 / self.limits.per_second
+            await asyncio.sleep(self._next_start - time.monotonic())
+            self._next_start = time.monotonic() + 1 / self.limits.per_second
             try:
                 await agent.with_deadline(
                     self._download_url(agent, url, path), "a download", timeout=remaining(deadline)

@@ -444,6 +444,7 @@ class EffectTracker:
             self._discard(oldest)
 
     def _discard(self, output: _Output) -> None:
+        """Cancel an output that is not finished. Let the page drop the content of a finished one."""
         if not output.task.done():
             output.task.cancel()
             output.on_discard()
@@ -726,6 +727,7 @@ class Windows:
             self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})")
 
     async def _capture_blob(self, window: Window, url: str) -> None:
+        """Add the blob at a URL as an output, if the page still has it."""
         text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
         # Empty if the page has no such blob any more.
         blobs = parse_json(text, list[Held], "the content of a window")

@@ -137,6 +137,7 @@ class PageEffects:
         )
 
     def _watch(self, cdp: DevTools) -> None:
+        """Listen to what a page, or a frame with a process of its own, reports over CDP."""
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)
         listen(
             cdp,
@@ -216,6 +217,8 @@ class PageEffects:
         self.tracker.end_call(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
+        """Add the effects and outputs of a call to ``reply``, as :meth:`EffectTracker.settle` does, and a warning about
+        each window that was not ready."""
         self._windows.expect_content(call)
         asking = None
         if self._cdp_downloads is not None:
@@ -346,6 +349,7 @@ class PageEffects:
 
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
+        """Answer a dialog at once, and record it."""
         detail: Detail = {"type": dialog.type, "message": dialog.message[:MAX_TEXT]}
         if self._accept_dialogs or dialog.type in ("alert", "beforeunload"):
             detail["answer"] = "accepted"

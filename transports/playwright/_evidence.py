@@ -100,6 +100,7 @@ class ConsoleLog:
         self._lines.add(f"page error: {error.stack or error.message}")
 
     def _on_request(self, request: Request) -> None:
+        """Learn the secrets in the address, the headers and the body of a request."""
         self._secrets.learn(request.url)
         self._secrets.learn(dict(request.headers))
         mime_type = request.headers.get("content-type", "").lower()
@@ -149,6 +150,7 @@ class CallEvidence:
             raise
 
     async def _start_recordings(self) -> None:
+        """Start the recordings at the same time, and note which are running."""
         if "console" in self._kinds:
             self._console.start()
 

@@ -152,6 +152,8 @@ def no_ffmpeg() -> str:
 
 
 def _playwright_folder() -> Path:
+    """Return the folder of the browsers that Playwright has installed. Its variable is ``0`` for a folder in its
+    package."""
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     if folder == "0":
         return _driver_package() / ".local-browsers"

@@ -120,6 +120,7 @@ class FrameSession:
         return True
 
     def _take_reply(self, message: Mapping[str, Any]) -> None:
+        """Hand a reply to the command that waits for it."""
         reply = self._replies.get(message["id"])
         if reply is None or reply.done():
             return
@@ -190,6 +191,7 @@ class FrameContexts:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def _on_context(self, event: Mapping[str, Any]) -> None:
+        """Remember the context of a document. The one of the page's document has the page's origin."""
         context = event["context"]
         data = context.get("auxData", {})
         if not data.get("isDefault"):
@@ -401,6 +403,7 @@ class FrameAgent(Agent):
             drop(task)
 
     async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
+        """Return the result of a task. Raises :class:`~transports.errors.ContextLost` once the document is gone."""
         await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise _frame_gone()

@@ -66,6 +66,7 @@ class FetchedRequests:
                 await self._answer_get(route)
 
     async def _answer_get(self, route: Route) -> None:
+        """Answer a request with what is fetched for it, or abort it."""
         async with self._slots:
             try:
                 accept = route.request.headers.get("accept", "")
@@ -161,6 +162,7 @@ class JudgedNetwork:
         return port
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection of the browser until it ends."""
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -311,6 +313,8 @@ async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
 
 
 def _is_connection_of_another_user(from_port: int, to_port: int) -> bool:
+    """Return whether a connection between two ports of this machine is another user's, by Linux's list of
+    connections."""
     try:
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:

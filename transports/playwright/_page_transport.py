@@ -286,6 +286,7 @@ class PageTransport(Transport):
         return agent
 
     async def _install_agent(self, tab: Tab) -> PageAgent:
+        """Install the agent in a page, and make what receives its side effects."""
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
         if self._browser is not None:
             self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
@@ -522,6 +523,7 @@ class PageTransport(Transport):
             yield message
 
     def _on_event(self, kind: str, payload: Any) -> None:
+        """Pass an event of the agent on to the session, or to the side effects."""
         if isinstance(payload, Elicitation):
             self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
         elif isinstance(payload, Flood):
@@ -558,6 +560,7 @@ class PageTransport(Transport):
             await self._top_reach.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
+        """Drop content that nobody takes."""
         kind, _, name = handle.id.partition(":")
         if kind == "file":
             self._effects.remove_download(handle)

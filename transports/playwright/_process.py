@@ -462,6 +462,7 @@ class BrowserProcess:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
     async def new_context(self, options: Mapping[str, Any]) -> tuple[BrowserContext, str]:
+        """Open a context, and return it with the id that CDP knows it by; empty if that is unknown."""
         # Playwright does not return the id of the context: it is the only new one.
         async with self._opening_context:
             context = await self.browser.new_context(**options)
@@ -698,7 +699,7 @@ class RunFolder:
             if _folder_path is None:
                 # Chromium creates a Unix socket below its TMPDIR, whose path is limited to 104 bytes (macOS) or 108
                 # (Linux).
-                _folder_path = _make_folder(28)
+                _folder_path = _make_folder(longest_base=28)
             _folder_users += 1
             return _folder_path
 
@@ -724,6 +725,8 @@ def short_folder(longest: int) -> Iterator[Path]:
 
 
 def _make_folder(longest_base: int) -> Path:
+    """Make and lock a run folder. The path of the folder around it has at most ``longest_base`` bytes if the system
+    allows it."""
     sweep()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-", dir=_base_folder(longest_base)))
@@ -744,6 +747,7 @@ def _hold(lock: int) -> bool:
 
 
 def _remove_folder(folder: Path) -> None:
+    """End the processes that use a run folder of this process, and remove the folder."""
     lock = _run_folders.pop(folder, None)
     if lock is None:  # it belongs to the process that this one was forked from
         return

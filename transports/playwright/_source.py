@@ -173,6 +173,7 @@ class PageSource:
     timezone: str | None = None
 
     def __post_init__(self) -> None:
+        """Raise :class:`~transports.errors.UsageError` for options that exclude each other."""
         source = self._source_option()
         has_context = source in ("page", "context", "cdp_url")
         has_address = source in ("cdp_url", "browser_server")
@@ -327,6 +328,7 @@ class PageSource:
         return await self._open_in_new_context(stack, browser, permissions)
 
     async def _open_in_new_context(self, stack: AsyncExitStack, browser: Browser, permissions: Collection[str]) -> Tab:
+        """Open a page in a new context. Its permissions are set meanwhile, if the context can be addressed."""
         options = await self._context_options(browser)
         context, context_id = await self._new_context(browser, options)
         SESSION_CONTEXTS.add(context)

@@ -251,6 +251,7 @@ class TopPageTransport(PageTransport):
         """Look for the app, again from the start in each document that the page navigates to."""
         deadline = self._time_limit.when()
         assert deadline is not None
+        # Before the time limit, whose error would not say what is wrong with the page.
         until = deadline - 0.1
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
