@@ -74,8 +74,8 @@ async def add_input(
             spool_jobs(source, path)
         return path, fingerprint(path, target)
 
-    path, name = await in_thread(prepare)
-    return await ledger.add(partial(read_jobs, path, target, consent), name, extend=extend)
+    path, fingerprint_of_jobs = await in_thread(prepare)
+    return await ledger.add(partial(read_jobs, path, target, consent), fingerprint_of_jobs, extend=extend)
 
 
 def ignore(_: Settlement) -> None:

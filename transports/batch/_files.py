@@ -179,6 +179,7 @@ def _encode_job(job: Job) -> bytes:
 
 @contextmanager
 def _writing_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file for a block, in a folder that is made. Raises :class:`~transports.errors.LedgerError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -272,6 +273,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[_Line]:
+    """Yield the rows of a text file, whose first line has the names of the columns."""
     # The limit is one of the whole process, so it is only raised. Its default would refuse a document in a cell.
     csv.field_size_limit(max(csv.field_size_limit(), LIMITS.cell_chars))
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -295,6 +297,7 @@ def _read_table(path: Path, delimiter: str, invalid: _InvalidLines) -> Iterator[
 
 
 def _read_parquet(path: Path, invalid: _InvalidLines) -> Iterator[_Line]:
+    """Yield the rows of a Parquet file, with their cells as JSON values."""
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
@@ -534,6 +537,7 @@ class _Statistics:
             self._first_errors[code] = {"id": row.job.id, "key": row.key, "error": error}
 
     def report(self) -> dict[str, JSONValue]:
+        """Return the counts of lines and jobs, the errors, and percentiles of the durations of jobs that succeeded."""
         ordered = sorted(self._milliseconds)
         percentiles: dict[str, JSONValue] = {}
         if ordered:

@@ -79,11 +79,13 @@ class Latency:
 
     def add(self, kind: object, milliseconds: float) -> None:
         """Count a call of ``kind``, such as its target and capability."""
-        if kind not in self._latest and len(self._latest) >= 64:
+        max_kinds = 64
+        if kind not in self._latest and len(self._latest) >= max_kinds:
             return
         latest = self._latest.setdefault(kind, [])
         latest.append(milliseconds)
-        if len(latest) < 100:
+        calls_of_median = 100
+        if len(latest) < calls_of_median:
             return
 
         self.recent = median(latest)
@@ -700,6 +702,7 @@ class Fleet:
     # --- watching -----------------------------------------------------------------------------------------------------
 
     async def _watch_waiting(self) -> None:
+        """Once a tick, grant slots, start browsers, and fail calls that have waited too long for memory."""
         while True:
             await asyncio.sleep(TIMES.tick)
             try:

@@ -186,6 +186,7 @@ class RunOptions:
     consent: Consent | None = None
 
     def __post_init__(self) -> None:
+        """Raise :class:`~transports.errors.UsageError` for a number out of its range."""
         most = 1_000_000_000  # within the range of the ledger's integers
         for name, value, minimum, maximum in (
             ("concurrency", self.concurrency, 1, most),
@@ -560,6 +561,7 @@ class Runner:
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait_for_event(self) -> None:
+        """Wait until a job has ended, or until something is due: leases, jobs, hosts or the deadline."""
         # Added to a time limit, so that it has certainly passed afterwards.
         margin = 0.001
         limits = [self._options.lease_seconds / 4, self._ahead.seconds + margin]
@@ -582,6 +584,7 @@ class Runner:
         return min(LIMITS.idle * 2.0**doublings, longest) * random.uniform(0.5, 1.0)
 
     async def _cancel_jobs(self) -> None:
+        """Cancel the running jobs, and write how they have ended."""
         self._stopped = True
         tasks = {task: leased for leased, task in self._running.values()}
         for task in tasks:

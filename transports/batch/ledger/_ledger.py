@@ -205,6 +205,7 @@ class Ledger:
         return await self._transactions.run(self._end_lost_leases)
 
     def _end_lost_leases(self, cursor: Cursor) -> tuple[int, int]:
+        """End the leases that have expired, and those of workers that are known to have ended."""
         other_workers: list[str] = []
         if self._database.sees_workers:
             cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
@@ -448,6 +449,7 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
+    """Lease the jobs of a request, or return those that it has leased already, if its transaction runs again."""
     database.lock(cursor, request.run)
     # Only a repeated request looks for its jobs, since this query scans all leases.
     if request.again:

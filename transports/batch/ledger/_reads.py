@@ -29,11 +29,11 @@ class Limits:
     #: Jobs that are searched for one page.
     window: int = 2000
     #: Jobs that are found by the id of a copy, and listed copies of a job.
-    found: int = 100
+    jobs_of_copy: int = 100
     copies: int = 20
     #: Characters of a job and of its files' references in a page. Longer values are replaced by placeholders.
-    job: int = 256 << 10
-    files: int = 64 << 10
+    job_chars: int = 256 << 10
+    files_chars: int = 64 << 10
     #: Seconds after which the count of ended jobs is permanent: by then, transactions with earlier ends are committed.
     settling: float = 10.0
     #: Seconds between full recounts, and the same as a multiple of a recount's duration.
@@ -42,15 +42,15 @@ class Limits:
     #: Points of the throughput over time.
     points: int = 100
     #: Distinct codes of errors, as apps may invent any number; characters of each, and latest errors that are counted.
-    codes: int = 50
-    code_chars: int = 100
-    coded: int = 100_000
+    distinct_codes: int = 50
+    chars_of_code: int = 100
+    counted_errors: int = 100_000
 
 
 LIMITS = Limits()
 _SHORT_COLUMNS = COLUMNS.replace(
-    "job,", f'CASE WHEN length(job) <= {LIMITS.job} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
-).replace("artifacts", f"CASE WHEN length(artifacts) <= {LIMITS.files} THEN artifacts ELSE '[]' END")
+    "job,", f'CASE WHEN length(job) <= {LIMITS.job_chars} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
+).replace("artifacts", f"CASE WHEN length(artifacts) <= {LIMITS.files_chars} THEN artifacts ELSE '[]' END")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
         return []
     cursor.execute(
         "SELECT DISTINCT key FROM abp_copies WHERE run = ? AND substr(id, 1, 100) = substr(?, 1, 100) AND id = ? "
-        f"LIMIT {LIMITS.found}",
+        f"LIMIT {LIMITS.jobs_of_copy}",
         (run, without_nul(text), without_nul(text)),
     )
     return [str(key) for (key,) in cursor.fetchall()]
@@ -300,13 +300,13 @@ class _Ended:
     def _add_codes(self, cursor: Cursor, values: tuple[str | float, ...]) -> None:
         """Count the jobs of a query by error code. ``values`` are those of the query."""
         cursor.execute(
-            f"SELECT substr(coalesce(code, ''), 1, {LIMITS.code_chars}), count(*) FROM (SELECT error_code AS code "
-            f"{_ENDED_BETWEEN} ORDER BY finished DESC LIMIT {LIMITS.coded}) AS latest GROUP BY 1 ORDER BY 2 DESC "
-            f"LIMIT {LIMITS.codes}",
+            f"SELECT substr(coalesce(code, ''), 1, {LIMITS.chars_of_code}), count(*) FROM (SELECT error_code AS code "
+            f"{_ENDED_BETWEEN} ORDER BY finished DESC LIMIT {LIMITS.counted_errors}) AS latest GROUP BY 1 "
+            f"ORDER BY 2 DESC LIMIT {LIMITS.distinct_codes}",
             values,
         )
         for code, count in cursor.fetchall():
-            if str(code) in self.codes or len(self.codes) < 2 * LIMITS.codes:
+            if str(code) in self.codes or len(self.codes) < 2 * LIMITS.distinct_codes:
                 self.codes[str(code)] += cast(int, count)
 
     def _first_end(self, cursor: Cursor, run: str) -> float:
@@ -369,7 +369,7 @@ class Tally:
         return Overview(
             states=states,
             cancelled="cancelled" in values,
-            codes=dict(ended.codes.most_common(LIMITS.codes)),
+            codes=dict(ended.codes.most_common(LIMITS.distinct_codes)),
             began=ended.began,
             step=ended.step,
             succeeded=tuple(ended.succeeded[interval] for interval in intervals),
