@@ -159,6 +159,7 @@ class Golden:
     def _compare_frames(
         self, actual: Image, golden_image: Image, golden: Path, tolerance: int, differing: float
     ) -> str:
+        """Return how two pictures differ, or an empty text. A picture of the difference is written."""
         if actual.size != golden_image.size:
             return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
 

@@ -274,6 +274,7 @@ def write_log(recording: Path, log: Path) -> None:
 
 
 def _log_line(entry: dict[str, Any]) -> str:
+    """Return a message of a recording as a line of text; its members are taken out of ``entry``."""
     action = entry.pop("does")
     direction = "→" if action == "ask" else "←"
     names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)

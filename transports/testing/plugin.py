@@ -73,6 +73,7 @@ def number_option(config: pytest.Config, name: str) -> float | None:
 
 
 def browser_options(config: pytest.Config) -> dict[str, Any]:
+    """Return the options of browsers that are started for tests, from the command line and the ini file."""
     options: dict[str, Any] = {}
     slow_mo = number_option(config, "slowmo")
     if slow_mo is not None:
@@ -324,6 +325,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
 
 def _address_of(target: str, request: pytest.FixtureRequest, serve_page: Callable[[Path], str]) -> str:
+    """Return the address of a target, which may be a file beside the test (see :func:`abp_target`)."""
     file = request.path.parent / target
     is_file_name = file.suffix in (".html", ".htm", ".py", ".jsonl") and ":" not in target
     if not is_file_name:
@@ -506,6 +508,7 @@ def _session_options(request: pytest.FixtureRequest, target: str, transport: str
 
 
 def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport:
+    """Return the report of a test, which is written if the test fails."""
     from ._failure_report import FailureReport
 
     report = FailureReport(
@@ -536,6 +539,7 @@ def serve_fixture_app() -> Iterator[Fixture]:
     user = _LoopUser()
     SHARED.acquire(user)
     try:
+        # Entered and left by hand, since it belongs to the other thread's event loop.
         context = serve()
         fixture = SHARED.run(context.__aenter__())
         try:

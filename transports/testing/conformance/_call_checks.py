@@ -168,6 +168,7 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
 
 
 def _all_calls(app: Evidence) -> Iterator[tuple[str, Exchange]]:
+    """Yield every call that was made, the faulty ones too, with a name for findings."""
     yield "an unknown capability", app.unknown_call
     for trial in app.trials:
         if trial.call is not None:

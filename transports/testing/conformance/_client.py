@@ -52,6 +52,7 @@ class Client:
         self._timeout = timeout
         self._transport: Transport | None = None
         self._listener: asyncio.Task[None] | None = None
+        #: True if every new connection begins with ``initialize``.
         self._initialize_again = False
         self._progress: list[object] = []
         self._effects: list[Effect] = []
@@ -204,6 +205,7 @@ class ContentMeter:
         return [await self._measure(found, _descriptor(data, found)) for found in find(data)]
 
     async def _measure(self, content: Found, node: Mapping[str, object]) -> ContentItem:
+        """Return what is known of one content: its size and its beginning, or the error of reading it."""
         binary = content.binary
         if isinstance(binary, ABPError):
             return ContentItem(content.field, node, None, binary)
@@ -229,6 +231,7 @@ class ContentMeter:
             item.head = b"".join(chunk[:_HEAD] for chunk in chunks[:1])
 
     async def _measure_saved(self, item: ContentItem, handle: Handle) -> None:
+        """Save content that is still in the app to a temporary file, and measure it there."""
         if self.transport is None:
             raise UnsupportedBinary("the connection to the app is gone, and the content with it")
         with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:
@@ -242,6 +245,7 @@ class ContentMeter:
                 item.head = file.read(_HEAD)
 
     async def _measure_download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
+        """Download content without keeping it, and note how the download went."""
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()
 

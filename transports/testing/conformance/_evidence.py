@@ -390,9 +390,9 @@ class Check:
     def outcome(self, evidence: Evidence) -> Outcome:
         """Judge the evidence."""
         fix_by_text: dict[str, str] = {}
-        most = 10 * _MAX_FINDINGS  # an app may give cause to any number
+        max_judged = 10 * _MAX_FINDINGS  # an app may give cause to any number
         try:
-            for finding in islice(self.judge(evidence), most):
+            for finding in islice(self.judge(evidence), max_judged):
                 if not isinstance(finding, Finding):
                     finding = Finding(finding, self.fix)
                 fix_by_text.setdefault(plain_line(finding.text, 300), finding.fix or self.fix)

@@ -110,6 +110,7 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
 
 
 async def _run_script(page: Page) -> dict[str, ProbeStep]:
+    """Return the steps of ``page_probe.js`` in the page, by name."""
     script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
     options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
     running = asyncio.ensure_future(page.evaluate(script, options))
@@ -430,6 +431,7 @@ async def _inspect_tools(evidence: Evidence, plan: Plan, client: Client) -> None
 
 
 async def _end_and_reload(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """End the session in the app, then initialize the app on a new connection."""
     plan.on_step("shutdown")
     if await _reconnected(client):
         await _end_session(evidence, plan, client)
@@ -475,6 +477,7 @@ async def _cancel_call(client: Client, call_id: str) -> Exchange:
 
 
 async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
+    """Call each capability that the app lists, unless it is excluded or not available."""
     initial = evidence.session_info.get("capabilities")
     listed = evidence.listed.answer if evidence.listed is not None else None
     capabilities = Capabilities().merge(initial).merge(listed)
@@ -531,6 +534,7 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
 
 
 async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
+    """Call the capability of a trial, and measure the content in its answer."""
     trial.params = params
     trial.call = await client.call(trial.name, params, plan.timeout)
     transport: Transport | None = None
@@ -563,6 +567,7 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
+    """Call a capability, cancel the call twice if it still runs a moment later, and return all answers."""
     call_id = new_id()
     await _reconnected(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))

@@ -75,6 +75,7 @@ class StrictView(ViewTransport):
             await self._note_faults(page)
 
     async def _note_faults(self, page: Page) -> None:
+        """Note what the view and its page have reported."""
         with contextlib.suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]

@@ -162,6 +162,7 @@ class _Sampler:
         raise reason
 
     def _sample_type(self, schema: Mapping[str, object], hint: str, depth: int) -> object:
+        """Return a value of the type that a schema has."""
         match _type_of(schema):
             case "object":
                 return self._sample_object(schema, hint, depth)

@@ -218,6 +218,7 @@ def _judge_tool_metadata(app: Evidence) -> Iterator[str]:
 
 
 def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the metadata by which a tool names its view."""
     ui = _ui_metadata(tool)
     if isinstance(ui, Mapping):
         if not isinstance(ui.get("resourceUri", ""), str):
@@ -280,6 +281,7 @@ def _judge_view_metadata(app: Evidence) -> Iterator[str]:
 
 
 def _faults_of_metadata(ui: object) -> Iterator[str]:
+    """Yield what is wrong with the metadata of a view."""
     if not isinstance(ui, Mapping):
         yield f"_meta.ui is {_describe_type(ui)}"
         return

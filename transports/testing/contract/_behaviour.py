@@ -100,6 +100,8 @@ class Theme:
         return add
 
     def in_session(self, name: str, source: str) -> Callable[[SessionCheck], SubjectCheck]:
+        """Return a decorator for the check of a behaviour in an open session, which is closed after it."""
+
         def add(check: SessionCheck) -> SubjectCheck:
             async def check_session(subject: Subject) -> None:
                 async with subject.connect() as session:

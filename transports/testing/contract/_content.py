@@ -247,6 +247,8 @@ async def _check_wrong_download_size(session: Session) -> None:
 
 
 async def _check_refused(subject: Subject, *, error: type[BinaryError], fault: str) -> None:
+    """Check that a faulty content raises ``error``, stores nothing, and leaves the session usable."""
+
     def stored_files() -> set[Path]:
         return {path for path in (subject.folder / "out").rglob("*") if path.is_file()}
 

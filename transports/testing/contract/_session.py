@@ -287,6 +287,7 @@ async def _check_content_is_saved(subject: Subject) -> None:
         else:
             size = sum(map(len, content.binary.chunks()))
         assert size == 600_000
+        # Content that is not there is released without an error.
         await transport.release(Handle("no-such-content", 10))
 
 
