@@ -558,22 +558,23 @@ class _Events(httpx2.AsyncByteStream):
         self._aside = aside
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the events of the stream one by one. One over the limit is passed on in pieces."""
         buffer = bytearray()
-        searched = 0
+        search_from = 0
         async for chunk in self._stream:
             buffer += chunk
-            while (end := _EVENT_END.search(buffer, searched)) is not None:
+            while (end := _EVENT_END.search(buffer, search_from)) is not None:
                 event = bytes(buffer[: end.end()]).removeprefix(BOM_UTF8)
                 del buffer[: end.end()]
-                searched = 0
+                search_from = 0
                 yield await self._readable_event(event)
             # A chunk may end within the 4 bytes of an empty line.
-            searched = max(len(buffer) - 3, 0)
+            search_from = max(len(buffer) - 3, 0)
             if len(buffer) > self._limit:
                 # The SDK refuses the event.
                 yield bytes(buffer)
                 buffer.clear()
-                searched = 0
+                search_from = 0
         if buffer:
             # Some servers leave out the empty line after the last event: JSON shows whether its data is whole.
             event = bytes(buffer).removeprefix(BOM_UTF8)

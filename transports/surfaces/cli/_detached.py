@@ -121,6 +121,7 @@ def result_of(document: Mapping[str, Any]) -> Result:
     in_data: dict[str, Place] = {}
     for field, ref in artifacts.items():
         match find_field(data, field):
+            # The data has the reference of this file there, and not a value of the app's own.
             case place, {"id": ref.id}:
                 in_data[field] = place
 

@@ -371,7 +371,10 @@ def _print_value(value: object) -> None:
 
 
 def _usage_message(error: Exception) -> str:
-    """Return the message of the argument parser in our words, with a remedy and a hint at the help of the command."""
+    """Return the message of the argument parser in our words, with a remedy and a hint at the help of the command.
+
+    The parser writes ``No such option: --jsn``, ``Missing argument 'CAPABILITY'.`` or ``No such command 'cal'. Did you
+    mean 'call'?``, for example."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
 

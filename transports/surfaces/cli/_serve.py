@@ -183,7 +183,7 @@ def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
 
 
 async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
-    """Run ``abp mcp`` over stdin and stdout or over HTTP, with ``--gallery`` beside the gallery."""
+    """Run ``abp mcp`` over stdin and stdout or over HTTP, and with ``--gallery`` the gallery too."""
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options

@@ -263,18 +263,16 @@ class Bridge:
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Answer `resources/read`: an artifact of the user, or else a resource of a connected server."""
         user = self._registered(ctx)
-        max_bytes = self.options.max_resource_bytes
         not_found: MCPError | None = None
         may_read_from_apps = self.options.shows(tool_name("resources.read"))
         if params.uri.startswith("artifact:"):
             if not self._view.as_resources:
                 raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
             try:
-                return await read_resource(user.store, params.uri, max_bytes, self._view)
+                return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._view)
             except MCPError as error:
                 # Connected servers may have artifacts as well, such as another bridge.
-                apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
-                has_servers = any(app.session.resources.available for app in apps)
+                has_servers = any(app.session.resources.available for app in _apps_in_scope(user))
                 if error.data["code"] != ArtifactNotFound.code or not (may_read_from_apps and has_servers):
                     raise
                 not_found = error
@@ -283,17 +281,20 @@ class Bridge:
             raise MCPError(
                 types.INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)"
             )
-        await user.ready()
         try:
-            apps = [app for app in user.apps.values() if app_is_in_scope(user, app)]
-            return await read_app_resource(apps, params.uri, max_bytes, self._view)
+            return await self._read_from_apps(user, params.uri)
         except MCPError as error:
             # Servers that do not have it either say so in their own ways.
             if not_found is None or _has_reason(error.__cause__):
                 raise
             raise not_found from error
+
+    async def _read_from_apps(self, user: User, uri: str) -> types.ReadResourceResult:
+        """Read a resource of a connected server, and announce the artifact that its content is stored as."""
+        await user.ready()
+        try:
+            return await read_app_resource(_apps_in_scope(user), uri, self.options.max_resource_bytes, self._view)
         finally:
-            # The content was stored as an artifact.
             user.subscribers.resources_changed()
 
     async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
@@ -579,6 +580,11 @@ def _recorded_tool(ctx: ServerRequestContext[Any, Any], result: HandlerResult) -
     if result is None or not isinstance(name, str):
         return OTHER
     return name
+
+
+def _apps_in_scope(user: User) -> list[App]:
+    """Return the connected apps for which the request's token has the scopes."""
+    return [app for app in user.apps.values() if app_is_in_scope(user, app)]
 
 
 def _has_reason(error: BaseException | None) -> bool:
