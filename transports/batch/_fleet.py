@@ -273,11 +273,13 @@ class Slot:
     async def empty(self, *, keep_context: bool = False) -> None:
         """Close the session, and its context unless ``keep_context``. Never raises."""
         # Both are removed before they are closed, so that another task does not close them again.
-        open_session, self.open_session = self.open_session, None
+        open_session = self.open_session
+        self.open_session = None
         if open_session is not None:
             await open_session.aclose()
         if not keep_context and self.context is not None:
-            context, self.context = self.context, None
+            context = self.context
+            self.context = None
             await close_quietly(context)
 
 

@@ -435,14 +435,16 @@ class Runner:
             self._write_timer.cancel()
 
         room = 0 if self._stopped else self._room()
-        ended, self._ended = self._ended, []
+        ended = self._ended
+        self._ended = []
         if not ended and not room:
             return 0
         try:
             leased = await finished(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
             # Also after a cancellation, since these outcomes are in the ledger.
-            written, self._written = self._written, []
+            written = self._written
+            self._written = []
             for settlement in written:
                 self._on_settled(settlement)
 

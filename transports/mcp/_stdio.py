@@ -97,6 +97,7 @@ async def start_process(
 
 
 async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> ServerProcess:
+    """Start the process of a server, with pipes for stdin and stdout."""
     command = server.command
     # Windows starts no process by the name npx: its file is npx.cmd.
     if os.name == "nt":
@@ -365,6 +366,7 @@ class Stdin:
         threading.Thread(target=self._watch_parent, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the chunks: of a pipe by the event loop, of any other file by the thread that reads it."""
         if not _is_pipe(self._fd):
             threading.Thread(target=self._read_file, daemon=True).start()
             while (chunk := await self._queue.get()) is not None:

@@ -460,6 +460,7 @@ class _Body(httpx2.AsyncByteStream):
         self._convert = convert
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the whole body, converted, or in place of one that breaks off the error of its request."""
         parts: list[bytes] = []
         size = 0
         try:

@@ -461,13 +461,14 @@ class EffectTracker:
         return task
 
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
+        """Forget a task. Log its error, unless it is one of ours or of Playwright."""
         self._tasks.discard(task)
         if task.cancelled():
             return
 
         # Read in any case: otherwise asyncio would log it, though users of the outcome read it from the task.
         error = task.exception()
-        # Errors of Playwright are expected, as pages go away.
+        # Those of Playwright are expected, as pages go away.
         if error is not None and not isinstance(error, (ABPError, Error)):
             logger.error("a side effect of the app could not be handled", exc_info=error)
 

@@ -192,6 +192,7 @@ class PageEffects:
             self.tracker.expect(call, "event", {}, number)
 
     async def aclose(self) -> None:
+        """Stop watching the page, and drop what no call has taken."""
         if self._app_downloads is not None:
             # A download that begins now has no call to go to.
             self._app_downloads.on_started = lambda *_: False

@@ -183,6 +183,7 @@ class CallEvidence:
             self._owner.busy -= self._kinds
 
     async def _end_recordings(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """Stop each recording that runs, and return the files to ``keep`` without secrets."""
         self._console.stop()
         recorded: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._try_step("screenshot", self._take_picture()):

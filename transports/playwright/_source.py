@@ -345,6 +345,7 @@ class PageSource:
         return Tab(page, browser.folder, browser, permissions_set=permissions_set)
 
     async def _context_options(self, browser: Browser) -> Mapping[str, object]:
+        """Return the options of Playwright's ``new_context()``."""
         state = None
         if self.storage_state is not None:
             state = await asyncio.to_thread(self._load_storage_state)

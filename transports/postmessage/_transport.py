@@ -240,6 +240,7 @@ class PostMessageTransport(PageTransport):
         )
 
     def _on_event(self, kind: str, payload: Any) -> None:
+        """Handle an event of the harness, or of the agent as any page does."""
         if kind == "unloaded":
             self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded"))
         elif kind == "counts":

@@ -71,6 +71,7 @@ class Ledger:
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
+        """Open the ledger, and begin its run if it has none."""
         try:
             values = await self._transactions.run(self._read_values, write=False)
             has_input = any(name.startswith(INPUT) for name in values)

@@ -201,7 +201,8 @@ class SqliteDatabase(SqliteConnection):
 
     def close(self) -> None:
         super().close()
-        lock, self._own_lock = self._own_lock, None
+        lock = self._own_lock
+        self._own_lock = None
         if lock is not None:
             handle, path = lock
             # Close it first: an open file cannot be removed on Windows.

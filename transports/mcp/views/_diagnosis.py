@@ -190,6 +190,7 @@ class Diagnosis:
         return WhyBlank("its document draws nothing, and no script of it failed")
 
     def _handshake_missing(self) -> WhyBlank:
+        """Return how far the view came with its handshake, and what its author does about it."""
         if self._host.has_begun:
             remedy = "send ui/notifications/initialized once the answer to ui/initialize is there"
             return WhyBlank("it asked for its host and did not finish the handshake", remedy)

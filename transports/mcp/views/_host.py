@@ -265,6 +265,7 @@ class Invalid(Exception):
 
 
 def _read_json(text: str) -> dict[str, object]:
+    """Return the parameters of a message, a JSON object. Raises :class:`Invalid` for any other text."""
     try:
         params = decode_json(text.encode(errors="replace"), at_most=_LIMITS.values)
     except ProtocolError as error:

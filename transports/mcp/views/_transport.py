@@ -256,7 +256,8 @@ class ViewTransport(PageTransport):
     async def _repeat_handshake(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
         """Answer the handshake of a view that has reloaded itself, as hosts do."""
         self._reloads += 1
-        if self._reloads > 10 or self.frame.url != self._address:
+        max_reloads = 10
+        if self._reloads > max_reloads or self.frame.url != self._address:
             agent.mark_lost(Disconnected("the view navigated away, or reloads again and again"))
             return
         try:
@@ -341,6 +342,7 @@ class ViewTransport(PageTransport):
         await self.tell("ui/notifications/host-context-changed", changed)
 
     def _on_event(self, kind: str, payload: Any) -> None:
+        """Handle an event of the host's page: a message of the view, its reload, or counts of messages."""
         if isinstance(payload, ViewMessage):
             self._on_view_message(payload)
         elif kind == "reloaded":

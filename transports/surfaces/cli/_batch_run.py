@@ -273,6 +273,7 @@ def _print_report(
 
 
 def _print_jobs_and_errors(report: Mapping[str, JSONValue], counts: Mapping[str, int]) -> None:
+    """Print the jobs by state, the copies among the lines, the errors by code, and hints."""
     jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print_text(f"Jobs: {jobs or 'none'}")
 

@@ -111,6 +111,7 @@ class HostOptions:
     ] = Csp.DECLARED
 
     def view_options(self, timeout: float | None) -> ViewOptions:
+        """Return these options as those of :meth:`~transports.Session.open_view`."""
         options: dict[str, object] = {
             "host": self.host,
             "locale": self.locale,
@@ -336,6 +337,7 @@ def _why_blank(view: View) -> str:
 
 
 def _print_view(view: View, uri: str, outcomes: Sequence[_ToolOutcome]) -> None:
+    """Print what an opened view is: its tools, the results of its calls, its requests and files."""
     print_text(f"\n{plain_line(f'view: {view.info.name} {view.info.version} ({uri})')}")
     if view.capabilities:
         print_text("tools:")
@@ -438,6 +440,7 @@ async def _print_resource(app: Session, uri: str, timeout: float | None, as_json
 
 
 async def _print_resources(app: Session, timeout: float | None, as_json: bool) -> None:
+    """Print the resources of a server and its templates of addresses."""
     resources = await app.resources.list(timeout=timeout)
     templates = await app.resources.templates(timeout=timeout)
     if as_json:

@@ -405,18 +405,19 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
 
 
 async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
+    """Run the proxy for the client that has started this process."""
     with _needing_mcp_sdk("abp proxy --url"):
         upstream = await open_upstream(server)
     async with aclosing(upstream):
         from ..mcp.proxy._duplex import run_stdio  # late, as all of the proxy: it is imported while the server starts
 
-        async with _sharing(server, options, roots=None) as shared:
+        async with _open_shared(server, options, roots=None) as shared:
             note_mcp_client()
             return await run_stdio(upstream, shared)
 
 
 async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:
-    async with _sharing(server, options, roots=options.roots or ()) as shared:
+    async with _open_shared(server, options, roots=options.roots or ()) as shared:
         with _needing_mcp_sdk("abp proxy --http"):
             from ..mcp.proxy._serving import serve_proxy
 
@@ -427,7 +428,7 @@ async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:
 
 
 @asynccontextmanager
-async def _sharing(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[Shared]:
+async def _open_shared(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[Shared]:
     """Open the store, and yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the
     end."""
     from ..mcp.proxy._exchange import proxy_of

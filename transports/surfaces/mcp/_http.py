@@ -180,6 +180,7 @@ class UserLimits:
         self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, unless its user has as many running ones as the limit allows."""
         authenticated = scope.get("user")
         if scope["type"] != "http" or not isinstance(authenticated, AuthenticatedUser):
             await self._app(scope, receive, send)
@@ -417,6 +418,7 @@ def parse_tokens(tokens: str) -> dict[str, str]:
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
         if not equals:
+            # It is a secret alone.
             name, secret = "local", name
         if len(secret) < 16 or not secret.isascii() or not name or secret in users:
             raise UsageError(
@@ -506,6 +508,7 @@ class BearerVerifier(TokenVerifier):
         self._jwt_verifier = jwt_verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the user of a configured or of a signed token; ``None`` for any other token."""
         matching_user = None
         # No early exit: the time must not reveal a match.
         for secret, user in self._users.items():
@@ -554,6 +557,7 @@ class _KeySet:
         return kid in self._by_id and time.monotonic() < self._expires_at
 
     async def _fetch_keys(self) -> None:
+        """Fetch the issuer's keys. Also after a failure, they are not fetched again for some seconds."""
         lifetime_seconds = 300
         seconds_between_fetches = 5
         try:

@@ -65,6 +65,7 @@ class MessageCheck:
         self._too_large = error_body(message, code=TooLarge.code, limit=max_file_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read and check the body of a message, then serve it. Other requests are served as they are."""
         is_post = scope["type"] == "http" and scope["method"] == "POST"
         if not (is_post and isinstance(scope.get("user"), AuthenticatedUser)):
             await self._app(scope, receive, send)

@@ -252,7 +252,7 @@ def _fit_result(
     shown_document = document
     shown_links: list[ResourceLink] = []
     if view.as_resources:
-        shown_links = [_link(ref, view) for ref in refs]
+        shown_links = [_resource_link(ref, view) for ref in refs]
 
     max_rounds = 40
     min_text_chars = 1000
@@ -279,7 +279,7 @@ def _fit_result(
     )
 
 
-def _link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
+def _resource_link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
     """Return the link to an artifact. It has a description only if the artifact is large: how to read it in ranges.
     The result itself describes the others."""
     return ResourceLink(

@@ -503,6 +503,7 @@ def require_app_scopes(user: User, tool: str, app: App) -> None:
 
 
 def _require_granted(token: AccessToken, tool: str, needed: set[str]) -> None:
+    """Raise :class:`~transports.errors.UsageError` if a token lacks one of the ``needed`` scopes."""
     missing = sorted(needed - set(token.scopes))
     if missing:
         raise UsageError(

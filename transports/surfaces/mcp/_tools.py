@@ -238,6 +238,7 @@ class Tools:
     def _begin_or_resume(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> ToolCall:
+        """Return a new call that runs ``work``, or the call that this request answers a question of."""
         if self._params.request_state is not None:
             call = self._user.resume(self._params.request_state)
             call.answer_with(self._params.input_responses)
@@ -252,9 +253,11 @@ class Tools:
         """Return the result of a call that has ended, or raise its error."""
         # Also after an error, since a part of the answer may be stored.
         self._user.subscribers.resources_changed()
-        session, store = None, self._user.store
+        session = None
+        store = self._user.store
         if app is not None:
-            session, store = app.key, app.session.store
+            session = app.key
+            store = app.session.store
         return await call_result(
             call.task.result(),
             session=session,
@@ -511,6 +514,7 @@ async def _picture_at_rest(view: View) -> ArtifactRef:
 
 
 def _describe_opened_view(app: App) -> OpenedView:
+    """Describe an opened view for the result of its call: its tools, and what its policy has forbidden."""
     view = app.view
     assert view is not None
     names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]

@@ -691,6 +691,7 @@ class Users:
                 await self._retire(key, user, limit)
 
     async def _retire(self, key: tuple[str, str | None], user: User, limit: float) -> None:
+        """Disconnect the apps of a user who is still idle. A user without subscriptions is forgotten."""
         # Requests may have come while other users were retired.
         is_still_idle = self._users.get(key) is user and user.idle_seconds() > limit
         if not is_still_idle:

@@ -358,13 +358,13 @@ class _Repair:
         elif isinstance(value, Mapping):
             schemas = {str(name): self.repair(part, depth) for name, part in value.items()}
             if keyword == "properties":
-                schemas = {name: self._property(name, part) for name, part in schemas.items()}
+                schemas = {name: self._describe_app_name(name, part) for name, part in schemas.items()}
             if keyword in ("properties", "dependentSchemas"):
                 # These schemas have the names of parameters.
                 schemas = {self._model_name(name): part for name, part in schemas.items()}
             repaired[keyword] = schemas
 
-    def _property(self, app_name: str, schema: Schema) -> Schema:
+    def _describe_app_name(self, app_name: str, schema: Schema) -> Schema:
         """Return the schema of a parameter. The description of a renamed one has the app's name, since the app's errors
         use that name."""
         if app_name not in self.names:
@@ -517,6 +517,7 @@ class _RootParts:
         self._add_conditions(schema)
 
     def _add_conditions(self, schema: Schema) -> None:
+        """Add a rule with the keywords of a schema that depend on a condition, which no schema at the root can have."""
         condition_keywords = ["not", "dependentRequired", "dependentSchemas"]
         if "if" in schema:
             condition_keywords += ["if", "then", "else"]

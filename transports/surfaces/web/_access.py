@@ -223,6 +223,7 @@ class Access:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests from other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
+        """Return whether a host is one by which this server may be addressed."""
         if is_loopback(host) or host in (self._host, self._public_host):
             return True
         try:

@@ -399,6 +399,7 @@ class EventStream:
         log."""
         if last_event_id is None:
             return self._activity.last_id, False
+        # Fewer digits than 64 bits can have.
         is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
         if is_number and self._activity.can_resume(int(last_event_id)):
             return int(last_event_id), False

@@ -469,6 +469,7 @@ def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
             surroundings[name] = query[name][:100]
     width = whole_number(query.get("width", ""))
     height = whole_number(query.get("height", ""))
-    if width and height and max(width, height) < 10_000:
+    max_side = 10_000
+    if width and height and max(width, height) < max_side:
         surroundings["size"] = (width, height)
     return surroundings

@@ -218,6 +218,7 @@ class ContentMeter:
         return item
 
     async def _measure_content(self, item: ContentItem, binary: BinaryData) -> None:
+        """Set the size and the beginning of ``item``, by whichever way its content can be read."""
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
             await self._measure_download(item, binary, content)

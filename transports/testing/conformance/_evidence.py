@@ -550,6 +550,7 @@ class Report:
 
 
 def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
+    """Yield the line of a rule, and for a breach its findings, remedies and source."""
     check = outcome.check
     yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
     if outcome.status not in ("failed", "warning"):
@@ -560,6 +561,7 @@ def _outcome_lines(outcome: Outcome) -> Iterator[tuple[str, Status | None]]:
 
 
 def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
+    """Add the outcome of a rule to a suite of JUnit XML."""
     check = outcome.check
     case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
     fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]

@@ -265,6 +265,7 @@ async def gather(target: str, plan: Plan, options: ConnectOptions) -> Evidence:
 
 
 async def _gather_from_server(evidence: Evidence, plan: Plan, options: ConnectOptions) -> None:
+    """Collect the evidence about an MCP server, whose views are checked. It takes no state of a browser."""
     if options.storage_state:
         reject_options({"storage_state": options.storage_state}, f"an MCP server; give {spelled('headers=')}")
     try:

@@ -80,7 +80,7 @@ def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield uri, content
 
 
-def _metadata(app: Evidence) -> Iterator[tuple[str, object]]:
+def _resource_metadata(app: Evidence) -> Iterator[tuple[str, object]]:
     """Yield the metadata of resources, listed and read."""
     listed = [(str(resource.get("uri")), resource) for resource in _require_views(app).resources]
     of_views = [(uri, resource) for uri, resource in listed if uri.startswith("ui://")]
@@ -276,7 +276,7 @@ def _letters(key: str) -> str:
     fix="_meta.ui is {csp: {…Domains: [texts]}, permissions: {camera: {}}, domain: text, prefersBorder: true}",
 )
 def _judge_view_metadata(app: Evidence) -> Iterator[str]:
-    for uri, ui in _metadata(app):
+    for uri, ui in _resource_metadata(app):
         yield from (f"{uri}: {fault}" for fault in _faults_of_metadata(ui))
 
 
@@ -322,7 +322,7 @@ def _faults_of_permissions(permissions: object) -> Iterator[str]:
     fix="write https://api.example.com or https://*.example.com: a scheme and a host, no path and no bare *",
 )
 def _judge_origins(app: Evidence) -> Iterator[str]:
-    for uri, ui in _metadata(app):
+    for uri, ui in _resource_metadata(app):
         for key, domains in members_of(members_of(ui).get("csp")).items():
             for domain in as_list(domains):
                 if isinstance(domain, str) and not re.fullmatch(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+", domain):

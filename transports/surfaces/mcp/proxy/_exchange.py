@@ -316,6 +316,7 @@ class Exchange:
             self._progress.pop(request.progress, None)
 
     async def _pass_batch(self, line: bytes) -> Passed | None:
+        """Return a list of messages as it goes to the client, without those that are dropped."""
         try:
             messages = [await self.to_client(item) for item in await read_batch(line)]
         except ProtocolError:
@@ -420,6 +421,7 @@ class Exchange:
         return None
 
     async def _rewrite_content(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
+        """Return the result of a call, a prompt or a resource with links for its large content."""
         tool = self.facts.tools.get(request.tool)
         output_schema = None
         if tool is not None:

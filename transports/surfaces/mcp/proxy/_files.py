@@ -152,7 +152,7 @@ class FileParams:
     def of(cls, schema: Mapping[str, object]) -> FileParams:
         """Find the file parameters in the ``inputSchema`` of a tool, among its first 1,000 parts."""
         by_place: dict[_SchemaPlace, _FileParam] = {}
-        for schema_place, part in _parts(schema):
+        for schema_place, part in _schema_parts(schema):
             declared = part.get("x-mcp-file")
             if isinstance(declared, dict):
                 max_size = declared.get("maxSize")
@@ -301,7 +301,7 @@ def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> It
         yield from _texts_at(node[step], tuple(rest), (*place, step))
 
 
-def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
+def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
     """Yield at most 1,000 parts of a schema with their places, outer ones first. References in it are followed."""
     unvisited: deque[tuple[_SchemaPlace, object]] = deque([((), schema)])
     visited = 0

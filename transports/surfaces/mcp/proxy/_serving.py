@@ -436,6 +436,7 @@ def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes
 
 
 def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
+    """Replace the proxy's ids in the ``params`` or the ``result`` of a message."""
     try:
         fields = FIELDS_DECODER.decode(value)
     except ValueError:

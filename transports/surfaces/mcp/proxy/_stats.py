@@ -169,7 +169,8 @@ class Stats:
 
     def flush(self) -> None:
         """Write the calls that are not in the activity log yet."""
-        entries, self._unwritten = self._unwritten, []
+        entries = self._unwritten
+        self._unwritten = []
         if self._log is None or not entries:
             return
         try:
