@@ -447,6 +447,7 @@ class Pool(OpenedHere):
                     browser = slot.member.browser
                     assert browser is not None
                     with contextlib.ExitStack() as stack:
+                        # The slot is released unless it is returned, also after a cancellation.
                         stack.callback(slots.release, slot)
                         await slot.empty()
                         if slot.member.serving and await browser.responds(PATIENCE):

@@ -420,14 +420,16 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
     if request_id is not None and is_compressed:
         convert = partial(_refuse_coding, request_id, coding)
     elif request_id is not None:
-        convert = _conversion(response, kind, request_id, aside)
+        convert = _converter_for(response, kind, request_id, aside)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)
 
 
-def _conversion(response: httpx2.Response, kind: str, request_id: int, aside: Aside) -> Callable[[bytes], bytes] | None:
-    """Return what makes a message of a response's body; ``None`` for a body that the SDK gets as it is.
+def _converter_for(
+    response: httpx2.Response, kind: str, request_id: int, aside: Aside
+) -> Callable[[bytes], bytes] | None:
+    """Return the function that makes a message of a response's body; ``None`` if the SDK gets the body as it is.
 
     ``kind`` is the type of the body, as the server sent it."""
     # The SDK reports an answer without a body itself.

@@ -501,7 +501,8 @@ def _session_options(request: pytest.FixtureRequest, target: str, transport: str
 
     options = {**evidence_option(request.config), **options}
     # connect() starts the browser then, not the plugin, which would show it.
-    connect_starts_browser = {"browser", "profile", "storage_state"} & set(options) or target.lower().startswith("mcp")
+    names_browser = not options.keys().isdisjoint({"browser", "profile", "storage_state"})
+    connect_starts_browser = names_browser or target.lower().startswith("mcp")
     if connect_starts_browser and "headless" in browser_options(request.config):
         return {"headless": False, **options}
     return options

@@ -83,7 +83,7 @@ class MessageCheck:
         except Refused as refused:
             await _bad_request(refused.error)(scope, receive, send)
             return
-        challenge = self._challenge and self._challenge(scope, body)
+        challenge = self._challenge(scope, body) if self._challenge is not None else None
         if challenge is not None:
             await challenge(scope, receive, send)
             return

@@ -287,7 +287,8 @@ class Exchange:
         if isinstance(line, Ends):
             return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:
-            if line[:1] == b"[":
+            is_batch = line[:1] == b"["
+            if is_batch:
                 return await self._pass_batch(line)
             message = await read_message(line)
         except TooLarge as error:
