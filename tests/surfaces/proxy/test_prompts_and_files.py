@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.relayed import relayed
 from tests.surfaces.proxy.test_relay import bytes_of, text_of
-from transports.surfaces.mcp.proxy._files import _parts
+from transports.surfaces.mcp.proxy._files import _schema_parts
 
 pytestmark = pytest.mark.load
 
@@ -77,7 +77,7 @@ async def test_nested_file_arguments_are_sent(tmp_path: Path) -> None:
 def test_recursive_schema_is_walked_for_at_most_1000_parts() -> None:
     again = {"$ref": "#/$defs/A"}
     node = {"properties": {f"p{number}": again for number in range(100)}, "anyOf": [again] * 100}
-    assert len([*islice(_parts({**again, "$defs": {"A": node}}), 1001)]) == 1000
+    assert len([*islice(_schema_parts({**again, "$defs": {"A": node}}), 1001)]) == 1000
 
 
 async def test_argument_file_limits_are_enforced(tmp_path: Path) -> None:
