@@ -26,7 +26,7 @@ from transports.playwright._evidence_secrets import clean_body, learn_body, read
 from transports.playwright._received import parse_event, parse_reply
 from transports.playwright._scripts import read_adapter
 from transports.playwright._source import PageSource
-from transports.protocol._strict_json import decode_given, decode_json, json_lines
+from transports.protocol._strict_json import decode_json, decode_user_json, json_lines
 from transports.protocol.messages import Message
 from transports.session._evidence import read_evidence
 from transports.surfaces.cli._shell import parse_line
@@ -59,7 +59,8 @@ FAULTS = {
     },
     "a number out of range": {"1e999": b'{"a": 1e999}', "-1e999999": b'{"a": -1e999999}'},
 }
-#: The code for JSON that is too deep, of the entries that parse JSON with :func:`decode_json` or :func:`decode_given`.
+#: The code for JSON that is too deep, of the entries that parse JSON with :func:`decode_json` or
+#: :func:`decode_user_json`.
 TOO_DEEP = {
     "bytes of an app": "PROTOCOL_ERROR",
     "text of an app": "PROTOCOL_ERROR",
@@ -127,7 +128,7 @@ ENTRIES: dict[str, Callable[[bytes, Path], object]] = {
     ),
     "event of a page": lambda data, _: parse_event(f'["progress", {data.decode(errors="replace")}]'),
     "text of a server of MCP": lambda data, _: parse_json_text(data.decode(errors="replace")),
-    "JSON of a user": lambda data, _: decode_given(data, "it"),
+    "JSON of a user": lambda data, _: decode_user_json(data, "it"),
     "lines of JSON": lambda data, _: list(json_lines(io.BytesIO(data), "it", "of a job")),
     "rows of JSON": lambda data, path: table(b'[{"a": %s}]' % data, path, "json"),
     "lines of rows": lambda data, path: table(b'{"a": %s}\n' % data, path, "jsonl"),

@@ -18,8 +18,8 @@ from transports.protocol._strict_json import (
     MAX_ON_LOOP,
     MAX_VALUES,
     ValueCounter,
-    decode_given,
     decode_json,
+    decode_user_json,
     encode_json,
     has_more_values,
 )
@@ -173,9 +173,9 @@ def test_parsers_accept_maximum_values_and_reject_one_more() -> None:
         with pytest.raises(ProtocolError, match=f"more than {limit:,} values and names") as caught:
             read(before + numbers(limit - outside + 1) + after)
         assert caught.value.code == "TOO_LARGE" and caught.value.details == {"limit": limit}
-    decode_given(numbers(MAX_VALUES), "params")
+    decode_user_json(numbers(MAX_VALUES), "params")
     with pytest.raises(UsageError, match=r"params has more than 1,000,000 values .* give less at once"):
-        decode_given(numbers(MAX_VALUES + 1), "params")
+        decode_user_json(numbers(MAX_VALUES + 1), "params")
 
 
 @pytest.mark.load

@@ -26,7 +26,7 @@ from ..artifacts.local._tree import open_beneath
 from ..errors import ABPError, TooLarge, UsageError
 from ..protocol._find_content import Place, field_of, replace
 from ..protocol._plain_text import plain_text, similar_names
-from ..protocol._strict_json import decode_given, encode_json
+from ..protocol._strict_json import decode_user_json, encode_json
 from ..protocol.schema import MAX_INTEGER, as_meant, is_file, tool_arguments
 from ..routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ..routing._guard import json_size
@@ -388,7 +388,7 @@ def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dic
     Raises :class:`~transports.errors.UsageError` for a text that is not JSON, and for other values than objects."""
     value: object = arguments
     if isinstance(arguments, str):
-        value = decode_given(arguments.strip() or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
+        value = decode_user_json(arguments.strip() or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
     if value is None:
         value = {}
     if not isinstance(value, Mapping):

@@ -32,7 +32,7 @@ from ..errors import (
 from ..protocol._find_content import MAX_DEPTH
 from ..protocol._params import set_path
 from ..protocol._plain_text import is_address, is_page, redact_url
-from ..protocol._strict_json import JSONValue, decode_given, decode_json, is_deeper, parser_limits
+from ..protocol._strict_json import JSONValue, decode_json, decode_user_json, is_deeper, parser_limits
 from ..protocol._times import MAX_TIMEOUT, is_timeout
 from ..routing._result import Result
 from ..session._attempts import NOT_RUN
@@ -237,7 +237,7 @@ def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONV
     if isinstance(value, str):
         if not value.lstrip().startswith(("{", "[")):
             raise UsageError(f"{name} is a text; {advice}")
-        value = decode_given(value, name, fix=advice)
+        value = decode_user_json(value, name, fix=advice)
     if not isinstance(value, dict):
         raise UsageError(f"{name} must be a JSON object such as {_EXAMPLES[name]}")
     return value

@@ -227,7 +227,7 @@ def _read_listed_servers(file: str) -> dict[str, object]:
     try:
         # Claude Code keeps its history in the file too, so it may be large.
         text = read_regular(path, 16 << 20).decode("utf-8-sig")
-        # decode_given() would refuse half of a surrogate pair, which texts of the history may hold.
+        # decode_user_json() would refuse half of a surrogate pair, which texts of the history may hold.
         with parser_limits(text):
             document = json.loads(text)
     except OSError as error:

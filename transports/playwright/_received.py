@@ -64,7 +64,7 @@ def checked(value: object, kind: type[T], what: str) -> T:
 def parse_json(text: str, kind: type[T], what: str) -> T:
     """Return a JSON text of the page as a ``kind``. Its limit is 100,000 values, since it is parsed in the event loop.
     Raises :class:`~transports.errors.ProtocolError`."""
-    return checked(decode_json(text, at_most=MAX_ON_LOOP), kind, what)
+    return checked(decode_json(text, max_values=MAX_ON_LOOP), kind, what)
 
 
 def decode_base64(text: str) -> bytes:
@@ -118,7 +118,7 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     :class:`~transports.errors.ProtocolError` for an answer or a reply that cannot be used.
     """
     max_values = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
-    reply = checked(decode_json(text, at_most=max_values), _Reply, f"the reply to {request.type}")
+    reply = checked(decode_json(text, max_values=max_values), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.denied is not None and request.origins is not None:

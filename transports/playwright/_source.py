@@ -409,7 +409,7 @@ class PageSource:
 
 def _read_json(path: Path) -> object:
     content = read_regular(path, 64 << 20)
-    # Not decode_given(): storage may hold half of a surrogate pair.
+    # Not decode_user_json(): storage may hold half of a surrogate pair.
     with parser_limits(content):
         return json.loads(content)
 

@@ -73,6 +73,7 @@ class Capabilities(Mapping[str, "Capability"]):
         self._read: dict[str, Capability] = {}
 
     def __getitem__(self, name: str) -> Capability:
+        """Return a capability, parsed once. The message of the :class:`KeyError` for another name has similar names."""
         if name not in self._read:
             from ._declarations import Capability, parse  # late, as it loads pydantic
 
@@ -277,6 +278,7 @@ def _similar_capabilities(error: CapabilityError, name: str, capabilities: Mappi
         return f"did you mean {', '.join(similar)}?"
 
     # Listed in the message, but not as alternatives: names that are not similar are no substitutes.
+    # An app may have so many that sorting them all would take long.
     names = error.alternatives or tuple(sorted(islice(capabilities, 5000))[:8])
     if not names:
         return "the app has none"

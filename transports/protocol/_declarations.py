@@ -39,6 +39,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _lenient(cls, value: object) -> object:
+        """Return the object in place of a text, and without its nulls."""
         if isinstance(value, str) and cls._text_field:
             return {cls._text_field: value}
         if isinstance(value, Mapping):

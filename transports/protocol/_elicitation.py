@@ -20,14 +20,14 @@ DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
 INVALID_ANSWER = "INVALID_ANSWER"
 
 #: Key of an answer's ``data`` by method (docs/protocol.md 5.2), of questions that a form can ask.
-_FORM_KEYS = {
+_FORM_ANSWER_KEYS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",
     "elicitation/select": "selected",
     "elicitation/confirm": "confirmed",
 }
 #: The same of all questions, also for a file and for a model's text, which have no default: they cannot be made up.
-_KEYS = {**_FORM_KEYS, "elicitation/resource": "content", "sampling/create": "result"}
+_ANSWER_KEYS = {**_FORM_ANSWER_KEYS, "elicitation/resource": "content", "sampling/create": "result"}
 _EXAMPLES = {"confirmed": "True", "selected": '"red"', "value": '"Ada"', "content": '"…"', "result": '"…"'}
 
 
@@ -36,7 +36,7 @@ def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
 
     A question without a default is declined, as is a ``destructive`` confirmation unless its default is ``False``.
     """
-    key = _FORM_KEYS.get(request.method)
+    key = _FORM_ANSWER_KEYS.get(request.method)
     sources = (request.params, _schema_of(request))
     defaults = [source["default"] for source in sources if source.get("default") is not None]
     if key is None or not defaults:
@@ -79,7 +79,7 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
     schema or the options of the question. A form of one field accepts a value without the field's name. For an unknown
     method, any ``data`` fits.
     """
-    key = _KEYS.get(request.method)
+    key = _ANSWER_KEYS.get(request.method)
     data_example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
     form = f'{{"success": True, "data": {data_example}}}'
     if not isinstance(answer, Mapping):
@@ -154,9 +154,19 @@ def _schema_of(request: ElicitationRequest) -> Mapping[str, object]:
 
 # --- questions as forms -----------------------------------------------------------------------------------------------
 
-_KEYWORDS = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+_COPIED_KEYWORDS = (
+    "title",
+    "description",
+    "default",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+)
 #: Parameters with the text of a question, in the order in which they are shown.
-_TEXTS = ("title", "message", "description", "prompt", "question", "task", "context", "text")
+_TEXT_PARAMS = ("title", "message", "description", "prompt", "question", "task", "context", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +190,14 @@ class Question:
 
 def question_text(params: Mapping[str, object]) -> str:
     """Return the text of an app's question, or of its task for a model, as the app wrote it."""
-    texts = [params.get(key) for key in _TEXTS]
+    texts = [params.get(key) for key in _TEXT_PARAMS]
     return "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
 
 
 def question_of(request: ElicitationRequest) -> Question | None:
     """Return the form for an app's question; ``None`` for a method that a form cannot answer, such as a request for a
     file or for a model's text."""
-    field = _FORM_KEYS.get(request.method)
+    field = _FORM_ANSWER_KEYS.get(request.method)
     if field is None:
         return None
 
@@ -213,6 +223,7 @@ def question_of(request: ElicitationRequest) -> Question | None:
 
 
 def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of a form with a simple field for each property of the app's ``schema``."""
     properties = members_of(schema.get("properties"))
     fields = {str(name): _field_schema(member) for name, member in properties.items()}
     required = schema.get("required")
@@ -222,6 +233,7 @@ def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
 
 
 def _answer_schema(field: str, params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
+    """Return the schema of the only field of a form: a confirmation, a choice, or what the app declares."""
     if field == "confirmed":
         return {"type": "boolean"}
     if field == "selected":
@@ -247,7 +259,7 @@ def _field_schema(declared: object) -> dict[str, object]:
     else:
         field = {"type": "string", **_choice_values(schema, "oneOf")}
 
-    for key in _KEYWORDS:
+    for key in _COPIED_KEYWORDS:
         value = schema.get(key)
         is_list_default = key == "default" and "items" in field and value is not None
         if isinstance(value, str | int | float | bool) or is_list_default:
@@ -258,12 +270,13 @@ def _field_schema(declared: object) -> dict[str, object]:
     return field
 
 
-def _choice_values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
-    """Return the values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
+def _choice_values(schema: Mapping[str, object], titled_keyword: str) -> dict[str, object]:
+    """Return the keyword and the values of a choice: ``enum`` with texts, or ``titled_keyword`` with texts and titles
+    (SEP-1330); nothing for another schema."""
     declared = _sequence(schema.get("oneOf", schema.get("anyOf")))
     options = [option for option in declared if isinstance(option, Mapping)]
     if options and all(_is_text(option.get("const")) and _is_text(option.get("title")) for option in options):
-        return {titled: [{"const": option["const"], "title": option["title"]} for option in options]}
+        return {titled_keyword: [{"const": option["const"], "title": option["title"]} for option in options]}
 
     values = _sequence(schema.get("enum"))
     names = _sequence(schema.get("enumNames"))

@@ -185,6 +185,7 @@ class _Search:
             self._add_value(node, path)
 
     def _walk_object(self, node: dict[str, object], path: Place) -> None:
+        """Search an object: it is content, one of its members is, or content may be deeper inside."""
         declared: Found | None = None
         declared_key: object = None
         if not _DECLARING.isdisjoint(node):
@@ -486,6 +487,7 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
     type_names = {*media_type.split("/"), extension_for(media_type)[1:]}
     named = dict.fromkeys(key for key in keys if key.lower() in type_names)
     named |= dict.fromkeys(key for key in keys if key.lower() in _GENERIC_KEYS)
+    # A dict keeps the order, and has each key once.
     for key in named | dict.fromkeys(keys):
         try:
             content = _flat_content(node[key], is_named=key in named, is_certain=is_certain, size=node.get("size"))

@@ -6,7 +6,6 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from ..errors import BadEncoding, UsageError
 from ._media import normalise_mime, sniff
@@ -172,6 +171,7 @@ _MPEG_KBITS = {
 
 def _has_second_frame(head: bytes) -> bool:
     """Return whether a second frame of MPEG audio follows the first one (ISO 11172-3 §2.4.2.3)."""
+    # The bits count downwards: version 1 is 3 and version 2 is 2, layer II is 2 and layer III is 1.
     version = head[1] >> 3 & 3
     layer = head[1] >> 1 & 3
     bitrate_index = head[2] >> 4
@@ -190,6 +190,7 @@ def _has_second_frame(head: bytes) -> bool:
 
 def _has_first_icon(content: bytes) -> bool:
     """Return whether the first entry of an icon's directory is plausible, with a picture at its offset."""
+    # The number of pictures, then an entry of 16 bytes for each.
     count, _, _, _, _, planes, _, size, offset = struct.unpack_from("<HBBBBHHII", content.ljust(22, b"\0"), 4)
     is_picture = content[offset : offset + 4] in (b"\x89PNG", b"\x28\0\0\0")  # a PNG, or a BITMAPINFOHEADER
     is_behind_directory = offset >= 6 + 16 * count
@@ -199,6 +200,7 @@ def _has_first_icon(content: bytes) -> bool:
 
 def _has_font_table(head: bytes) -> bool:
     """Return whether the first table of a font has a name of four printable characters and follows the directory."""
+    # The number of tables, then an entry of 16 bytes for each.
     count, tag, offset, length = struct.unpack_from(">H6x4s4xII", head.ljust(28, b"\0"), 4)
-    is_printable = all(0x20 <= byte < 0x7F for byte in chain(tag))
+    is_printable = all(0x20 <= byte < 0x7F for byte in tag)
     return bool(0 < count <= 64 and is_printable and offset >= 12 + 16 * count and length)

@@ -124,6 +124,7 @@ def _is_mpeg_audio(head: bytes) -> bool:
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
 
+    # The bits of the layer count downwards: layer II is 2, layer III is 1. Version 1 is reserved.
     version = head[1] >> 3 & 3
     layer = head[1] >> 1 & 3
     bitrate = head[2] >> 4
@@ -321,7 +322,7 @@ def contradicts(declared: str, sniffed: str) -> bool:
 #: Unicode categories of characters that are invisible or change the display of others.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 #: Harmless names, the common case; a stem of five of these characters is not a reserved name of Windows.
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
+_HARMLESS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
 
 
 def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | None) -> str:
@@ -331,7 +332,7 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     reserved names of Windows are removed. The result is in NFC, has at most 120 UTF-8 bytes, and keeps a plausible
     extension or gets that of ``mime_type``. If nothing is left, the stem is ``fallback``, which is trusted.
     """
-    if suggestion and _PLAIN.fullmatch(suggestion):
+    if suggestion and _HARMLESS_NAME.fullmatch(suggestion):
         return suggestion
 
     name = suggestion or ""
@@ -344,6 +345,7 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     name = ".".join(part.rstrip() for part in name.split("."))
     name = unicodedata.normalize("NFC", name).strip().lstrip(".-~ ").rstrip(". ")
 
+    # An extension has a letter and at most ten characters.
     stem, _, extension = name.rpartition(".")
     if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
         stem = name

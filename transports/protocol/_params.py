@@ -49,6 +49,7 @@ def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None
         elif isinstance(container, dict):
             container.setdefault(step, {})
         else:
+            # The step before this one led here.
             conflict = f"{path[depth - 2]!r} already has a value that is not an object"
             raise UsageError(f"{'.'.join(path)}: {conflict}; give the whole at once")
 

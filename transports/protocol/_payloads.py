@@ -59,6 +59,7 @@ class ErrorInfo(Model):
     @field_validator("code", "message", "retryable", "retry_after", "alternatives", mode="wrap")
     @classmethod
     def _or_default(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        """Return the checked value of a field, or the field's default for a value of the wrong type."""
         try:
             return check(value)
         except ValidationError:
@@ -80,6 +81,7 @@ class Answer(Model):
     @model_validator(mode="before")
     @classmethod
     def _implied_success(cls, value: object) -> object:
+        """Return an answer with its ``success``, if that follows from the other members."""
         if not isinstance(value, Mapping):
             return value
         failed = bool(value.get("error")) or value.get("cancelled") is True

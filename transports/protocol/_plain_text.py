@@ -16,18 +16,20 @@ from urllib.parse import urlsplit
 
 #: Control characters except tab and newline, and the marks, embeddings, overrides and isolates of bidirectional text
 #: (UAX #9).
-_OBEYED = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROL_CHARS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 #: Invisible characters, which can hide text: soft hyphens, fillers, zero-width characters, variation selectors, tags.
-_HIDDEN = (
+_INVISIBLE_CHARS = (
     "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f"
     "\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_OTHER = f"[^\x00-\x7f{_OBEYED}{_HIDDEN}]"
+_VISIBLE = f"[^\x00-\x7f{_CONTROL_CHARS}{_INVISIBLE_CHARS}]"
 #: Joiners inside emoji and inside words of scripts that need them, and one variation selector after a character.
-_NEEDED = rf"(?<={_OTHER})[\u200c\u200d\ufe0e\ufe0f]|(?<={_OTHER}\ufe0f)\u200d|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+_NEEDED_INVISIBLE = (
+    rf"(?<={_VISIBLE})[\u200c\u200d\ufe0e\ufe0f]|(?<={_VISIBLE}\ufe0f)\u200d|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+)
 # Compiled at the first text that is not plain: these two are the slowest patterns of a start.
-_NOT_PLAIN = f"(?P<needed>{_NEEDED})|(?P<obeyed>[{_OBEYED}])|[{_HIDDEN}]"
-_NOT_PLAIN_JSON = f"(?P<needed>{_NEEDED})|[{_OBEYED}{_HIDDEN}\u2028\u2029]"
+_NOT_PLAIN = f"(?P<needed>{_NEEDED_INVISIBLE})|(?P<obeyed>[{_CONTROL_CHARS}])|[{_INVISIBLE_CHARS}]"
+_NOT_PLAIN_JSON = f"(?P<needed>{_NEEDED_INVISIBLE})|[{_CONTROL_CHARS}{_INVISIBLE_CHARS}\u2028\u2029]"
 
 
 def plain_text(text: str) -> str:
@@ -53,6 +55,7 @@ def plain_line(text: str, max_chars: int | None = None) -> str:
     ends in ``…``."""
     if max_chars is not None:
         text = text[: 4 * max_chars]  # bounds the work for a long text
+    # Split again, because plain_text() leaves line breaks in the place of some characters.
     line = " ".join(plain_text(" ".join(text.split())).split())
     if max_chars is None or len(line) <= max_chars:
         return line
@@ -100,6 +103,7 @@ def _schema_value(key: str, value: object) -> object:
 
 
 def _escape_character(match: re.Match[str]) -> str:
+    r"""Return a character as JSON escapes it: ``\u200b``, or a pair of surrogates."""
     if match["needed"]:
         return match[0]
     units = match[0].encode("utf-16-be", "surrogatepass")

@@ -41,14 +41,14 @@ MAX_REQUESTED = 50_000
 #: the version of Python and on the depth of the stack. Clients that use pydantic read 200 levels.
 MAX_JSON_DEPTH = 500
 #: Bytes other than the marks ``,:[{``, of which each value and each name has about one, and the bytes counted at once.
-_NO_MARKS = bytes(sorted({*range(256)} - {*b",:[{"}))
-_COUNTED = 16 * 1024
+_ALL_BUT_MARKS = bytes(sorted({*range(256)} - {*b",:[{"}))
+_PIECE_BYTES = 16 * 1024
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
 #: Brackets as steps of 1 and, in two's complement, -1; and the bytes that are neither brackets nor quotation marks.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NO_STEPS = bytes(set(range(256)) - set(b'[{]}"'))
+_ALL_BUT_STEPS = bytes(set(range(256)) - set(b'[{]}"'))
 
 
 class OverLimit(ValueError):
@@ -73,16 +73,16 @@ def parser_limits(text: str | bytes = b"") -> Iterator[None]:
         raise OverLimit("does not fit into memory") from error
 
 
-def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES, levels: int = MAX_JSON_DEPTH) -> object:
+def decode_json(text: str | bytes, *, max_values: int = MAX_VALUES, max_levels: int = MAX_JSON_DEPTH) -> object:
     """Parse strict JSON: no NaN, no overflowing numbers, no lone surrogates, bounded nesting.
 
-    Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than ``levels``, and with the code
-    ``TOO_LARGE`` for more than ``at_most`` values and names. Both are counted first. The garbage collector of the
+    Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than ``max_levels``, and with the code
+    ``TOO_LARGE`` for more than ``max_values`` values and names. Both are counted first. The garbage collector of the
     process pauses while more than 64 KiB is parsed, since it would take three quarters of the time and find no garbage
     among the new values.
     """
     try:
-        return _decode(text, at_most, levels)
+        return _decode(text, max_values, max_levels)
     except OverLimit as error:
         message = f"the app sent JSON that {error.reason}; ask it for less, or for a file"
         raise ProtocolError(message, code="TOO_LARGE", details={"limit": error.limit}) from error
@@ -90,7 +90,7 @@ def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES, levels: int = M
         raise ProtocolError(f"the app sent JSON that cannot be read: {_refusal(error, text)}") from error
 
 
-def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
+def decode_user_json(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
     """Parse the user's strict JSON, as :func:`decode_json` does.
 
     Raises :class:`~transports.errors.UsageError`, which names ``where`` the JSON is, the reason and the ``fix``.
@@ -103,20 +103,20 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
         raise UsageError(f"{where} is not JSON ({_refusal(error, text)}); {fix}") from error
 
 
-def _decode(text: str | bytes, at_most: int, levels: int) -> object:
+def _decode(text: str | bytes, max_values: int, max_levels: int) -> object:
     """Parse JSON within the limits. Raises :class:`ValueError`, and :class:`OverLimit` for too many values."""
     # For a short text, pausing the garbage collector and counting values would cost more than they save.
     long_text = 64 * 1024
     if len(text) > long_text:
-        if has_more_values(text, at_most):
-            raise OverLimit(f"has more than {at_most:,} values and names, which is the limit", at_most)
-        _check_levels(text, levels)
+        if has_more_values(text, max_values):
+            raise OverLimit(f"has more than {max_values:,} values and names, which is the limit", max_values)
+        _check_levels(text, max_levels)
         with parser_limits(), without_collection():
             return _DECODE(text)
 
     # A text with fewer characters cannot be nested deeper.
-    if len(text) > levels:
-        _check_levels(text, levels)
+    if len(text) > max_levels:
+        _check_levels(text, max_levels)
     # Without parser_limits(): a context manager would cost seven more calls for a small message.
     try:
         return _DECODE(text)
@@ -171,7 +171,7 @@ def has_more_levels(text: str | bytes, limit: int) -> bool:
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Remove empty pairs of quotation marks: what is inside a text stays inside a text.
-    steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")
+    steps = data.translate(_STEPS, _ALL_BUT_STEPS).replace(b'""', b"")
     if b'"' in steps:
         # Every second part is outside texts.
         steps = b"".join(steps.split(b'"')[::2])
@@ -184,8 +184,8 @@ def has_more_levels(text: str | bytes, limit: int) -> bool:
         steps = steps.replace(b"\x01\xff", b"")
         level += 1
 
-    for start in range(0, len(steps), _COUNTED):
-        levels = [*accumulate(memoryview(steps[start : start + _COUNTED]).cast("b"), initial=level)]
+    for start in range(0, len(steps), _PIECE_BYTES):
+        levels = [*accumulate(memoryview(steps[start : start + _PIECE_BYTES]).cast("b"), initial=level)]
         if max(levels) > limit:
             return True
         level = levels[-1]
@@ -244,12 +244,12 @@ class ValueCounter:
 
 
 def _count_marks(data: bytes) -> int:
-    return len(data.translate(None, _NO_MARKS))
+    return len(data.translate(None, _ALL_BUT_MARKS))
 
 
 def _split_into_pieces(text: str | bytes) -> Iterator[bytes]:
-    for start in range(0, len(text), _COUNTED):
-        piece = text[start : start + _COUNTED]
+    for start in range(0, len(text), _PIECE_BYTES):
+        piece = text[start : start + _PIECE_BYTES]
         yield piece.encode(errors="replace") if isinstance(piece, str) else piece
 
 
@@ -268,6 +268,7 @@ def json_lines(
         text = line.removeprefix(BOM_UTF8) if number == 1 else line
         if not text.strip():
             continue
+        # ``where`` may be empty.
         place = f"{where}, line {number}".removeprefix(", ")
         try:
             document = _parse_object(text, place, kind)
@@ -289,7 +290,7 @@ def _parse_object(line: bytes, place: str, kind: str) -> dict[str, object]:
         text = line.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{place} is not UTF-8 text ({error.reason} at byte {error.start}); correct it") from error
-    document = decode_given(text, place)
+    document = decode_user_json(text, place)
     if not isinstance(document, dict):
         raise UsageError(f"{place} is not a JSON object {kind}")
     return document
@@ -319,13 +320,11 @@ def without_collection() -> Iterator[None]:
 
 def inner_values(nodes: Iterable[object]) -> list[object]:
     """Return the objects and arrays directly inside ``nodes``: the next level of a tree, for iterative walks."""
-    return [
-        inner
-        for outer in nodes
-        if isinstance(outer, _CONTAINERS)
-        for inner in (outer.values() if isinstance(outer, dict) else outer)
-        if isinstance(inner, _CONTAINERS)
-    ]
+    members: list[object] = []
+    for node in nodes:
+        if isinstance(node, _CONTAINERS):
+            members += node.values() if isinstance(node, dict) else node
+    return [member for member in members if isinstance(member, _CONTAINERS)]
 
 
 def objects_in(tree: object) -> Iterator[dict[str, object]]:

@@ -14,7 +14,7 @@ MAX_TIMEOUT = 1_000_000
 TIMER_TOLERANCE = 0.05
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_UNIT_NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def is_timeout(seconds: object) -> bool:
@@ -47,7 +47,7 @@ def parse_duration(text: str) -> int | None:
 
 def format_duration(seconds: float) -> str:
     """Return a duration in the largest unit that divides it, such as ``1 hour`` or ``90 minutes``."""
-    divisors = [unit for unit in _NAMES if seconds and seconds % unit[0] == 0]
+    divisors = [unit for unit in _UNIT_NAMES if seconds and seconds % unit[0] == 0]
     size, name = divisors[0] if divisors else (1, "second")
     plural = "" if seconds == size else "s"
     return f"{seconds / size:g} {name}{plural}"

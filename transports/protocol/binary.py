@@ -92,6 +92,7 @@ def _is_url_safe(text: str | memoryview) -> bool:
 def padded(text: str) -> str:
     """Return base64 text with missing padding added, if only one padding is possible."""
     rest = len(text) % 4
+    # One character more than whole groups holds no whole byte.
     if rest < 2 or "=" in text:
         return text
     return text + "=" * (4 - rest)
@@ -133,6 +134,7 @@ def decode_data_url(text: str) -> Encoded | bytes | None:
     Base64 is not decoded yet, but spaces and line ends are removed from it, as in a browser (WHATWG URL and Fetch).
     Raises :class:`~transports.errors.BadEncoding` for a lone surrogate.
     """
+    # A head is short; without the cut, each long text would be searched for a comma.
     head = _DATA_URL.match(text[:1024])
     if head is None:
         return None

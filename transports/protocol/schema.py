@@ -174,13 +174,13 @@ def count_steps(schema: dict[str, object], data: object) -> int:
         if isinstance(node, dict):
             if isinstance(value, str) and "pattern" in node:
                 steps += len(value) // _CHARS_OF_VALUE
-            waiting += islice(_applied(node, value, schema), _LIMITS.steps)
+            waiting += islice(_applied_subschemas(node, value, schema), _LIMITS.steps)
         if steps + len(waiting) > _LIMITS.steps:
             raise NotChecked("it would take too long")
     return steps
 
 
-def _applied(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
+def _applied_subschemas(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
     """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to.
 
     Work that applies no subschema is yielded as well, as steps with the subschema ``None``, so that it counts.
@@ -433,7 +433,7 @@ def check_params(
     been misspelt.
     """
     try:
-        faults = [fault for fault in _faults(schema, params, content) if not _has_default(schema, fault)]
+        faults = [fault for fault in _find_faults(schema, params, content) if not _has_default(schema, fault)]
     except NotChecked as reason:
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if not faults:
@@ -555,7 +555,7 @@ def check_output(schema: Mapping[str, object], data: object, content: Iterable[P
     (:func:`~transports.protocol._find_content.find`), which count as for :func:`check_params`.
     """
     try:
-        return [f"outputSchema: {fault.message('data')}" for fault in _faults(schema, data, content)]
+        return [f"outputSchema: {fault.message('data')}" for fault in _find_faults(schema, data, content)]
     except NotChecked as reason:
         return [f"the answer was not checked against outputSchema: {reason}"]
 
@@ -566,7 +566,7 @@ def check_value(schema: Mapping[str, object], value: object, name: str) -> list[
     Empty if validation is skipped.
     """
     try:
-        return [fault.message(name) for fault in _faults(schema, value, ())]
+        return [fault.message(name) for fault in _find_faults(schema, value, ())]
     except NotChecked:
         return []
 
@@ -598,13 +598,13 @@ class _Fault:
 def fits_at(schema: Mapping[str, object], data: object, place: Place, content: Iterable[Place] = ()) -> bool:
     """Return whether nothing at ``place`` or below is a fault of ``data``. True if that cannot be checked."""
     try:
-        faults = _faults(schema, data, content, limit=_LIMITS.params)
+        faults = _find_faults(schema, data, content, limit=_LIMITS.params)
     except NotChecked:
         return True
     return all(fault.place[: len(place)] != place for fault in faults)
 
 
-def _faults(
+def _find_faults(
     schema: Mapping[str, object], data: object, content: Iterable[Place], limit: int = _LIMITS.faults
 ) -> list[_Fault]:
     """Return the first ``limit`` faults of ``data``, none if it is valid."""
@@ -689,6 +689,7 @@ def _compile(encoded: bytes) -> _Compiled | str:
         return str(reason)
     except (ValueError, ProtocolError) as error:
         problem = shorten(str(getattr(error, "message", error)))
+        # The library gives the same reason for a pattern over the limit as for a wrong one.
         too_large = ", or all patterns together are too large" if problem.endswith('is not a "regex"') else ""
         return f"the schema cannot be used: {problem}{too_large}"
     return _Compiled(validator, schema, nodes, references)

@@ -42,8 +42,8 @@ def decode_with_runs(
     key: re.Pattern[bytes],
     on_run: RunHandler,
     *,
-    at_most: int = MAX_VALUES,
-    levels: int = MAX_JSON_DEPTH,
+    max_values: int = MAX_VALUES,
+    max_levels: int = MAX_JSON_DEPTH,
 ) -> object:
     """Parse UTF-8 JSON, passing long runs of base64 to ``on_run`` as views of ``data``.
 
@@ -51,11 +51,11 @@ def decode_with_runs(
     of the JSON before it. Raises :class:`~transports.errors.ProtocolError` as :func:`.decode_json`.
     """
     if len(data) <= _SHORTEST_RUN:
-        return decode_json(data, at_most=at_most, levels=levels)
+        return decode_json(data, max_values=max_values, max_levels=max_levels)
     # Unguessable, so that an app cannot forge one.
     marker = secrets.token_hex(16)
     text, runs = _take_runs_out(data, key, marker)
-    tree = decode_json(text, at_most=at_most, levels=levels)
+    tree = decode_json(text, max_values=max_values, max_levels=max_levels)
     if runs:
         _put_runs_back(tree, marker, runs, on_run)
     return tree
@@ -166,7 +166,7 @@ def decode_envelope(data: bytes) -> Message:
     # Those of an answer, and as many for the rest. Most code that walks a message recurses.
     max_levels = 2 * MAX_DEPTH
     text = data.removeprefix(BOM_UTF8)
-    envelope = decode_with_runs(text, _KEY, _content_of_run, at_most=max_values, levels=max_levels)
+    envelope = decode_with_runs(text, _KEY, _content_of_run, max_values=max_values, max_levels=max_levels)
     if not isinstance(envelope, dict) or not isinstance(envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
 

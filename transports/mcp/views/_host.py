@@ -26,7 +26,7 @@ from ..._internal.tasks import in_thread
 from ...errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ...playwright._scripts import load_script
 from ...protocol._find_content import last_segment
-from ...protocol._strict_json import decode_given, decode_json, encode_json, parser_limits
+from ...protocol._strict_json import decode_json, decode_user_json, encode_json, parser_limits
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import package_version
 
@@ -112,7 +112,7 @@ def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
     """Decode a profile, and check the sources that it adds to policies. ``suffix`` is ``.json`` or ``.toml``."""
     try:
         if suffix == ".json":
-            profile = msgspec.convert(decode_given(content, f"the profile {name}"), HostProfile)
+            profile = msgspec.convert(decode_user_json(content, f"the profile {name}"), HostProfile)
         else:
             with parser_limits():
                 profile = msgspec.toml.decode(content, type=HostProfile)
@@ -267,7 +267,7 @@ class Invalid(Exception):
 def _read_json(text: str) -> dict[str, object]:
     """Return the parameters of a message, a JSON object. Raises :class:`Invalid` for any other text."""
     try:
-        params = decode_json(text.encode(errors="replace"), at_most=_LIMITS.values)
+        params = decode_json(text.encode(errors="replace"), max_values=_LIMITS.values)
     except ProtocolError as error:
         raise Invalid(error.message) from None
     if not isinstance(params, dict):

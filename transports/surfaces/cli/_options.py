@@ -25,7 +25,7 @@ from ...errors import ConnectFailed, ProtocolError, UsageError
 from ...playwright._find import RunningBrowser, find_running, require_listener
 from ...protocol._params import prepare_params, set_path
 from ...protocol._plain_text import folder_of, is_page, plain_line
-from ...protocol._strict_json import decode_given, decode_json
+from ...protocol._strict_json import decode_json, decode_user_json
 from ...protocol._times import MAX_TIMEOUT, format_duration, parse_duration
 from ...protocol.binary import BinaryData
 from ...protocol.schema import fits_at
@@ -540,7 +540,7 @@ def _read_object(text: str) -> dict[str, Any]:
     fix = "correct it"
     if source == "--params":
         fix = "quote it for the shell: --params '{\"key\": 1}'"
-    params = decode_given(data, source, fix=fix)
+    params = decode_user_json(data, source, fix=fix)
     if not isinstance(params, dict):
         raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {_kind_of(params)}")
     return params

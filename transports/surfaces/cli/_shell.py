@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
 from ...protocol._capabilities import find_capability
-from ...protocol._strict_json import decode_given, parser_limits
+from ...protocol._strict_json import decode_user_json, parser_limits
 from . import on_interrupt
 from ._calls import params_for, print_capabilities, print_capability
 from ._options import (
@@ -173,7 +173,7 @@ def parse_line(line: str) -> tuple[str, Params]:
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if rest.startswith("{"):
-        return name, Params(cast("dict[str, object]", decode_given(rest, "this")))
+        return name, Params(cast("dict[str, object]", decode_user_json(rest, "this")))
 
     params = Params()
     paths: set[tuple[str, ...]] = set()
