@@ -112,7 +112,9 @@ def memory_bucket(monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a bucket in the memory of this process, which costs no server."""
     obstore = pytest.importorskip("obstore", reason="pip install 'abp-transports[cloud]'")
     kept = obstore.store.MemoryStore()
-    monkeypatch.setattr("transports.artifacts.objects._catalog._library", lambda: (obstore, lambda *_, **__: kept))
+    monkeypatch.setattr(
+        "transports.artifacts.objects._catalog._import_obstore", lambda: (obstore, lambda *_, **__: kept)
+    )
     return f"s3://memory/{uuid.uuid4().hex}"
 
 

@@ -82,7 +82,7 @@ async def keep(root):
         raise AssertionError
 
 root = Path(sys.argv[1])
-assert _tree._way is PortableFolder
+assert _tree._folder_class is PortableFolder
 with runner:
     runner.run(keep(root / "out"))
 os.environ["XDG_STATE_HOME"] = str(root)

@@ -159,7 +159,9 @@ async def test_index_deleted_while_in_use_is_rebuilt(
     """Each of two stores lists what is its own, whether the file is deleted between two questions or during one."""
     one, file = open_indexed(), Path(index.removeprefix("sqlite://"))
     library, bucket = one._bucket._obstore, pytest.importorskip("obstore").store.MemoryStore()
-    monkeypatch.setattr("transports.artifacts.objects._catalog._library", lambda: (library, lambda *_, **__: bucket))
+    monkeypatch.setattr(
+        "transports.artifacts.objects._catalog._import_obstore", lambda: (library, lambda *_, **__: bucket)
+    )
     change_limits(monkeypatch, _catalog, interval=3600.0)  # the first question looks, no other
     two = open_store(f"s3://memory/two?index={index}")
     ours, theirs = [await one.put_bytes(b"ours")], [await two.put_bytes(b"theirs")]

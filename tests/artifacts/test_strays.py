@@ -74,7 +74,7 @@ async def test_fsck_reports_every_symlink_despite_missing_folder(store: LocalSto
 
 
 async def test_change_token_changes_with_store_content(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.artifacts.local._store._TICK", 60.0)  # however busy the machine is
+    monkeypatch.setattr("transports.artifacts.local._store._TIME_RESOLUTION", 60.0)  # however busy the machine is
     store = LocalStore(root)
     assert await store.change_token() == 0
     await store.put_bytes(b"x")

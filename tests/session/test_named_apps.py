@@ -20,7 +20,7 @@ from transports.errors import ABPError, UsageError
 from transports.playwright._diagnosis import PageProblems, not_abp
 from transports.protocol._plain_text import origin_of
 from transports.session._app_tables import AppTables
-from transports.session._evidence import keeping
+from transports.session._evidence import with_default_evidence
 from transports.session._secrets import Guard, Secrets
 
 CANARY = "canary-7f3a-value"
@@ -66,7 +66,7 @@ async def test_app_name_resolves_to_address_and_credentials(folder: Path) -> Non
                 await connect("crm", config="team.toml", store="memory:")
             assert limited.value.code == "LIMIT_REACHED"
         # it is free again; what is chosen for all apps goes after its own entry
-        async with keeping(connect, "screenshot")("crm", config="team.toml", store="memory:") as app:
+        async with with_default_evidence(connect, "screenshot")("crm", config="team.toml", store="memory:") as app:
             assert {*(await app.call("key.show")).evidence} == {"console"}
         with pytest.raises(UsageError, match="video need an app in a page"):
             await connect("crm", config="team.toml", store="memory:", evidence=Evidence(video=True))

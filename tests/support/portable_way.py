@@ -24,7 +24,7 @@ def portable_way() -> Iterator[None]:
     global _taken
     _install()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transports.artifacts.local._tree._way", PortableFolder)
+        patch.setattr("transports.artifacts.local._tree._folder_class", PortableFolder)
         patch.setattr("transports.artifacts._files.OPEN_FILES_MOVE", False)
         before, _taken = _taken, True
         try:

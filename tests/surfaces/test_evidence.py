@@ -15,7 +15,7 @@ from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import Serve, called, era, serve
 from tests.surfaces.cli.conftest import abp, workbench
 from transports import Evidence, MemoryTransport, UsageError
-from transports.session._evidence import evidence_for, keeping
+from transports.session._evidence import evidence_for, with_default_evidence
 from transports.session._secrets import Guard, Guarded, Secrets
 from transports.surfaces.cli._options import ConnectionOptions
 from transports.surfaces.mcp._options import Options
@@ -30,8 +30,8 @@ def test_evidence_setting_asks_each_app_for_what_it_supports(monkeypatch: pytest
     def connect(target: str, *, evidence: Evidence | None = None, own: str = "") -> Evidence | None:
         return evidence_for(evidence, own, target)
 
-    assert keeping(connect, "") is connect
-    connecting = keeping(connect, "trace=on-failure,console")
+    assert with_default_evidence(connect, "") is connect
+    connecting = with_default_evidence(connect, "trace=on-failure,console")
     assert connecting("http://127.0.0.1:1/") == Evidence(trace="on-failure", console="on")
     assert connecting("ws://127.0.0.1:1/") == connecting("mcp+stdio:run") == Evidence(console="on")
     assert connecting("mcp-docs") == Evidence(trace="on-failure", console="on")
@@ -42,7 +42,7 @@ def test_evidence_setting_asks_each_app_for_what_it_supports(monkeypatch: pytest
     assert connect("wss://app.test/", evidence=Evidence(video=True), own="console") == Evidence(video=True)
     assert "evidence" not in ConnectionOptions().connection()
     with pytest.raises(UsageError, match="'tracing' is not understood"):
-        keeping(connect, "tracing")
+        with_default_evidence(connect, "tracing")
     for variable, model in (("ABP_MCP_EVIDENCE", Options), ("ABP_SERVE_EVIDENCE", WebOptions)):
         monkeypatch.setenv(variable, "trace=never")
         with pytest.raises(UsageError, match=f'^{variable}: trace is "off", "on" or "on-failure"'):

@@ -89,6 +89,7 @@ def _check_memory(ref: ArtifactRef, size: int) -> None:
 
 
 def _read_csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
+    """Read a CSV file, whose first line has the names of the columns."""
     # The columns are counted first: pyarrow takes long for many.
     header = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, header.count(delimiter.encode()) + 1)

@@ -194,6 +194,7 @@ class Evictor:
         self._last_search = time.monotonic()
 
     async def without_expired(self, store: ArtifactStore, refs: list[ArtifactRef]) -> list[ArtifactRef]:
+        """Return ``refs`` without the artifacts that are expired but not removed yet."""
         policy = store.retention
         if policy is None or policy.ttl_seconds is None:
             return refs

@@ -104,7 +104,7 @@ T = TypeVar("T")
 _PATIENCE = 1.0
 
 #: Flags, where the system has them: no symlinks, no inheritance, no waiting for a pipe's writer, no text mode.
-_SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
+_SAFE_FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
@@ -112,7 +112,7 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> in
     with ``ELOOP``. On a system without ``O_NOFOLLOW``, the path is checked before it is opened."""
     if not hasattr(os, "O_NOFOLLOW") and is_link(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
-    return os.open(path, flags | _SAFE, mode)
+    return os.open(path, flags | _SAFE_FLAGS, mode)
 
 
 def is_link(path: str | os.PathLike[str]) -> bool:

@@ -25,13 +25,13 @@ from ._content import NO_NAMESPACE, REDACTOR, Description, Meter, PutOptions, de
 from ._memory import BufferedFile
 from ._ref import ArtifactRef, Scope, age_key, described_ref, not_found
 
-_STORE = ("put_bytes", "put_text", "get", "delete", "exists")
-_FACADE = ("upload", "download", "get_metadata", "exists", "delete")
+_STORE_METHODS = ("put_bytes", "put_text", "get", "delete", "exists")
+_FACADE_METHODS = ("upload", "download", "get_metadata", "exists", "delete")
 T = TypeVar("T")
 Ref = TypeVar("Ref")
 list_ = list  # the host's protocol has a method of that name
 #: Key of a host's namespace in ``source``: the head of an id cannot hold every namespace.
-_NAMESPACE = "host.namespace"
+_NAMESPACE_KEY = "host.namespace"
 
 
 @runtime_checkable
@@ -123,11 +123,11 @@ FromHost: TypeAlias = HostStore | HostFacade | _HasStore | _HasArtifacts
 
 
 def is_host_store(value: object) -> bool:
-    return _has_methods(value, _STORE) or _has_methods(value, _FACADE)
+    return _has_methods(value, _STORE_METHODS) or _has_methods(value, _FACADE_METHODS)
 
 
 def is_facade(value: object) -> TypeGuard[HostFacade]:
-    return _has_methods(value, _FACADE) and not _has_methods(value, _STORE)
+    return _has_methods(value, _FACADE_METHODS) and not _has_methods(value, _STORE_METHODS)
 
 
 def _has_methods(value: object, methods: tuple[str, ...]) -> bool:
@@ -565,9 +565,10 @@ class StoreForHost(Generic[Ref]):
     def _to_host(self, ref: ArtifactRef) -> Ref:
         """Return a reference as the host's class. Values for which the class has no field go into its ``source``."""
         source = dict(ref.source)
+        # The id begins with the namespace, or with one of these words.
         id_head = ref.id.rpartition("_")[0]
         default_namespace = None if id_head in (NO_NAMESPACE, "truncated") else id_head
-        namespace = source.pop(_NAMESPACE, default_namespace)
+        namespace = source.pop(_NAMESPACE_KEY, default_namespace)
 
         fields: dict[str, object] = {
             "id": ref.id,
@@ -603,5 +604,5 @@ def _put_options(
     """Return the arguments of a host's ``put_…`` call as those of a store. ``meta`` keeps the exact namespace."""
     meta = dict(meta or {})
     if namespace is not None:
-        meta[_NAMESPACE] = namespace
+        meta[_NAMESPACE_KEY] = namespace
     return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "meta": meta}

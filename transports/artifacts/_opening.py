@@ -130,7 +130,7 @@ def _unsupported(url: str) -> UsageError:
     )
 
 
-_CONTRACT = sorted(
+_STORE_METHODS = sorted(
     name for name in vars(ArtifactStore) if not name.startswith("_") and callable(vars(ArtifactStore)[name])
 )
 
@@ -147,7 +147,7 @@ def discover_store(host: object, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Artif
         if isinstance(candidate, StoreForHost):
             return candidate.store
 
-        has_store_methods = all(callable(getattr(candidate, name, None)) for name in _CONTRACT)
+        has_store_methods = all(callable(getattr(candidate, name, None)) for name in _STORE_METHODS)
         if has_store_methods or isinstance(candidate, ArtifactStore):
             return cast(ArtifactStore, candidate)
         if is_host_store(candidate):

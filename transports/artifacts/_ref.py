@@ -357,6 +357,7 @@ def age_key(ref: ArtifactRef) -> tuple[str, str]:
 
 
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
+    """Return the page of a query in all artifacts of a view."""
     after = query.after
     page: list[ArtifactRef] = []
     for ref in reversed(oldest_first):
@@ -364,6 +365,7 @@ def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
         if is_on_earlier_page or not query.matches(ref):
             continue
         if len(page) == query.limit:
+            # This one is the first of the next page.
             return Page(page, "~".join(age_key(page[-1])))
         page.append(ref)
     return Page(page, None)

@@ -88,6 +88,7 @@ class Retention:
     on_removal: Callable[[Removal], object] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        # The first six fields are the limits.
         for limit in fields(self)[:6]:
             value = getattr(self, limit.name)
             if value is not None and not value >= 0:
@@ -171,6 +172,7 @@ class Retention:
                 groups[_group_key(entry.scope, level)].append(entry)
 
         evicted: set[Entry] = set()
+        # The group of the new artifact needs room for it, even if the group is empty so far.
         if incoming and getattr(incoming.scope, level) is not None:
             members = groups.pop(_group_key(incoming.scope, level), [])
             evicted.update(self._shrink_group(members, level, incoming))

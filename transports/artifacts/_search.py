@@ -101,7 +101,7 @@ async def _search_index(store: LocalStore, searched: list[str]) -> set[str]:
     """Bring the index up to date with the store, and return the ids of the texts of any scope that match."""
     index = TextIndex(store._tree)
     refs = {ref.id: ref for ref in await store._list_artifacts(Scope()) if not is_binary_mime(ref.mime_type)}
-    missing = await in_thread(index.missing, refs.keys())
+    missing = await in_thread(index.keep_only, refs.keys())
     batch_size = 50
     for start in range(0, len(missing), batch_size):
         batch = missing[start : start + batch_size]
@@ -126,7 +126,7 @@ class TextIndex:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
-    def missing(self, keys: Set[str]) -> list[str]:
+    def keep_only(self, keys: Set[str]) -> list[str]:
         """Drop the texts of all artifacts but ``keys``, and return those of ``keys`` that are not in the index."""
         with self._transaction() as db:
             numbers = dict(db.execute("SELECT id, number FROM artifacts"))
@@ -145,6 +145,7 @@ class TextIndex:
 
     def find(self, words: Sequence[str]) -> set[str]:
         """Return the ids of the texts with all of ``words``; the last one may be the beginning of a word."""
+        # FTS5 takes a word with a star for the beginning of words.
         query = " AND ".join(f'"{word}"' for word in words) + "*"
         with self._transaction() as db:
             rows = db.execute(

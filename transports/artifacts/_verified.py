@@ -50,6 +50,7 @@ class Pieces:
         self._digests: list[bytes] = []
 
     def add(self, chunk: ReadableBuffer) -> None:
+        """Measure the next bytes, which may end pieces and begin others."""
         view = memoryview(chunk)
         self._whole.update(view)
         while len(view):

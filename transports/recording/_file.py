@@ -193,6 +193,7 @@ ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="do
 
 
 def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
+    """Return an error as it is recorded, without secrets; :func:`restore_error` makes it an exception again."""
     details: Any = scrubber.tree(error.details)
     return RecordedError(
         name=type(error).__name__,
@@ -577,6 +578,7 @@ def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterat
 
 
 def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
+    """Yield the decoded content of a binary; its text if that cannot be decoded."""
     try:
         yield from binary.chunks()
     except BadEncoding:
@@ -587,6 +589,7 @@ def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
 
 
 def _with_description(binary: BinaryData, entry: ContentEntry) -> ContentEntry:
+    """Return an entry with what a binary declares of its content."""
     description = {
         "mime_type": binary.mime_type,
         "size": binary.size,
@@ -649,6 +652,7 @@ def unpack_content(reader: Reader, line: int, entry: ContentEntry) -> object:
 
 
 def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
+    """Return a discovery as JSON without secrets, for :func:`unpack_discovery`."""
     manifest = discovery.manifest and discovery.manifest.model_dump(by_alias=True)
     reason = discovery.reason and record_error(discovery.reason, scrubber).model_dump()
     return scrubber.tree(

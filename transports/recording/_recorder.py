@@ -170,6 +170,7 @@ class Recorder(WrappedTransport):
             yield message
 
     async def _record_event(self, writer: Writer, message: Message) -> None:
+        """Write an event of the app, without secrets; leave out one that is not JSON."""
         entry = EventEntry(at=writer.now, type=message.type, id=message.id)
         with self._skip_unrecordable(lambda _: None):
             if isinstance(message.payload, Effect):
@@ -284,6 +285,7 @@ class Recorder(WrappedTransport):
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
 
     async def _reply_fields(self, reply: Message) -> Fields:
+        """Return a reply as fields of an :class:`~transports.recording._file.Answer`, and store its content."""
         packer = self._packer
         payload, leaves = await packer.pack(reply.payload)
         fields: dict[str, object] = {

@@ -116,6 +116,7 @@ class _Grouping:
         self._latest_request: Action | None = None
 
     def add_operation(self, line: int, operation: Operation) -> None:
+        """Begin an action at this line."""
         number = operation.n
         if number in self.actions:
             raise _Misplaced(f"the number {number} was used before")
@@ -129,6 +130,7 @@ class _Grouping:
             self._latest_request = action
 
     def add_event(self, line: int, event: EventEntry) -> None:
+        """Add an event to the action that it belongs to."""
         owner = self._calls.get(_operation_id(event.payload))
         # An event that names no call belongs to the latest request that still runs, else to the latest of all.
         if owner is None:
@@ -138,6 +140,7 @@ class _Grouping:
         owner.events.append((line, event))
 
     def add_outcome(self, line: int, outcome: Answer | Failed | Abandoned) -> None:
+        """End the action that the outcome names."""
         action = self.actions.get(outcome.n)
         if action is None or action.outcome is not None:
             raise _Misplaced(f"no operation {outcome.n} is waiting for an answer")
@@ -187,7 +190,7 @@ class Script:
         _, previous_entry = self._reader.entries[line - 3]
         return max(entry.at - previous_entry.at, 0.0)
 
-    def take(self, operation: Operation) -> Action:
+    def take_next(self, operation: Operation) -> Action:
         """Return the next recorded action that equals ``operation``, and remove it.
 
         Raises :class:`~transports.errors.NotRecorded`."""
@@ -264,7 +267,7 @@ def _comparable_parts(operation: Operation) -> object:
         return members_of(operation.payload).get("requestedCapabilities")
     if operation.kind == "request" and isinstance(operation.payload, dict):
         return _comparable_request(operation, operation.payload)
-    return _sorted(operation.payload)
+    return _canonical(operation.payload)
 
 
 def _comparable_request(operation: Operation, payload: dict[str, Any]) -> object:
@@ -277,31 +280,31 @@ def _comparable_request(operation: Operation, payload: dict[str, Any]) -> object
         case "view/request":
             # _meta holds a token that differs on each connection.
             params = {name: value for name, value in payload["params"].items() if name != "_meta"}
-            return _sorted({"method": payload["method"], "params": params})
+            return _canonical({"method": payload["method"], "params": params})
         case "view/listed":
             return payload.get("uri")
         case _:
-            return _sorted(payload)
+            return _canonical(payload)
 
 
 def _comparable_call(operation: Operation, payload: dict[str, Any]) -> object:
     """Return the capability and the parameters of a call, with hashes in the places of content."""
     hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
     hashed_payload: Any = replace(payload, hashes)
-    return _sorted({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
+    return _canonical({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
 
 
 def _is_response(operation: Operation) -> bool:
     return (operation.kind, operation.type) == ("notify", "elicitation/response")
 
 
-def _sorted(node: object) -> object:
-    """Return the tree with the keys of its objects sorted, since JSON objects have no order."""
+def _canonical(node: object) -> object:
+    """Return the tree with sorted keys and whole numbers as integers, so that equal JSON gives equal text."""
     match node:
         case dict():
-            return {key: _sorted(node[key]) for key in sorted(node)}
+            return {key: _canonical(node[key]) for key in sorted(node)}
         case list():
-            return [_sorted(item) for item in node]
+            return [_canonical(item) for item in node]
         case float() if node.is_integer():  # JSON does not distinguish 1.0 and 1
             return int(node)
         case _:
@@ -498,6 +501,7 @@ class ReplayTransport(Transport):
         return ServerCall(**values)
 
     def _restore_reply(self, action: Action, answer: Answer) -> Message:
+        """Return the reply that was recorded, with its content from the files. It blocks."""
         line = action.end or action.start
         payload = unpack(self._reader, line, answer.payload, answer.leaves)
         outputs = [unpack_content(self._reader, line, entry) for entry in answer.outputs]
@@ -578,6 +582,7 @@ class ReplayTransport(Transport):
     # --- playing ------------------------------------------------------------------------------------------------------
 
     async def _operation_for(self, kind: Kind, payload: object, message: Message | None = None) -> Operation:
+        """Return an operation as it would have been recorded, to find the recorded one."""
         packed_payload, leaves = await self._packer.pack(payload, is_parameter=True)
         operation = Operation(n=0, kind=kind, payload=packed_payload, leaves=leaves)
         if message is None:
@@ -586,7 +591,7 @@ class ReplayTransport(Transport):
 
     async def _play(self, operation: Operation) -> tuple[Action, Answer]:
         """Play the recorded action that equals ``operation``: its events, then its answer or its error."""
-        action = self._script.take(operation)
+        action = self._script.take_next(operation)
         self._note_call_ids(action, operation)
         self._progress.mark_done(action.start)
         end = action.end or self._script.end
@@ -602,6 +607,7 @@ class ReplayTransport(Transport):
 
     def _note_call_ids(self, action: Action, operation: Operation) -> None:
         """Remember which current call plays which recorded one."""
+        # An action also knows how to find the id in an operation.
         current_id = Action(operation, 0).call
         if action.call is not None and current_id is not None:
             self._current_ids[action.call] = current_id

@@ -287,6 +287,7 @@ def _routing(routing: RoutingPolicy | RoutingConfig | str | None, file: ConfigFi
 
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:
+    """Return the caller's store, else the one at its URL, else the one of the settings."""
     if store is not None and not isinstance(store, str | Path):
         opened = discover_store(store, max_bytes=settings.max_artifact_bytes)
         if opened is None:

@@ -61,7 +61,7 @@ class Limits:
 LIMITS = Limits()
 
 #: The queue whose callback runs in this context: a callback must not wait for its own queue, which would never end.
-_current: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("abp_callback_queue", default=None)
+_current_queue: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("abp_callback_queue", default=None)
 
 
 class Callbacks:
@@ -99,7 +99,7 @@ class Callbacks:
         if callbacks is not None:
             ids = {id(callback) for callback in callbacks}
             queues = [queue for queue in queues if id(queue.callback) in ids]
-        queues = [queue for queue in queues if queue is not _current.get()]
+        queues = [queue for queue in queues if queue is not _current_queue.get()]
         if queues:
             deadline = time.monotonic() + timeout
             await asyncio.gather(*(queue.wait(stalled, deadline) for queue in queues))
@@ -115,7 +115,7 @@ class Callbacks:
 
     async def _deliver_all(self, queue: _Queue) -> None:
         """Deliver the values of a queue until it is empty, then remove it. A failed callback gets the next value."""
-        _current.set(queue)
+        _current_queue.set(queue)
         deliver = queue.deliver_in_thread
         if inspect.iscoroutinefunction(queue.callback):
             deliver = queue.deliver_awaiting
@@ -494,6 +494,7 @@ class EventDispatcher:
                 self._loop.call_soon_threadsafe(self.emit, event)
 
     async def _read_events(self) -> None:
+        """Dispatch the events of the transport until they end. An event that cannot be handled is left out."""
         async for message in self._transport.events():
             try:
                 self._dispatch(message)
@@ -511,6 +512,7 @@ class EventDispatcher:
         self.emit(ConnectionChanged(False, f"events of the app can no longer be read: {error!r}"))
 
     def _dispatch(self, message: Message) -> None:
+        """Pass an event on by its type; whatever takes time runs in a task."""
         payload = message.payload
         match message.type:
             case "progress":

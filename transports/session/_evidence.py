@@ -127,7 +127,7 @@ def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, tar
     return chosen
 
 
-def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:
+def with_default_evidence(connect: Callable[P, T], text: str) -> Callable[P, T]:
     """Return ``connect`` with the choice of ``text`` as the default of ``evidence=``.
 
     Raises :class:`~transports.errors.UsageError` as :func:`read_evidence`."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: Capabilities read from a manifest (docs/protocol.md 7.2); the rest is left out with a warning.
 MAX_CAPABILITIES = 1000
-_LISTED = 5  # warnings of one kind, and names in one warning; the rest is only counted
+_MAX_LISTED = 5  # warnings of one kind, and names in one warning; the rest is only counted
 _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
 
 _M = TypeVar("_M", bound="BaseModel")
@@ -86,6 +86,7 @@ def _read_version(document: Mapping[str, object], warnings: list[str]) -> protoc
 
 
 def _read_app(document: Mapping[str, object], warnings: list[str]) -> protocol.AppInfo:
+    """Return the app's description of itself, and add a warning for what is missing in it."""
     app = _parse_part(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
     if app is None:
         return protocol.AppInfo()
@@ -136,9 +137,9 @@ def _read_capabilities(listed: Iterable[object], warnings: list[str]) -> list[pr
         else:
             capabilities[capability.name] = capability
 
-    warnings += left_out[:_LISTED]
-    if len(left_out) > _LISTED:
-        warnings.append(f"{len(left_out) - _LISTED} more capabilities of the manifest are left out")
+    warnings += left_out[:_MAX_LISTED]
+    if len(left_out) > _MAX_LISTED:
+        warnings.append(f"{len(left_out) - _MAX_LISTED} more capabilities of the manifest are left out")
     return list(capabilities.values())
 
 
@@ -147,20 +148,20 @@ def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, 
     names = [plain_line(capability.name, 60) for capability in declared if capability.name not in run_time]
     if not names:
         return []
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return [f"the manifest names {', '.join(names[:_LISTED])}{more}, which the running app does not have"]
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return [f"the manifest names {', '.join(names[:_MAX_LISTED])}{more}, which the running app does not have"]
 
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 #: Encodings of the web. Python's other codecs may be slow on crafted input, or do not decode to text.
-_LABEL = re.compile(
+_ENCODING_LABEL = re.compile(
     r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
     r"|shift_jis|euc-(?:jp|kr)|gbk|gb2312|gb18030|big5",
 )
 #: Encodings that are read as windows-1252, as in every browser.
-_LATIN = {"us-ascii", "ascii", "latin1", "latin-1", "iso-8859-1", "iso8859-1"}
+_READ_AS_WINDOWS_1252 = {"us-ascii", "ascii", "latin1", "latin-1", "iso-8859-1", "iso8859-1"}
 #: Elements whose content is text, not markup; <noscript> too in a browser that runs scripts.
-_RAW = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
+_RAW_TEXT_ELEMENTS = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
 
 
 class PageHead:
@@ -228,9 +229,9 @@ def _find_charset(start: bytes, declared: str | None, last: bool) -> str | None:
 def _codec_name(label: str) -> str | None:
     """Return Python's name of the encoding that browsers use for a label; ``None`` for an unknown label."""
     label = label.strip().lower()
-    if not _LABEL.fullmatch(label):
+    if not _ENCODING_LABEL.fullmatch(label):
         return None
-    if label in _LATIN:
+    if label in _READ_AS_WINDOWS_1252:
         label = "cp1252"
     elif label == "utf-16":
         label = "utf-16-le"
@@ -260,7 +261,8 @@ class _Tags(HTMLParser):
         return super().parse_html_declaration(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _RAW:
+        """Note the title, the base and the manifest link of the page, and where its head ends."""
+        if tag in _RAW_TEXT_ELEMENTS:
             self.set_cdata_mode(tag)
         if self.ended or self._in_title:
             return
@@ -338,6 +340,7 @@ class ManifestCache:
         self._lock = threading.Lock()
 
     def get(self, url: URL) -> CachedResponse | None:
+        """Return the stored response of a URL, fresh or stale, and count this as its use."""
         with self._lock:
             cached = self._responses.pop(url, None)
             if cached is not None:

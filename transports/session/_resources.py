@@ -46,11 +46,15 @@ class ResourceCache:
         self.changes = 0
 
     async def get(self, uri: str) -> Result | None:
+        """Return the cached result of a URI, unless it is too old or an artifact of it is gone."""
         cached = self._results.get(uri)
         if cached is None:
             return None
         result, expires = cached
-        if time.monotonic() < expires and all([await self._store.exists(ref.id) for ref in result.artifacts.values()]):
+        is_valid = time.monotonic() < expires
+        for ref in result.artifacts.values():
+            is_valid = is_valid and await self._store.exists(ref.id)
+        if is_valid:
             # A change that was reported meanwhile has removed it.
             if self._results.get(uri) is not cached:
                 return None
@@ -68,7 +72,8 @@ class ResourceCache:
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
         if seconds > 0 and changes == self.changes:
             self._results[uri] = result, time.monotonic() + seconds
-            if len(self._results) > 1000:
+            max_results = 1000
+            if len(self._results) > max_results:
                 self._results.popitem(last=False)  # the least recently used
 
     def discard(self, uri: str) -> None:
@@ -196,6 +201,7 @@ class Resources:
         return await self._read_resource(uri, call, size=size, fresh=fresh)
 
     async def _read_resource(self, uri: str, call: Call, *, size: int | None = None, fresh: bool = False) -> Result:
+        """Read a resource as :meth:`read` does, as the given ``call``."""
         self._require_resources()
         if not fresh:
             cached = await self._cache.get(uri)
@@ -273,6 +279,7 @@ class Resources:
         return capabilities.merge(generated)
 
     async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
+        """Answer the call of a generated capability."""
         if call.capability == "resources.read":
             return await self._read_resource(
                 params["uri"],
@@ -282,7 +289,8 @@ class Resources:
             )
 
         items, cursor = await self._list_page(call.capability, params.get("cursor"), call.timeout)
-        page: dict[str, object] = {_LISTS[call.capability][1]: items}
+        _, key = _LISTS[call.capability]
+        page: dict[str, object] = {key: items}
         if cursor is not None:
             page["nextCursor"] = cursor
         return await self._store_result(page, call)
@@ -369,6 +377,7 @@ class Resources:
     async def _list_page(
         self, capability: str, cursor: str | None, timeout: float | None
     ) -> tuple[Sequence[object], str | None]:
+        """Return the entries of the page at ``cursor``, and the cursor of the next page."""
         method, key = _LISTS[capability]
         try:
             page = await self._request(method, {"cursor": cursor}, timeout)

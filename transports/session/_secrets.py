@@ -133,6 +133,7 @@ async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
 
 
 def _read_secret_file(name: str, file: Path) -> str:
+    """Return the text of a file, at most one byte longer than a secret may be. Only the log says why it is not read."""
     try:
         with open_regular(file) as opened:
             return opened.read(_MAX_BYTES + 1).decode()

@@ -46,7 +46,7 @@ def _parse_milliseconds(text: str) -> float:
     try:
         milliseconds = float(text)
     except ValueError:
-        milliseconds = math.nan
+        milliseconds = math.nan  # refused below
     if not is_timeout(milliseconds / 1000):
         limit = MAX_TIMEOUT * 1000
         raise ValueError(f"{text[:40]!r} is not a valid number of milliseconds above 0, at most {limit:,}")
@@ -57,7 +57,7 @@ def _parse_count(text: str, least: int = 0) -> int:
     try:
         count = int(text)
     except ValueError:
-        count = least - 1
+        count = least - 1  # refused below
     if count < least:
         raise ValueError(f"{text!r} is not a valid whole number of {least} or more")
     return count
@@ -144,7 +144,7 @@ def settings_variables() -> set[str]:
 
 
 #: Variables that Kubernetes sets for a Service called ``abp-mcp`` or ``abp-serve``.
-_OF_SERVICES = re.compile(r"ABP_\w*?_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)")
+_KUBERNETES_VARIABLES = re.compile(r"ABP_\w*?_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)")
 
 
 def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _PREFIX) -> dict[str, str | None]:
@@ -154,7 +154,7 @@ def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _
     :class:`Settings`. Empty variables count as not set."""
     names = {"ABP_BROWSER", *_VARIABLES}
     set_names = [name for name, text in sorted(os.environ.items()) if text and name.upper().startswith(prefix)]
-    others = [name for name in set_names if name.upper() not in names and not _OF_SERVICES.fullmatch(name)]
+    others = [name for name in set_names if name.upper() not in names and not _KUBERNETES_VARIABLES.fullmatch(name)]
     if not others:
         return {}
     names |= {*read_names()}
@@ -166,7 +166,7 @@ def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _
     return unknown
 
 
-def unread(name: str, meant: str | None) -> str:
+def unread_variable_message(name: str, meant: str | None) -> str:
     """Return the message for a variable that nothing reads; ``meant`` is the one that was probably meant."""
     advice = f"did you mean {meant}?" if meant else "correct it, or unset it"
     return f"{name}: nothing reads this variable; {advice}"
@@ -179,7 +179,7 @@ def require_known(prefix: str, names: Collection[str]) -> None:
     A misspelt limit or list of hosts would leave open what it was to close."""
     unknown = unknown_variables(lambda: {prefix + name.upper() for name in names}, prefix)
     for name, meant in unknown.items():
-        raise UsageError(unread(name, meant))
+        raise UsageError(unread_variable_message(name, meant))
 
 
 def is_trusted(file: Path, content: bytes) -> bool:

@@ -38,6 +38,7 @@ def open_configured_store(
 
 
 def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
+    """Return a retention in which a session has at most ``max_session_bytes``; ``None`` adds no limit."""
     if max_session_bytes is None:
         return retention
     if retention is None:

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 #: The entry-point group of transports.
 GROUP = "abp.transports"
-_PAGE = ("playwright", "webmcp", "postmessage")
+_PAGE_TRANSPORTS = ("playwright", "webmcp", "postmessage")
 #: Transports of each scheme; ``auto`` takes the first.
-_TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
+_TRANSPORTS = {"http": _PAGE_TRANSPORTS, "https": _PAGE_TRANSPORTS, "ws": ("websocket",), "wss": ("websocket",)}
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
 #: Schemes of MCP servers (:mod:`transports.mcp._servers`).
-_MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
+_MCP_SCHEMES = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
 def is_mcp_server(target: str) -> bool:
-    return target.partition(":")[0].lower() in _MCP
+    return target.partition(":")[0].lower() in _MCP_SCHEMES
 
 
 def transport_for(
@@ -157,7 +157,10 @@ def takes_browser(target: str, transport: str = "auto") -> bool:
 
     They can if it is a page and ``transport`` one of this kit. For names of apps see
     :func:`._named_apps.shares_browser`."""
-    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE and transport in ("auto", *_PAGE)
+    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE_TRANSPORTS and transport in (
+        "auto",
+        *_PAGE_TRANSPORTS,
+    )
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:
@@ -234,6 +237,7 @@ def _target_advice(target: str) -> str:
 
 
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
+    """Return the message for a transport ``name`` that is none of the ``names`` for ``target``."""
     scheme, separator, _ = target.partition("://")
     kind = f"{scheme}://" if separator else "this target"
     message = f"unknown transport {name!r} for {kind}; use {' or '.join(map(repr, names))}"

@@ -53,7 +53,7 @@ def recording(data: bytes) -> None:
     script = Script(reader)
     for action in script.actions:
         with suppress(ABPError):
-            script.take(action.operation)
+            script.take_next(action.operation)
         script.lines_between(action.start, action.end or script.end)
         script.pause_before(action.start)
         if isinstance(action.outcome, Failed):
@@ -65,7 +65,7 @@ def recording(data: bytes) -> None:
                 with suppress(ABPError):
                     unpack_content(reader, action.start, leaf)
     for action in script.actions:
-        script.take(action.operation)
+        script.take_next(action.operation)
 
 
 def metadata(data: bytes) -> None:

@@ -135,10 +135,10 @@ async def test_export_file_operations_run_in_threads(root: Path, monkeypatch: py
             at.append(threading.current_thread())
             return before(*args)
 
-        monkeypatch.setattr(tree._way, name, step)
+        monkeypatch.setattr(tree._folder_class, name, step)
 
     for name in ("create", "link", "unlink"):
-        noted(name, getattr(tree._way, name))
+        noted(name, getattr(tree._folder_class, name))
     path = root / "a.bin"
     assert await export_artifact(store, ref, str(path), [root]) == path and path.read_bytes() == b"content"
     assert len(at) == 3 and threading.main_thread() not in at and names(root) == ["a.bin", "deep"]

@@ -299,7 +299,7 @@ async def test_artifacts_of_other_processes_emit_events(web: Web, tmp_path: Path
 
 
 async def test_changes_within_one_clock_tick_are_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.artifacts.local._store._TICK", 3600.0)  # however busy the machine is
+    monkeypatch.setattr("transports.artifacts.local._store._TIME_RESOLUTION", 3600.0)  # however busy the machine is
     store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
     before = await store.change_token()
     await put_artifact(store, b"1")

@@ -75,6 +75,7 @@ class BlobStore:
                 # Before the id exists: a process that knows other ids must never miss it.
                 _renew_state(lock)
             commit.write_metadata(metadata, replaces_old=previous is not None)
+            # The artifact exists now: no step is taken back any more.
             undo.pop_all()
 
             if self._index.live:
@@ -411,6 +412,7 @@ def _is_intact(blobs: Folder, digest: str, *, sync: bool) -> bool:
 
 
 def _variations(name: str) -> Iterator[str]:
+    """Yield ``a.pdf``, ``a-2.pdf``, ``a-3.pdf`` and so on, and at last a name with random digits."""
     stem, dot, extension = name.rpartition(".")
     yield name
     for number in range(2, 1000):
@@ -425,6 +427,7 @@ def _intent_content(digest: str, name: str) -> bytes:
 def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
     """Copy and sync a blob under a temporary name, then rename the copy. Return ``False`` if the name is taken."""
     with suppress(FileNotFoundError):
+        # Without an error there is a file of this name.
         folders.root.stat(name)
         return False
 

@@ -234,6 +234,7 @@ class Index:
         return self._query(select, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
+        """Return the entries of ``scope``, the input of a retention."""
         condition, values = scope_condition(scope)
         sql = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts WHERE true{condition}"
 
@@ -406,10 +407,10 @@ def _prepare_database(db: sqlite3.Connection) -> None:
         # In one transaction, so that no process sees half of the schema.
         db.executescript(f"BEGIN IMMEDIATE; {old_tables} {_SCHEMA} COMMIT")
 
-    kibibytes, pages = 16384, 10000
-    db.executescript(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-{kibibytes}")
-    # Checkpoints wait for the disk, so there is one for each 40 MB.
-    db.execute(f"PRAGMA wal_autocheckpoint={pages}")
+    # 16 MiB: a negative number is in KiB.
+    db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")
+    # Checkpoints wait for the disk, so there is one for each 10,000 pages, which are 40 MB.
+    db.execute("PRAGMA wal_autocheckpoint=10000")
 
 
 def _delete_rows(db: sqlite3.Connection, keys: Iterable[str]) -> None:
@@ -618,6 +619,7 @@ class Catalog:
         gone = self.without_file(indexed.keys() - keys.keys())
         if gone:
             self.index.forget(gone)
+            # Our own changes must not look like those of another process.
             changes += 1
 
         # They are sorted as the table is.

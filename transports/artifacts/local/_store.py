@@ -37,9 +37,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Bytes whose hashing is faster than the hand-over to a thread.
-_INLINE = 128 << 10
+_HASHED_AT_ONCE = 128 << 10
 #: Seconds, longer than the time resolution of a file system.
-_TICK = 0.1
+_TIME_RESOLUTION = 0.1
 
 
 class LocalStaged(StagedFile):
@@ -75,7 +75,7 @@ class LocalStaged(StagedFile):
         self._store._maintenance.sweep_once()
 
     async def _append_chunk(self, chunk: memoryview) -> None:
-        if len(chunk) > _INLINE:
+        if len(chunk) > _HASHED_AT_ONCE:
             await self._store._use_disk("write a file", self._write_now, chunk)
             return
         self._meter.add(chunk)
@@ -360,6 +360,7 @@ class LocalStore(ArtifactStore):
         return await self._use_disk("look at the store", self._read_change_token)
 
     def _read_change_token(self) -> object:
+        """Return the token of :meth:`change_token`; 0 before the first artifact."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
@@ -368,7 +369,7 @@ class LocalStore(ArtifactStore):
         if times is None:
             return None
         # A second change within the resolution of the folder's time would not be seen, so no two tokens are equal then.
-        changed_just_now = time.time() - times.st_mtime < _TICK
+        changed_just_now = time.time() - times.st_mtime < _TIME_RESOLUTION
         return (times.st_ino, times.st_mtime_ns, time.monotonic_ns() if changed_just_now else 0)
 
     async def _record_use(self, artifact_id: str) -> None:

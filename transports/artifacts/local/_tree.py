@@ -21,9 +21,9 @@ from ..._internal.files import regular_file
 from ...errors import StoreError, UsageError, spelled
 from .._files import is_link, open_file, other_folder, patiently, try_lock, user_name, write_all
 
-_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
-_FILE = _SAFE | getattr(os, "O_NONBLOCK", 0)
+_SAFE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE_FLAGS
+_FILE_FLAGS = _SAFE_FLAGS | getattr(os, "O_NONBLOCK", 0)
 
 
 class Folder:
@@ -38,7 +38,7 @@ class Folder:
     def __init__(self, path: str, parent: Self | None = None) -> None:
         """Open a folder by its path, or by its name in ``parent``. A symlink raises ``ELOOP`` or ``ENOTDIR``, a file
         ``ENOTDIR``."""
-        self.fd: int = os.open(path, _FOLDER, dir_fd=None if parent is None else parent.fd)
+        self.fd: int = os.open(path, _FOLDER_FLAGS, dir_fd=None if parent is None else parent.fd)
 
     @staticmethod
     def is_possible() -> bool:
@@ -58,7 +58,7 @@ class Folder:
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         """Return a descriptor of a file, for bytes, without waiting for the writer of a pipe. A symlink raises
         ``ELOOP`` or ``EMLINK``. ``flags`` may create a file, with access for this user alone."""
-        return os.open(name, flags | _FILE, 0o600, dir_fd=self.fd)
+        return os.open(name, flags | _FILE_FLAGS, 0o600, dir_fd=self.fd)
 
     def stat(self, name: str) -> os.stat_result:
         """Return the status of a file, folder or symlink."""
@@ -225,7 +225,7 @@ class PortableFolder(Folder):
 #: Error numbers for a symlink that is not followed.
 SYMLINK = (errno.ELOOP, errno.EMLINK)
 #: The kind of folders that this system supports.
-_way: type[Folder] = Folder if Folder.is_possible() else PortableFolder
+_folder_class: type[Folder] = Folder if Folder.is_possible() else PortableFolder
 
 
 class StoreFolders(NamedTuple):
@@ -315,7 +315,7 @@ class Tree:
             if create:
                 folder = self._open_or_make(path, parent)
             else:
-                folder = _way(path, parent)
+                folder = _folder_class(path, parent)
         except OSError as error:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
@@ -332,9 +332,9 @@ class Tree:
 
     def _open_or_make(self, path: str, parent: Folder | None) -> Folder:
         with suppress(FileNotFoundError):
-            return _way(path, parent)
+            return _folder_class(path, parent)
         self._make_folder(path, parent)
-        return _way(path, parent)
+        return _folder_class(path, parent)
 
     def _make_folder(self, path: str, parent: Folder | None) -> None:
         """Make the root, or the folder ``path`` in ``parent``, for this user alone."""

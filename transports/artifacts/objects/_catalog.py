@@ -57,7 +57,7 @@ LIMITS = Limits()
 
 #: What the library asks for credentials if no variable has them: a file, or services of clouds.
 _CREDENTIALS_SOURCE = re.compile(r"token file|://169\.254\.|/latest/(api|meta-data)/|/computeMetadata/")
-_REFUSALS = {
+_REFUSAL_CODES = {
     "AuthorizationHeaderMalformed",
     "PermanentRedirect",
     "RequestTimeTooSkewed",
@@ -99,7 +99,7 @@ class Bucket:
             _require_usable_variables()
             # The library reads its variable only if it gets no options.
             options["allow_http"] = _http_is_allowed()
-        self._obstore, open_url = _library()
+        self._obstore, open_url = _import_obstore()
         self._errors = self._obstore.exceptions
         self.url = url
         self._timeout = timeout
@@ -166,6 +166,7 @@ class Bucket:
         return str(await self._run_request(request, f"sign {key}", self._timeout))
 
     async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
+        """Yield the objects whose keys begin with ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
@@ -193,7 +194,7 @@ class Bucket:
             raise
         except Exception as error:
             # The library raises its panics, too, as an exception without a name.
-            reason = _reason(error)
+            reason = _failure_reason(error)
             if isinstance(error, FileNotFoundError) and reason != "NoSuchBucket":
                 raise
             raise self._unavailable(error, reason, action) from None
@@ -212,7 +213,7 @@ class Bucket:
                 details=details,
             )
         refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
-        if isinstance(error, refused) or reason in _REFUSALS:
+        if isinstance(error, refused) or reason in _REFUSAL_CODES:
             return StoreUnavailable(
                 f"cannot {action} in {self.url}: the server refused access ({reason}); check the credentials "
                 "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud), their permissions, AWS_REGION "
@@ -234,7 +235,7 @@ def _outlive_threads() -> None:
     atexit.register(time.sleep, 0.2)
 
 
-def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
+def _import_obstore() -> tuple[ModuleType, Callable[..., ObjectStore]]:
     """Return ``obstore`` and its function that opens a URL. Raises :class:`~transports.errors.UsageError` if it is not
     installed."""
     try:
@@ -251,19 +252,25 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
 
 
 #: Variables of the endpoint. The library takes the first that is set.
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_CREDENTIAL_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
 
 
 def _require_usable_variables() -> None:
     """Raise :class:`~transports.errors.UsageError` for values with which every request of the library would panic, such
     as a key with the line end of the file that it was read from."""
-    for name in _KEYS:
+    for name in _CREDENTIAL_VARIABLES:
         value = os.environ.get(name, "")
         if not value.isprintable() or value != value.strip():
             raise UsageError(f"{name} has a space or a line end that is not part of it; remove it")
     # The library reads no other variable if the first is set.
-    names = _ENDPOINTS[:1] if _ENDPOINTS[0] in os.environ else _ENDPOINTS
+    names = _ENDPOINT_VARIABLES[:1] if _ENDPOINT_VARIABLES[0] in os.environ else _ENDPOINT_VARIABLES
     for name in names:
         value = os.environ.get(name, "http://unset")
         if value != value.strip() or not value.lower().startswith(("http://", "https://")) or origin_of(value) is None:
@@ -274,7 +281,7 @@ def _http_is_allowed() -> bool:
     """Return whether plain HTTP may be used: for an endpoint on this machine, or with ``AWS_ALLOW_HTTP``.
 
     Raises :class:`~transports.errors.UsageError` for any other endpoint with plain HTTP."""
-    name = next(filter(os.environ.get, _ENDPOINTS), "")
+    name = next(filter(os.environ.get, _ENDPOINT_VARIABLES), "")
     endpoint = os.environ.get(name, "")
     if is_loopback(urlsplit(endpoint).hostname):
         return True
@@ -287,7 +294,7 @@ def _http_is_allowed() -> bool:
     return is_allowed
 
 
-def _reason(error: BaseException) -> str:
+def _failure_reason(error: BaseException) -> str:
     """Return the server's error code, or the kind of the error: one or two words, without any text of the request."""
     text = str(error)
     if _CREDENTIALS_SOURCE.search(text):

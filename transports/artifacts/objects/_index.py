@@ -56,7 +56,7 @@ class Indexed(NamedTuple):
     e_tag: str
 
 
-def tables(text: str) -> tuple[str, ...]:
+def table_statements(text: str) -> tuple[str, ...]:
     """Return the statements that create the tables and indexes.
 
     ``text`` is the database's type for text compared by its bytes. The last two statements create
@@ -106,13 +106,13 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
         indexed.e_tag,
         document,
         metadata.size_bytes,
-        key_of(metadata.mime_type),
-        key_of(metadata.age_key[0]),
+        indexed_text(metadata.mime_type),
+        indexed_text(metadata.age_key[0]),
         metadata.stored,
         # The time of its last use: when it was stored.
         metadata.stored,
-        key_of(capability),
-        key_of(app),
+        indexed_text(capability),
+        indexed_text(app),
         scope.tenant,
         scope.user,
         scope.session,
@@ -120,9 +120,9 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
     )
 
 
-def key_of(text: str) -> str:
-    """Return a text as it is indexed: without NUL, at most 200 characters, since an entry of a PostgreSQL index has
-    2.7 KB at most."""
+def indexed_text(text: str) -> str:
+    """Return a text as it is put into an index of the database: without NUL, at most 200 characters, since an entry of
+    a PostgreSQL index has 2.7 KB at most."""
     return (without_nul(text) or "")[:200]
 
 
@@ -137,7 +137,7 @@ def metadata_of(text: Value, key: Value) -> Metadata | None:
         return None
 
 
-def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
+def query_condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
     """Return the SQL condition for artifacts of ``scope`` that match ``query``, to follow another, and its values."""
     text, scope_values = scope_condition(scope)
     values: list[Value] = [*scope_values]
@@ -149,11 +149,11 @@ def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
         ("size <= ?", query.max_bytes),
     ]
     if query.capability is not None:
-        filters.append(("capability = ?", key_of(query.capability)))
+        filters.append(("capability = ?", indexed_text(query.capability)))
     if query.app is not None:
-        filters.append(("app = ?", key_of(query.app)))
+        filters.append(("app = ?", indexed_text(query.app)))
     if query.mime_type is not None:
-        mime_type = key_of(query.mime_type)
+        mime_type = indexed_text(query.mime_type)
         if query.mime_type.endswith("/"):
             largest_character = "\U0010ffff"
             filters += [("mime >= ?", mime_type), ("mime < ?", mime_type + largest_character)]
@@ -166,7 +166,7 @@ def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
             values.append(value)
     if query.after is not None:
         text += " AND (created, id) < (?, ?)"
-        values += [key_of(value) for value in query.after]
+        values += [indexed_text(value) for value in query.after]
     return text, values
 
 
@@ -317,7 +317,7 @@ class StoreIndex:
 
     async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
         """Return the readable artifacts of one page, the newest first, and the cursor of the next page."""
-        text, values = condition(scope, query)
+        text, values = query_condition(scope, query)
         sql = f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} ORDER BY created DESC, id DESC"
         if query.limit is not None:
             sql += f" LIMIT {query.limit + 1}"
@@ -350,7 +350,7 @@ class StoreIndex:
                 oldest = time.time() - policy.ttl_seconds
                 entries |= _select_entries(cursor, f"{text} AND stored < ?", (store, *values, oldest))
 
-            for group in _groups_over(cursor, store, policy, text, values):
+            for group in _groups_over_limit(cursor, store, policy, text, values):
                 group_text, group_values = scope_condition(group)
                 entries |= _select_entries(cursor, group_text, (store, *group_values))
             return list(entries.values())
@@ -384,7 +384,7 @@ class StoreIndex:
                 raise StoreUnavailable(self._failure, retryable=True)
 
             try:
-                return await self._run_prepared(partial(self._numbered, work, built), write)
+                return await self._run_prepared(partial(self._run_with_store_number, work, built), write)
             except StoreUnavailable as error:
                 self._prepared = False
                 self._paused_until = time.monotonic() + _PAUSE
@@ -413,10 +413,10 @@ class StoreIndex:
     def _prepare(self, cursor: Cursor) -> bool:
         """Create the tables and the number of this store if they are missing. Return whether any was."""
         self._database.lock(cursor, "artifact index")
-        # These are the last relations that :func:`tables` creates: if both exist, all do.
+        # These are the last relations that :func:`table_statements` creates: if both exist, all do.
         exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
         if not exist:
-            for statement in tables(self._database.text):
+            for statement in table_statements(self._database.text):
                 cursor.execute(statement)
             # The rows may have been lost alone.
             cursor.execute("DELETE FROM abp_artifact_stores_1")
@@ -438,7 +438,7 @@ class StoreIndex:
         cursor.execute(self._database.find_relation, (name,))
         return bool(cursor.fetchall())
 
-    def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
+    def _run_with_store_number(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
         """Run ``work`` with the number of this store. It is read each time, because recreated tables have other
         numbers."""
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
@@ -472,7 +472,9 @@ def _entry_of_row(row: tuple[Value, ...]) -> Entry:
     return Entry(str(key), cast(int, size), cast(float, stored), cast(float, used), scope)
 
 
-def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]) -> list[Scope]:
+def _groups_over_limit(
+    cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]
+) -> list[Scope]:
     """Return the sessions and traces that are over a limit of ``policy``."""
     no_limit = 1 << 62  # more than any sum of sizes
     groups = []

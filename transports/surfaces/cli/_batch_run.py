@@ -24,7 +24,7 @@ from ...batch.ledger._schema import Counts, Settlement
 from ...errors import ABPError, UsageError
 from ...protocol._strict_json import JSONValue
 from ...session._connect import connect
-from ...session._evidence import keeping
+from ...session._evidence import with_default_evidence
 from ..shared._listening import parse_address, serve_metrics
 from . import draining
 from ._batch_options import BatchOptions, EngineName, WorkerOptions
@@ -174,7 +174,7 @@ def _make_pool(working: WorkerOptions, concurrency: int, *, browsers: int | None
         store=working.store,
         headless=False if working.headed else None,
         timeout=working.timeout,
-        connect=keeping(partial(connect, adapter=working.adapter, headers=headers), working.evidence),
+        connect=with_default_evidence(partial(connect, adapter=working.adapter, headers=headers), working.evidence),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from ..._internal.telemetry import is_tracing, use_global_providers
 from ...errors import UsageError
 from ...protocol._plain_text import plain_line, plain_text
-from ...session._settings import Settings, settings_variables, unknown_variables, unread
+from ...session._settings import Settings, settings_variables, unknown_variables, unread_variable_message
 from . import on_signal
 from ._output import log_level, print_note
 
@@ -42,7 +42,7 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
     for name, meant in unknown_variables(settings_variables).items():
         # The bridge and the web server check their own variables.
         if not name.upper().startswith(("ABP_MCP_", "ABP_SERVE_")):
-            print_note(unread(name, meant))
+            print_note(unread_variable_message(name, meant))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

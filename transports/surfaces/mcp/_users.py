@@ -42,7 +42,7 @@ from ...routing._guard import clamp
 from ...routing._result import Result
 from ...session._app_tables import AppEntry
 from ...session._events import ConnectionChanged, Event
-from ...session._evidence import keeping
+from ...session._evidence import with_default_evidence
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, StoreChange, StoreWatcher
 from ..shared._apps import App, Apps, Connect, PendingCall
@@ -448,7 +448,7 @@ class User:
         self.named = {app: entry for app, entry in users.named.items() if entry.is_for(name)}
         self.apps = Apps(
             store,
-            keeping(users.connect, users.options.evidence),
+            with_default_evidence(users.connect, users.options.evidence),
             self,
             limit=users.options.max_sessions,
             # The limit is for all sessions of the user together.

@@ -23,7 +23,7 @@ from ...artifacts._signing import Signer, registered, signing_key
 from ...batch.ledger._reads import Overview
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol._plain_text import is_loopback
-from ...session._evidence import keeping
+from ...session._evidence import with_default_evidence
 from ..shared._activity import Activity, StoreWatcher
 from ..shared._apps import Apps, Connect, connect as connect_app
 from ..shared._detached import CallLedger, DetachedCalls
@@ -329,7 +329,7 @@ async def serve(
         max_requests=connections.share,
     )
     watcher = StoreWatcher(store, activity.store_changed)
-    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
+    apps = Apps(store, with_default_evidence(connect, options.evidence), activity, limit=options.max_apps)
     calls = DetachedCalls(ledger, activity)
 
     served_runs = ServedRuns(runs, partial(_report_run, activity), limits)
