@@ -14,7 +14,7 @@ from .._internal.arguments import showing
 from ..errors import UsageError
 from ..session._call import OnProgress
 from ..session._session import Session
-from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions, content_of, parts_of
+from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions, answer_parts, content_of
 
 if TYPE_CHECKING:
     from agents import FunctionTool
@@ -33,11 +33,16 @@ class _Call:
 
 
 class _Shape(Protocol):
-    def definitions(self, tools: list[AppTool]) -> list[Json]: ...
+    """The shape of one API of models."""
 
-    def read_call(self, call: object) -> _Call: ...
+    def definitions(self, tools: list[AppTool]) -> list[Json]:
+        """Return the tools as the API defines them."""
 
-    def message(self, call: _Call, answer: Answer) -> Json: ...
+    def read_call(self, call: object) -> _Call:
+        """Return a call of the model. Raises :class:`~transports.errors.UsageError` for anything else."""
+
+    def message(self, call: _Call, answer: Answer) -> Json:
+        """Return the message of the API with the answer to a call."""
 
 
 class ModelTools:
@@ -123,6 +128,7 @@ def _openai_function(tool: AppTool) -> Json:
 
 
 def _input_part(part: str | Attachment) -> Json:
+    """Return a part of an answer as an input of OpenAI's Responses."""
     if isinstance(part, str):
         return {"type": "input_text", "text": part}
     url = f"data:{part.mime_type};base64,{part.base64}"
@@ -149,11 +155,12 @@ class _Anthropic:
         return _Call(_text_member(call, "id"), _text_member(call, "name"), _arguments_member(call, "input"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        content = [_content_block(part) for part in parts_of(answer)]
+        content = [_content_block(part) for part in answer_parts(answer)]
         return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": answer.is_error}
 
 
 def _content_block(part: str | Attachment) -> Json:
+    """Return a part of an answer as a block of Anthropic's Messages."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     source = {"type": "base64", "media_type": part.mime_type, "data": part.base64}
@@ -198,6 +205,7 @@ def _member(call: object, name: str) -> object:
 
 
 def _text_member(call: object, name: str) -> str:
+    """Return a text in a model's call. Raises :class:`~transports.errors.UsageError` without it."""
     value = _member(call, name)
     if isinstance(value, str):
         return value

@@ -118,7 +118,7 @@ class Answer:
         return self.error is not None
 
 
-def parts_of(answer: Answer) -> Iterator[str | Attachment]:
+def answer_parts(answer: Answer) -> Iterator[str | Attachment]:
     """Yield the text of an answer, and its attachments, each after its label."""
     yield answer.text
     for attachment in answer.attachments:
@@ -131,7 +131,7 @@ def content_of(answer: Answer, make_part: Callable[[str | Attachment], T]) -> st
     """Return the text of an answer, or with attachments its parts in the form of a framework."""
     if not answer.attachments:
         return answer.text
-    return [make_part(part) for part in parts_of(answer)]
+    return [make_part(part) for part in answer_parts(answer)]
 
 
 class ToolOptions(TypedDict, total=False):
@@ -653,6 +653,7 @@ def _nullable(schema: Schema) -> Schema:
     if isinstance(branches, list):
         return {**schema, "anyOf": [*branches, {"type": "null"}]}
 
+    # A constant, an object or a list: it becomes one of two alternatives, below their description.
     description = {key: value for key, value in schema.items() if key == "description"}
     rest = {key: value for key, value in schema.items() if key != "description"}
     return {**description, "anyOf": [rest, {"type": "null"}]}

@@ -210,6 +210,7 @@ class _LoopThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
+        """Run the event loop until :meth:`end`. The error of a failed start is for :meth:`start_and_wait`."""
         serving = self._serve()
         try:
             # On Windows the policy of a notebook may make loops that start no processes.
@@ -309,7 +310,7 @@ def blocking_error(error: ABPError) -> ABPError:
     return shortened(error)
 
 
-def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def with_docstring_of(original: Callable[..., object]) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a hand-written blocking function with the docstring of its asynchronous namesake."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -319,7 +320,7 @@ def described(original: Callable[..., object]) -> Callable[[Callable[P, T]], Cal
     return decorate
 
 
-def namesake(twin: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
+def with_signature_of(twin: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
     """Return ``twin`` with the name, the docstring and the signature of ``original``, in blocking terms."""
     functools.update_wrapper(twin, original, updated=())
     twin.__doc__ = _blocking_text(original.__doc__ or "")
@@ -346,7 +347,7 @@ def blocking(
         except ABPError as error:
             raise blocking_error(error)  # noqa: B904 - it is the same error
 
-    return namesake(call, method)
+    return with_signature_of(call, method)
 
 
 def making(
@@ -361,7 +362,7 @@ def making(
         __tracebackhide__ = True
         return facade(wait(self, *args, **kwargs), self._runner)
 
-    return namesake(call, method)
+    return with_signature_of(call, method)
 
 
 def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -374,7 +375,7 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
         except ABPError as error:
             raise blocking_error(error)  # noqa: B904 - it is the same error
 
-    return namesake(call, function)
+    return with_signature_of(call, function)
 
 
 def made_by(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F]:
@@ -383,7 +384,7 @@ def made_by(function: Callable[P, W], facade: Callable[[W], F]) -> Callable[P, F
     def make(*args: P.args, **kwargs: P.kwargs) -> F:
         return facade(function(*args, **kwargs))
 
-    return namesake(make, function)
+    return with_signature_of(make, function)
 
 
 def taking_parameters_of(
@@ -395,7 +396,7 @@ def taking_parameters_of(
         def __init__(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
             initialize(self, make(*args, **kwargs))
 
-        return namesake(__init__, getattr(make, "__init__"))  # noqa: B009 - of the class, as a plain function
+        return with_signature_of(__init__, getattr(make, "__init__"))  # noqa: B009 - of the class, as a plain function
 
     return decorate
 
@@ -410,7 +411,7 @@ def iterating(
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         return iterate(getattr(self.wrapped, method.__name__)(*args, **kwargs), self._runner)
 
-    return namesake(call, method)
+    return with_signature_of(call, method)
 
 
 def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
@@ -617,7 +618,7 @@ def closing(
     def close(self: Resource[M]) -> None:
         self._close()
 
-    blocking_close = namesake(close, method)
+    blocking_close = with_signature_of(close, method)
     blocking_close.__name__ = "close"
     return blocking_close
 
@@ -634,7 +635,7 @@ def managing(
         manager: AbstractAsyncContextManager[T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
         return _manage_blocking(manager, facade, self._runner)
 
-    return namesake(call, method)
+    return with_signature_of(call, method)
 
 
 @contextmanager

@@ -33,13 +33,13 @@ from ._bridge import (
     blocking_error,
     blocking_function,
     closing,
-    described,
     iterate,
     iterating,
     made_by,
     making,
     managing,
     taking_parameters_of,
+    with_docstring_of,
 )
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ArtifactStore(Resource[artifacts.ArtifactStore]):
     fsck = blocking(artifacts.ArtifactStore.fsck)
     close = closing(artifacts.ArtifactStore.aclose)
 
-    @described(artifacts.ArtifactStore.scoped)
+    @with_docstring_of(artifacts.ArtifactStore.scoped)
     def scoped(self, scope: Scope) -> Self:
         """Return :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
         view = copy.copy(self)
@@ -254,7 +254,7 @@ class Session(Resource[AsyncSession]):
     events = managing(AsyncSession.events, iterate)
     close = closing(AsyncSession.aclose)
 
-    @described(AsyncSession.open_view)
+    @with_docstring_of(AsyncSession.open_view)
     def open_view(
         self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
     ) -> View:
@@ -328,7 +328,7 @@ class ConnectOptions(CommonOptions, total=False):
     context: BrowserContext | None
 
 
-@described(async_connect)
+@with_docstring_of(async_connect)
 @showing(ConnectOptions, transport="auto", requested_capabilities=())
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""

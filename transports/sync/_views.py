@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from ..artifacts._ref import ArtifactRef
 from ..session._views import View as AsyncView
-from ._bridge import Runner, described
+from ._bridge import Runner, with_docstring_of
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class View(Session):
 
     wrapped: AsyncView
 
-    @described(AsyncView.update)
+    @with_docstring_of(AsyncView.update)
     def update(
         self,
         *,
@@ -44,7 +44,7 @@ class View(Session):
             self.wrapped.update(theme=theme, locale=locale, timezone=timezone, display_mode=display_mode, size=size)
         )
 
-    @described(AsyncView.send_input)
+    @with_docstring_of(AsyncView.send_input)
     def send_input(self, partial: Mapping[str, object]) -> None:
         """Send as :meth:`transports.View.send_input`, whose docstring replaces this one."""
         self._runner.run(self.wrapped.send_input(partial))

@@ -17,9 +17,9 @@ from ._bridge import (
     blocking,
     blocking_function,
     closing,
-    described,
     iterating,
     taking_parameters_of,
+    with_docstring_of,
 )
 
 __all__ = ["Pool", "run"]
@@ -53,10 +53,11 @@ class Pool(Resource[batch.Pool]):
         """Maximum number of concurrent calls."""
         return self.wrapped.size
 
-    @described(batch.Pool.stats)
+    @with_docstring_of(batch.Pool.stats)
     def stats(self) -> PoolStats:
         """Return :meth:`transports.batch.Pool.stats`, whose docstring replaces this one."""
 
+        # In the loop, where nothing changes meanwhile.
         async def look() -> PoolStats:
             return self.wrapped.stats()
 
@@ -67,7 +68,7 @@ Driver: TypeAlias = Pool | AsyncDriver
 _run = blocking_function(batch.run)
 
 
-@described(batch.run)
+@with_docstring_of(batch.run)
 def run(
     jobs: Source,
     out: str | os.PathLike[str],
