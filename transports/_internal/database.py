@@ -246,6 +246,7 @@ class SqliteConnection:
         return open_sqlite(copy)
 
     def close(self) -> None:
+        """Close the connection, and remove the copy of a file that was read from a copy."""
         db, self._db = self._db, None
         if db is not None:
             with contextlib.suppress(sqlite3.Error):

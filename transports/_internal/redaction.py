@@ -183,6 +183,7 @@ class Redactor:
                 return node
 
     def _redact_object(self, node: Mapping[object, object]) -> dict[object, object]:
+        """Return a JSON object redacted by the rules: each field by its name, its form and the fields beside it."""
         content_key = _content_member(node)
         redacted: dict[object, object] = {}
         for key, value in node.items():
@@ -350,6 +351,7 @@ def _content_member(node: Mapping[object, object]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
+    """Return what the name of a field says of its value."""
     if name in _NEVER_SECRET:
         return "never secret"
     plain_name = _plain_name(name)

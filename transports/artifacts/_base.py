@@ -314,6 +314,7 @@ class AuditLog:
             raise self._error("no space is left")
 
     def _open_log(self) -> int:
+        """Return a descriptor to append to the file."""
         # It is opened for each line, so that a rotated log does not go on growing unseen.
         try:
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

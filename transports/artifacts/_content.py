@@ -264,6 +264,7 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
 
 
 def _shorten_texts(value: object) -> object:
+    """Return JSON values with each text shortened."""
     match value:
         case dict():
             return {key: _shorten_texts(inner) for key, inner in value.items()}

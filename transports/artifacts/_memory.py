@@ -188,6 +188,7 @@ class MemoryStore(ArtifactStore):
         return _MemoryFile(self)
 
     def _publish(self, description: Description, data: bytes) -> ArtifactRef:
+        """Keep content as an artifact of this view, or in the place of an older one with the same id."""
         contents = self._contents
         digest = description.sha256
         # Other content may already have the shortest id, if its hash begins with the same digits.

@@ -210,6 +210,7 @@ class _Search:
             self.content.append(Found(path, binary, "heuristic"))
 
     def _add_value(self, node: object, path: Place) -> None:
+        """Add a value that is content by its type, or note any other value that is not JSON."""
         try:
             binary: BinaryData | ABPError | None = content_value(node)
         except ABPError as error:

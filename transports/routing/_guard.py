@@ -70,6 +70,7 @@ def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX)
 
 
 def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
+    """Return whether a value has a text of more than ``max_chars`` characters, at any depth."""
     if isinstance(value, str):
         return len(value) > max_chars
     if isinstance(value, dict):
@@ -91,6 +92,7 @@ def _has_longer_text(value: JSONValue, max_chars: int) -> bool:
 
 
 def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
+    """Return a copy of a value with its long texts cut."""
     if isinstance(value, str):
         return _shorten_text(value, max_chars, suffix)
     if isinstance(value, dict):

@@ -135,6 +135,7 @@ def walk_path(tree: object, path: str, start: Place) -> Iterator[PathMatch]:
 
 
 def _match_at(tree: object, place: Place, start: Place) -> PathMatch:
+    """Return the match at a ``place`` of ``tree``, which is the part of the answer at ``start``."""
     value = tree
     siblings: Mapping[str, object] = {}
     for step in place:

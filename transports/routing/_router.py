@@ -115,6 +115,7 @@ class Unkept(Mapping[str, ArtifactRef]):
         self._made: ArtifactRef | None = None
 
     def __getitem__(self, place: str) -> ArtifactRef:
+        """Return the reference at ``""``, which is made at the first use."""
         if place != "":
             raise KeyError(place)
         if self._made is None:

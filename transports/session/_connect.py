@@ -232,6 +232,7 @@ def _make_transport(
 
 
 def _make_recorder(transport: Transport, record: Recording | str | Path, target: str) -> Recorder:
+    """Return a transport that records ``transport``. Raises for a recording that is replayed at the same time."""
     from ..recording._file import Recording
     from ..recording._recorder import Recorder
 
@@ -269,6 +270,7 @@ def _guard_for(
 
 
 def _guarded_transport(guard: Guard, make: MakeTransport, app: NamedApp | None) -> Transport:
+    """Return the guarded transport of an app that is signed in. Errors are cleaned."""
     try:
         if app is not None:
             app.require_state()

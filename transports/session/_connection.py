@@ -300,6 +300,7 @@ class Connection:
                 await self._refreshed.wait()
 
     async def _emit_difference(self, previous: Capabilities) -> None:
+        """Tell the listeners which capabilities have changed since ``previous``, if any."""
         current = self._handshake.capabilities
         if len(current) > MANY:
             change = await asyncio.to_thread(current.diff, previous)

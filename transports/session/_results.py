@@ -54,6 +54,7 @@ class Results:
         return self.policy
 
     def _use_policy(self, policy: RoutingPolicy) -> None:
+        """Route by this policy from now on."""
         #: The routing policy for answers.
         self.policy = policy
         self._fetcher = Fetcher(
@@ -67,6 +68,7 @@ class Results:
         self._router = self._new_router(self.store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
+        """Return a router of this session into ``store``."""
         policy = self.policy
         if not policy.inline_data:
             # The session needs the data of its results; in_files() leaves them out at the end.

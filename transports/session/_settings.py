@@ -43,6 +43,7 @@ def _parse_flag(text: str) -> bool:
 
 
 def _parse_milliseconds(text: str) -> float:
+    """Return a timeout in milliseconds. Raises :class:`ValueError` for a text that is none."""
     try:
         milliseconds = float(text)
     except ValueError:
@@ -54,6 +55,7 @@ def _parse_milliseconds(text: str) -> float:
 
 
 def _parse_count(text: str, least: int = 0) -> int:
+    """Return a whole number of at least ``least``. Raises :class:`ValueError` for another text."""
     try:
         count = int(text)
     except ValueError:

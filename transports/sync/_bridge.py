@@ -470,6 +470,7 @@ class _OpenManager(Generic[T]):
         self.closed = False
 
     def enter(self) -> T:
+        """Enter the manager and return its value. The loop stays alive until it is left."""
         self._runner.acquire(self)
         try:
             return self._runner.run(self._enter())

@@ -261,6 +261,7 @@ class Maintenance:
         return removals
 
     def _list_orphans(self) -> list[_Orphan]:
+        """Return the content without readable metadata."""
         orphans = [
             _Orphan(digest, status.st_size, time.time() - folder.change_time(status))
             for folder, digest, status in _list_files(self._tree, "blobs")

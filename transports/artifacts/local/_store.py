@@ -75,6 +75,7 @@ class LocalStaged(StagedFile):
         self._store._maintenance.sweep_once()
 
     async def _append_chunk(self, chunk: memoryview) -> None:
+        """Write a large chunk at once, and collect small ones to a MiB."""
         if len(chunk) > _HASHED_AT_ONCE:
             await self._store._use_disk("write a file", self._write_now, chunk)
             return

@@ -67,6 +67,7 @@ class ObjectStaged(SpooledFile):
             write_all(self._file.fileno(), chunk)
 
     async def _publish(self, description: Description) -> ArtifactRef:
+        """Upload the content from where it was staged."""
         data: bytes | Path = b"".join(self._chunks)
         if self.external_file:
             data = self.external_file
