@@ -159,7 +159,7 @@ async def test_console_redaction_runs_off_event_loop(tmp_path: Path, monkeypatch
         def __bool__(self) -> bool:
             return True
 
-    monkeypatch.setattr(SecretValues, "line", line)
+    monkeypatch.setattr(SecretValues, "redact_line", line)
     app = MemoryTransport({"talk": talk})
     async with connect("memory:", transport=app, store=tmp_path, evidence=Evidence(console=True)) as session:
         kept = (await session.call("talk")).evidence["console"]
