@@ -63,7 +63,7 @@ def test_cut_emoji_is_not_called_truncated_json(text: str | bytes) -> None:
     with pytest.raises(ProtocolError, match="half of a surrogate pair"):
         decode_json(text)
     with pytest.raises(UsageError, match="half of a surrogate pair"):
-        decode_given(text, "--params")
+        decode_user_json(text, "--params")
 
 
 @pytest.mark.fault(17)
