@@ -480,6 +480,8 @@ async def test_download_over_limit_is_aborted(
 async def test_download_from_a_frame_of_a_window_becomes_output(connected: Connect) -> None:
     """Chromium announces no such frame, so that its download was lost, and not limited."""
     async with connected() as app:
+        # The browser writes this to another folder.
+        await app.call("file.generate", {"bytes": 9 << 20})
         page = page_of(app)
         call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 3000}))
         async with page.expect_popup() as popup:

@@ -297,6 +297,9 @@ class CdpDownloads:
                 self._saving = None
                 drop(saving.state)
                 drop(asking)
+                # Downloads from frames of windows are known only by this folder.
+                with contextlib.suppress(TransportError):
+                    await self.set_folder(self.app_folder)
 
     async def keep_asking(self) -> None:
         """Send a command each second, since the end of the driver shows only in commands: then the page is lost."""
