@@ -406,6 +406,16 @@ async def test_prevented_click_is_not_a_download(shared_app: Session) -> None:
     assert sorted(await contents(shared_app, result)) == sorted(expected)
 
 
+async def test_window_with_blob_that_the_page_does_not_have_is_a_warning(app: Session) -> None:
+    script = """
+      const { contentWindow: frame } = document.body.appendChild(document.createElement("iframe"));
+      window.open(frame.URL.createObjectURL(new frame.Blob(["of a frame"], { type: "text/plain" })));
+    """
+    result = await run(app, script)
+    assert await contents(app, result) == []
+    assert result.warnings == ("the content of a window: the page no longer has it; let the app download or answer it",)
+
+
 async def test_announced_file_that_never_comes_does_not_affect_later_calls(check_all: CheckAll) -> None:
     click = """
       const a = link("{}", "never.txt"), parent = document.body.appendChild(document.createElement("p"));

@@ -719,7 +719,7 @@ class Windows:
         """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
         url = window.page.url
         if url.startswith("blob:"):
-            await self._capture_blob(window, url)
+            self._tracker.add_output(window.call, self._take_blob(url), "the content of a window")
             return
 
         is_of_app_origin = urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]
@@ -727,15 +727,17 @@ class Windows:
             work = self._save_shown_pdf(window)
             self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:MAX_TEXT]})")
 
-    async def _capture_blob(self, window: Window, url: str) -> None:
-        """Add the blob at a URL as an output, if the page still has it."""
-        text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
-        # Empty if the page has no such blob any more.
+    async def _take_blob(self, url: str) -> BinaryData:
+        """Return the content of an object URL of the page.
+
+        Raises :class:`~transports.errors.TransportError` if the page is too busy or no longer has it.
+        """
+        text = await self._agent.invoke("blobOfUrl", url, timeout=LOAD_TIMEOUT, returns=str)
         blobs = parse_json(text, list[Held], "the content of a window")
-        if blobs:
-            blob = blobs[0]
-            content = BinaryData(Handle(f"{HELD}{blob.id}", blob.size), blob.type or None)
-            self._tracker.add_content(window.call, content, "the content of a window")
+        if not blobs:
+            raise TransportError("the page no longer has it; let the app download or answer it")
+        blob = blobs[0]
+        return BinaryData(Handle(f"{HELD}{blob.id}", blob.size), blob.type or None)
 
     async def _save_shown_pdf(self, window: Window) -> BinaryData:
         """Let the browser's viewer save the PDF that it shows, as its button does: the browser takes it from its cache.
