@@ -47,6 +47,17 @@ def test_tests_named_in_docs_exist() -> None:
                 assert re.search(rf"def {name}\(", source.read_text(encoding="utf-8")), f"{path.name}: {file}::{name}"
 
 
+def test_names_in_where_md_exist() -> None:
+    """``playwright/_agent.py`` (``with_deadline``): the file, and names that stand in it."""
+    text = (ROOT / "docs" / "where.md").read_text(encoding="utf-8")
+    places = re.findall(r"`([\w/]+\.(?:py|js))` \(([^)]*)\)", text)
+    assert len(places) > 30
+    for file, names in places:
+        source = (ROOT / "transports" / file).read_text(encoding="utf-8")
+        for name in re.findall(r"`(?:\w+\.)*(\w+)`", names):
+            assert re.search(rf"\b{name}\b", source), f"{file}: {name}"
+
+
 def rows(document: str) -> dict[str, list[str]]:
     """Return the cells of each row that begins with an id, by the id."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
