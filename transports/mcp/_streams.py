@@ -175,19 +175,20 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if is_larger(message.message.params, LIMITS.values_of_notification):
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
-        if isinstance(message.message, types.JSONRPCNotification) and not self._is_readable(message.message):
-            return None
+        if isinstance(message.message, types.JSONRPCNotification):
+            if message.message.method == "notifications/message" and message.message.params is not None:
+                _repair_log(message.message.params)
+            if not self._is_readable(message.message):
+                return None
         return message
 
     def _is_readable(self, notification: types.JSONRPCNotification) -> bool:
-        """Return whether the SDK can read a notification; log the first of each method that it cannot. A log message is
-        repaired."""
-        if notification.method == "notifications/message" and notification.params is not None:
-            _repair_log(notification.params)
+        """Return whether the SDK can read a notification. The first of each method that it cannot read is logged."""
         try:
             parse_server_notification(notification.method, LATEST_HANDSHAKE_VERSION, notification.params)
         except KeyError:
-            pass  # of another version, or of the server's own
+            # A method of another version of MCP, or of the server's own: the SDK passes it on unread.
+            pass
         except ValidationError as error:
             # The SDK would log a traceback.
             if notification.method not in self._unreadable:

@@ -370,7 +370,7 @@ class Index:
                 try:
                     mode = folder.stat(name).st_mode
                 except FileNotFoundError:
-                    # One look at the file: another process may end, and SQLite removes its log then.
+                    # Not asked whether it exists before: SQLite removes its log when another process ends.
                     continue
                 if not stat.S_ISREG(mode):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
