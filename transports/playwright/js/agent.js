@@ -31,24 +31,18 @@
   const natives = makeNatives(config.late);
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
-    Blob, Map, Promise, Proxy, Set, String, Uint8Array, WeakMap, WeakSet, apply, blobArrayBuffer, blobPrototype, blobSize, blobSlice, blobType,
+    Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, apply, blobArrayBuffer, blobPrototype, blobSize, blobSlice, blobType,
     clock, createHtmlElement, createObjectURL, defineProperty, documentDefaultView, documentReadyState, documentTitle,
     elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
-    inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, objectIsPrototypeOf, ofPage, parse, quietly, random,
+    inputFiles, installProxy, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, objectIsPrototypeOf, ofPage, parse, quietly, random,
     responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
     typedArrayBuffer, typedArrayOffset, typedArraySize, wait, wordsOf,
   } = natives;
   // Chromium 156 crashes when this getter is asked of a document without a window, such as a DOMParser makes: scripts that
   // list the members of documents do that.
-  quietly(() => {
-    const owner = ofPage.Document.prototype, key = "get";
-    const property = { __proto__: null, ...getOwnPropertyDescriptor(owner, "modelContext") };
-    if (!property[key]) return;
-    const getter = new Proxy(property[key], { __proto__: null,
-      apply: (native, self, args) => (documentDefaultView(self) === null ? undefined : apply(native, self, args)),
-    });
-    defineProperty(owner, "modelContext", { __proto__: null, ...property, [key]: getter });
-  });
+  quietly(() => installProxy(ofPage.Document.prototype, "modelContext", (native, self, args) => (
+    documentDefaultView(self) === null ? undefined : apply(native, self, args)
+  ), "get"));
   if (framed && !asksForTools) return undefined;
   const codec = makeCodec(natives);
   const { toJson, UnsupportedAnswer } = codec;

@@ -16,7 +16,7 @@
     elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
     fileName, fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, getPrototypeOf, hasOwn, htmlClick, htmlStyle, imageCurrentSrc,
     imageDecode, imageLoading, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
-    isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max, min,
+    installProxy, isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max, min,
     mediaMediaText, navigatorPermissions, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodeOwnerDocument, nodesLength,
     observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, origin, ownKeys, permissionStatusState, permissionsQuery, quietly, ruleCssText,
     requestAnimationFrame, revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
@@ -28,19 +28,9 @@
 
   const undo = []; // steps that restore a page that stays open without us
   let hooked = true; // until then
-  // Replaces a native function, or with `key` "set" a setter, by a proxy, which keeps its name, length and source text. A
-  // missing or fixed one stays.
-  const install = (owner, name, instead, key = "value") => quietly(() => {
-    const property = { __proto__: null, ...owner && getOwnPropertyDescriptor(owner, name) };
-    if (typeof property[key] !== "function") return;
-    const installed = new Proxy(property[key], { __proto__: null,
-      apply: (native, self, args) => instead(native, self, args),
-      construct: (native, args, target) => instead(native, undefined, args, target),
-    });
-    if (!defineProperty(owner, name, { __proto__: null, ...property, [key]: installed })) return;
-    listPush(undo, () => {
-      if (getOwnPropertyDescriptor(owner, name)?.[key] === installed) defineProperty(owner, name, property);
-    });
+  const install = (owner, name, instead, key) => quietly(() => {
+    const putBack = installProxy(owner, name, instead, key);
+    if (putBack) listPush(undo, putBack);
   });
 
   let waiting = later ? [] : null;

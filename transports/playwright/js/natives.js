@@ -286,6 +286,20 @@
         for (let index = 0; index < items.length; index += 1) if (accepts(items[index], index)) kept[kept.length] = items[index];
         return kept;
       },
+      // Replaces a native function, or with `key` a getter or setter, by a proxy, which keeps its name, length and source text. A
+      // missing or fixed one stays. Returns a function that puts the native back.
+      installProxy(owner, name, instead, key = "value") {
+        const property = { __proto__: null, ...owner && getOwnPropertyDescriptor(owner, name) };
+        if (typeof property[key] !== "function") return undefined;
+        const installed = new natives.Proxy(property[key], { __proto__: null,
+          apply: (native, self, args) => instead(native, self, args),
+          construct: (native, args, target) => instead(native, undefined, args, target),
+        });
+        if (!defineProperty(owner, name, { __proto__: null, ...property, [key]: installed })) return undefined;
+        return () => {
+          if (getOwnPropertyDescriptor(owner, name)?.[key] === installed) defineProperty(owner, name, property);
+        };
+      },
       clock: hasClock ? () => performanceNow(ofPage.performance) : now, // ms
       quietly: attempt,
       wait: (milliseconds) => new Promise((resolve) => {
