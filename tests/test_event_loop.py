@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from tests.support.processor import seconds
+from tests.support.processor import BOUND, seconds
 from tests.support.rows import each_row
 from transports._internal.redaction import Redactor
 from transports.artifacts._content import Meter, clean_namespace, describe
@@ -32,7 +32,6 @@ from transports.protocol.schema import _compile, check_output
 from transports.routing.http._headers import Representation, content_range, filename_of
 from transports.websocket.envelope import decode_envelope
 
-BOUND = 0.050
 INLINE = PARSED_ON_LOOP
 #: Bytes of one header that an HTTP client takes.
 HEADER = 8190

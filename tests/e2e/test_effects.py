@@ -660,8 +660,8 @@ async def test_a_navigation_during_a_call_is_announced(connected: Connect, unloa
         async with announced(app, 1) as effects:
             started = time.monotonic()
             with pytest.raises(ContextLost):
-                await app.call("fault.navigate", timeout=10)
-            assert time.monotonic() - started < 1.5
+                await app.call("fault.navigate", timeout=20)
+            assert time.monotonic() - started < 10
         (effect,) = effects
         assert effect.kind == "navigation" and effect.call is not None
 
@@ -673,13 +673,13 @@ async def test_page_crash_and_effect_outside_calls_are_announced(connected: Conn
         assert effects == [Effect("dialog", None, {"type": "alert", "message": "late", "answer": "accepted"})]
         cdp = await page_of(app).context.new_cdp_session(page_of(app))
         async with announced(app, 1) as effects:
-            call = asyncio.ensure_future(app.call("fault.never", timeout=10))
+            call = asyncio.ensure_future(app.call("fault.never", timeout=20))
             await asyncio.sleep(0.3)
             started = time.monotonic()
             crash = asyncio.ensure_future(cdp.send("Page.crash"))
             with pytest.raises(PageCrashed):
                 await call
-            assert time.monotonic() - started < 1
+            assert time.monotonic() - started < 10
             crash.cancel()
         assert effects[0].kind == "crash" and effects[0].call is not None
 

@@ -239,13 +239,13 @@ async def test_app_navigating_during_call_fails_it_and_is_reembedded(embedded: E
 async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
         page = page_of(app)
-        call = asyncio.ensure_future(app.call("fault.never", timeout=10))
+        call = asyncio.ensure_future(app.call("fault.never", timeout=20))
         await asyncio.sleep(0.2)
         await page.evaluate("document.querySelector('iframe').remove()")
         started = time.monotonic()
         with pytest.raises(Disconnected):
             await call
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 10
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
@@ -257,13 +257,13 @@ async def test_a_crashed_frame_process_fails_its_calls(
     async with embedded(harness=harness, browser=whole_browser) as app:
         page = page_of(app)
         frame = await page.context.new_cdp_session(page if harness == "same" else page.main_frame.child_frames[0])
-        call = asyncio.ensure_future(app.call("fault.never", timeout=10))
+        call = asyncio.ensure_future(app.call("fault.never", timeout=20))
         await asyncio.sleep(0.2)
         started = time.monotonic()
         crash = asyncio.ensure_future(frame.send("Page.crash"))
         with pytest.raises(Disconnected, match="crashed"):
             await call
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
         crash.cancel()
         await asyncio.gather(crash, return_exceptions=True)
         assert (await app.call("file.list", timeout=10)).artifacts

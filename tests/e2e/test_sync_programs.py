@@ -92,7 +92,7 @@ except KeyboardInterrupt:
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=30)
     assert out == "closed ['cancelled by the client']\ninterrupted ['MainThread']\n", err
-    assert run.returncode == 0 and time.monotonic() - started < 5
+    assert run.returncode == 0 and time.monotonic() - started < 15
 
 
 def test_uncaught_ctrl_c_ends_program_and_cancels_call() -> None:

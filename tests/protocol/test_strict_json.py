@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.support.processor import seconds
+from tests.support.processor import BOUND, seconds
 from tests.support.rows import each_row
 from transports.errors import ABPError, ProtocolError, UsageError
 from transports.playwright._received import parse_event, parse_reply
@@ -194,8 +194,8 @@ def test_rejected_json_uses_no_memory_and_string_content_is_not_counted() -> Non
 
 
 @pytest.mark.load
-def test_largest_event_parsed_on_loop_takes_under_50_ms() -> None:
+def test_largest_event_parsed_on_loop_stays_within_time_bound() -> None:
     names = b",".join(b'"%x":1' % n for n in range(MAX_ON_LOOP // 2 - 10))
     for payload in (numbers(MAX_ON_LOOP - 10), b"[" + b"[]," * (MAX_ON_LOOP // 2 - 10) + b"1]", b"{" + names + b"}"):
         text = f'["progress",{payload.decode()}]'
-        assert seconds(lambda text=text: parse_event(text)) < 0.050  # type: ignore[misc]
+        assert seconds(lambda text=text: parse_event(text)) < BOUND  # type: ignore[misc]

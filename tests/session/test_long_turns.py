@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Connect
-from tests.support.processor import longest_turn, measuring, slowness
+from tests.support.processor import BOUND, longest_turn, measuring, slowness
 from transports import MemoryTransport, connect
 from transports.artifacts import MemoryStore
 from transports.protocol._capabilities import MANY
@@ -18,9 +18,6 @@ from transports.protocol.messages import Message
 from transports.recording._file import Recording
 from transports.recording._recorder import Recorder
 from transports.websocket.envelope import decode_envelope
-
-#: Seconds of the processor for one turn of the loop: twice what docs/architecture.md says, as a turn is measured once.
-BOUND = 0.100
 
 
 class Prepared(MemoryTransport):

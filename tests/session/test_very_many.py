@@ -18,12 +18,10 @@ from tests.support import answers_of_many
 from tests.support.answers_of_many import AS_MANY, VERY_MANY
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.crowd import answer
-from tests.support.processor import longest_turn, peak_memory
+from tests.support.processor import BOUND, longest_turn, peak_memory
 from tests.support.slow import slow_but
 from transports import Notification, ProtocolError, Session, connect
 
-#: Seconds of the processor for one turn of the loop: twice what docs/architecture.md says, as a turn is measured once.
-BOUND = 0.100
 MB = 1 << 20
 
 

@@ -106,7 +106,7 @@ async def test_fixture_server_leaves_no_tasks() -> None:
             response.close()
         port = int(running.url.rstrip("/").rpartition(":")[2])
         assert json.loads(await (await session.get(running.other_origin + "abp-manifest.json")).text())["abp"] == "0.1"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
     assert asyncio.all_tasks() == before
     with pytest.raises(OSError):
         await asyncio.open_connection("127.0.0.1", port)

@@ -331,7 +331,7 @@ async def test_fixture_server_stops_with_open_sockets() -> None:
         await clients[2].start("wire.slow")
         await asyncio.sleep(0.05)
         started = time.monotonic()
-    assert time.monotonic() - started < 1 and not fixture.sockets
+    assert time.monotonic() - started < 5 and not fixture.sockets
     with pytest.raises(ConnectionClosed) as closed:
         await clients[0].receive()
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
