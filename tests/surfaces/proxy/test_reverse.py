@@ -140,6 +140,7 @@ async def test_large_images_in_bodies_and_events_become_links(tmp_path: Path) ->
     async with upstream(call) as server, over_http(server, tmp_path) as client:
         (body,) = await client.call("body")
         response = await client.post("tools/call", name="events", arguments={})
+        assert response.headers["x-accel-buffering"] == "no"  # nginx would hold the events back
         note, event = messages_of(response)
         assert note["params"]["data"] == 1 and "id: 1\nretry: 7\n" in response.text and "id: 2\n" in response.text
         for message in (body, event):
@@ -360,6 +361,7 @@ async def test_malformed_tool_list_is_passed_through(tmp_path: Path, tools: obje
 
 async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
     waiting: list[dict[str, Any]] = []
+    faults = iter([503])  # of a gateway
 
     async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
         if request.method == "POST":
@@ -367,12 +369,37 @@ async def test_stream_resumes_from_last_event_id(tmp_path: Path) -> None:
             return await broken_stream(request, message)
         if request.headers.get("Last-Event-ID") is None:
             return web.Response(status=405)
+        fault = next(faults, None)
+        if fault is not None:
+            return web.Response(status=fault)
         last_id = request.headers["Last-Event-ID"].encode("utf-8", "surrogateescape").decode()
         text = f"id: 2\ndata: {json.dumps(answer(waiting[0], {'last': last_id}))}\n\n"
         return web.Response(text=text, content_type="text/event-stream")
 
     async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert await client.request("tools/call", name="t") == {"last": "é"}
+
+
+async def test_gateway_fault_does_not_end_listening(tmp_path: Path) -> None:
+    numbers = iter([1, None, 2])
+    told = asyncio.Event()
+
+    async def call(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        number = next(numbers, None)
+        if number is None:
+            return web.Response(status=502, text="<html>")
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}}
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(f"retry: 100\ndata: {json.dumps(note)}\n\n".encode())
+        if number == 2:
+            await told.wait()
+        return response
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        await client.until(lambda: len(client.other) == 2)
+        told.set()
+    assert [message["params"]["data"] for message in client.other] == [1, 2]
 
 
 async def test_event_stream_with_odd_prefix_is_parsed(tmp_path: Path) -> None:

@@ -346,9 +346,10 @@ class AddressServer:
             headers = self._resume_headers(last_id)
             with suppress(httpx2.HTTPError, httpx2.StreamError):
                 async with self._client.stream("GET", self._server.url, headers=headers) as response:
-                    if response.status_code >= 300:
+                    if response.status_code < 300:
+                        await self._read_events(response, position, waiting)
+                    elif response.status_code < 500:
                         return
-                    await self._read_events(response, position, waiting)
             if position.last_id != last_id:
                 failures = 0
 
@@ -376,15 +377,18 @@ class AddressServer:
     async def _listen(self) -> None:
         """Keep the stream open on which the server sends messages of its own, if it has such a stream."""
         position = _Position()
+        was_open = False
         attempt = 0
         while True:
             try:
                 headers = self._resume_headers(position.last_id)
                 async with self._client.stream("GET", self._server.url, headers=headers) as response:
-                    if response.status_code in (404, 405) or not is_event_stream(response):
+                    if response.status_code not in (404, 405) and is_event_stream(response):
+                        was_open = True
+                        attempt = 0
+                        await self._read_events(response, position, None)
+                    elif response.status_code < 500 or not was_open:
                         return
-                    attempt = 0
-                    await self._read_events(response, position, None)
             except (httpx2.HTTPError, httpx2.StreamError) as error:
                 logger.info("%s", unreachable(self._server, error).message)
             attempt += 1

@@ -379,7 +379,8 @@ def stream_response(
 ) -> Response:
     """Return a stream of events as a response, with a comment after each 15 seconds of silence, so that the connection
     is not closed as idle."""
-    sent = {"Cache-Control": "no-cache, no-transform", **(headers or {})}
+    # The second header keeps nginx and others from holding events back until the end of the stream.
+    sent = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
     return StreamingResponse(_with_comments(events), status, media_type="text/event-stream", headers=sent)
 
 
