@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -206,6 +207,47 @@ async def test_close_ends_server_still_terminating_after_failed_restart(
         while not (tmp_path / "terminated").exists():  # by the second one, which does not end of that
             await asyncio.sleep(0.01)
     assert descendants() <= before
+
+
+_ONCE = """
+import json, pathlib, sys
+ended = pathlib.Path(sys.argv[1])
+if ended.exists():
+    sys.exit("the database is locked")
+about = {"name": "once", "version": "1"}
+results = {
+    "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about},
+    "tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]},
+}
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["method"] == "tools/call":
+        ended.touch()
+        sys.exit(1)
+    if "id" in request:
+        answer = {"error": {"code": -32601, "message": "unknown"}}
+        if request["method"] in results:
+            answer = {"result": results[request["method"]]}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
+"""
+
+
+async def test_reason_why_server_does_not_start_again_is_said(tmp_path: Path) -> None:
+    target = shlex.join([sys.executable, "-c", _ONCE, str(tmp_path / "ended")])
+    async with connect(f"mcp+stdio:{target}", store="memory:") as app:
+        with pytest.raises(Disconnected, match="ended with status 1"):
+            await app.call("go")
+        with pytest.raises(Disconnected, match=r"not back within 3 s: .* it said: the database is locked"):
+            await app.call("go", timeout=3)
+
+
+async def test_server_inherits_proxies_and_certificates_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"https_proxy": "http://ann:pa55word@127.0.0.1:9", "NODE_EXTRA_CA_CERTS": "/ca.pem", "OWN_KEY": "k3y"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    script = f"import os, sys; sys.exit(str([os.environ.get(name) for name in {list(values)}]))"
+    with pytest.raises(ConnectFailed, match=r"it said: \['…', '/ca.pem', None\]"):
+        await connect(f"mcp+stdio:{shlex.join([sys.executable, '-c', script])}", store="memory:")
 
 
 async def test_errors_do_not_show_server_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from .._internal.files import read_regular
 from ..errors import ConnectFailed, UsageError, first_line, spelled
+from ..protocol._http_headers import check_headers
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import parser_limits
 
@@ -27,7 +28,7 @@ logger = logging.getLogger("transports.mcp")
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 #: What an editor asks a person for, or looks up in its settings.
-_EDITOR_VARIABLE = re.compile(r"\$\{(?:input|command|config):[^}]*\}")
+_EDITOR_VARIABLE = re.compile(r"\$\{(?:input|command|config|workspaceFolder):[^}]*\}")
 #: Words of a refusal by a server that has forgotten a session.
 _FORGOTTEN_SESSION = re.compile(
     rb"(?is)(?=.*\bsession)(?=.*(?:not found|not exist|no valid|invalid|unknown|expired|terminated))"
@@ -35,8 +36,13 @@ _FORGOTTEN_SESSION = re.compile(
 )
 #: Codes of JSON-RPC for an unknown method and for bad arguments, in a refusal that concerns only one request.
 _FAULT_OF_REQUEST = re.compile(rb'"code"\s*:\s*-3260[12]\b')
-#: A token of RFC 9110.
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: Variables without which a program may not reach the network.
+_NETWORK_VARIABLES = frozenset(
+    {
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    }
+)
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
 
 
@@ -44,7 +50,8 @@ _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential
 class StdioServer:
     """MCP server that is started as a process and speaks over its stdin and stdout.
 
-    ``env`` is added to the few variables that a server inherits (``PATH``, ``HOME`` …); ``name`` is used in messages.
+    ``env`` is added to the few variables that a server inherits (``PATH``, ``HOME``, ``HTTPS_PROXY`` …); ``name`` is
+    used in messages.
     """
 
     command: str
@@ -62,6 +69,8 @@ class StdioServer:
         secrets += [
             value for option, value in zip(self.args, self.args[1:], strict=False) if _SECRET_OPTION.match(option)
         ]
+        # The address of a proxy may hold a password.
+        secrets += [value for value in network_variables().values() if "@" in value]
         return _redact(text, [*secrets, *self.env.values()])
 
 
@@ -86,6 +95,11 @@ class HttpServer:
 
 
 Server: TypeAlias = StdioServer | HttpServer
+
+
+def network_variables() -> dict[str, str]:
+    """Return the variables of this process that say how programs reach the network: proxies and certificates."""
+    return {name: value for name, value in os.environ.items() if name.upper() in _NETWORK_VARIABLES}
 
 
 def http_client(
@@ -118,12 +132,8 @@ def http_client(
 
 def _check_headers(server: HttpServer) -> None:
     """Raise :class:`~transports.errors.UsageError` for a header that cannot be sent."""
-    for name, value in server.headers.items():
-        # A tab may be part of a value.
-        if not (name.isascii() and value.isascii() and value.replace("\t", " ").isprintable()):
-            raise UsageError(f"the header {name[:100]!r} of {server} has a line end or a character beyond ASCII")
-        if not _HEADER_NAME.fullmatch(name):
-            raise UsageError(f"{name[:100]!r} of {server} is not the name of a header")
+    check_headers(server.headers, str(server))
+    for name in server.headers:
         if name.lower() in ("content-length", "transfer-encoding"):
             raise UsageError(f"the header {name!r} of {server} is set for each request; leave it out")
 

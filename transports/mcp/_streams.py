@@ -43,7 +43,7 @@ from ..protocol._strict_json import (
     is_larger,
     without_half_pairs,
 )
-from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client
+from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client, network_variables
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
     BROKEN,
@@ -376,6 +376,8 @@ class _Client(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request. If its connection breaks, a message of JSON-RPC is answered here: a request with an error."""
+        if request.method == "DELETE":
+            return await self._end_session(request, **options)
         try:
             response = await super().send(request, **options)
             self._has_reached_server = True
@@ -394,6 +396,14 @@ class _Client(httpx2.AsyncClient):
                 content=_broken_answer(request_id, error),
                 request=request,
             )
+
+    async def _end_session(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send the end of the session. The connection is closed even if the server does not answer."""
+        try:
+            async with asyncio.timeout(GRACE):
+                return await super().send(request, **options)
+        except TimeoutError:
+            return httpx2.Response(204, request=request)
 
 
 def _broken_answer(request_id: int, error: Exception) -> bytes:
@@ -705,7 +715,7 @@ async def stdio_streams(
 
     Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process = await start_process(server, get_default_environment() | dict(server.env))
+    process = await start_process(server, get_default_environment() | network_variables() | dict(server.env))
     assert process.stderr is not None
     closing = False
 
