@@ -42,8 +42,9 @@ class Features:
 
     ``listing``: it answers ``capabilities/list`` (docs/protocol.md 2.4: only page objects have that; envelopes do not).
     ``reconnects``: it restores a lost connection by itself and reports that with the events ``connection/lost`` and
-    ``connection/restored``. Pending requests fail with ``DISCONNECTED``, those that were never sent with
-    :attr:`~transports.errors.ABPError.sent` ``False``.
+    ``connection/restored``, between them ``connection/waiting`` with the reason why an attempt has failed. Pending
+    requests fail with ``DISCONNECTED``, those that were never sent with :attr:`~transports.errors.ABPError.sent`
+    ``False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
     ``presets``: the far side speaks another protocol than ABP (MCP). Without a routing policy of the caller, the preset
     for the server's own name applies (:func:`transports.routing.preset`).

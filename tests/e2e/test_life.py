@@ -27,7 +27,7 @@ from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from transports.playwright import _process as browser_process
 from transports.playwright._process import RunFolder, sweep
 from transports.playwright._source import opened
-from webapp_fixture import Fixture
+from webapp_fixture import Fixture, serve
 
 Started: TypeAlias = Callable[[str], list[psutil.Process]]
 
@@ -235,6 +235,15 @@ async def test_page_that_is_reloading_is_closed(fixture: Fixture, browser: Brows
                 with suppress(Error):
                     await page.evaluate("() => { location.reload(); return new Promise(() => {}) }")
             assert context.pages == []
+
+
+async def test_reason_why_page_cannot_be_opened_again_is_said(browser: Browser) -> None:
+    async with AsyncExitStack() as stack:
+        async with serve() as fixture:
+            app = await stack.enter_async_context(connect(fixture.url, browser=browser, store="none:"))
+        await app.transport.page.goto("about:blank")  # type: ignore[attr-defined]
+        with pytest.raises(Disconnected, match=r"not back within 3 s: .*nothing listens there"):
+            await app.call("file.list", timeout=3)
 
 
 async def test_file_not_taken_is_removed_when_its_page_is_opened_again(fixture: Fixture, browser: Browser) -> None:

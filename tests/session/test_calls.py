@@ -206,6 +206,11 @@ async def test_reconnect_timeout_error_states_why_connection_was_lost(app_of: Co
         ) as caught:
             await app.call("work", timeout=0.02)
         assert "opened again" not in caught.value.message  # the advice of the loss is not that of this call
+        transport.emit(Message("connection/waiting", {"reason": "it answered HTTP 401; give token="}))
+        with pytest.raises(
+            Disconnected, match=r"not back within 0\.05 s: it answered HTTP 401; give token=; call again "
+        ):
+            await app.call("work", timeout=0.05)
 
 
 class RefusingAtFirst(BreakingTransport):

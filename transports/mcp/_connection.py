@@ -421,8 +421,10 @@ class Reconnector:
                 # A connection that held for a while resets the back-off.
                 if clock() - started > MAX_DELAY:
                     attempt = 1
+            else:
+                self._emit(Message("connection/waiting", {"reason": connection.lost.result()}))
 
-            logger.info("%s; reconnecting", reason)
+            logger.info("%s; reconnecting", connection.lost.result())
             await asyncio.sleep(backoff_delay(attempt))
             attempt += 1
 

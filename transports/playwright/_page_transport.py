@@ -366,6 +366,8 @@ class PageTransport(Transport):
                     if not self._can_reopen(loss):
                         return
                     logger.info("the page could not be opened again: %s", error)
+                    if isinstance(error, ABPError):
+                        self._events.put_nowait(Message("connection/waiting", {"reason": error.message}))
                 await asyncio.sleep(backoff_delay(attempt))
             self._events.put_nowait(Message("connection/restored", {"reason": loss.message}))
 

@@ -208,6 +208,8 @@ class Connection:
         self.ready = asyncio.Event()
         #: Reason of the last loss of the connection.
         self.reason = ""
+        #: Why the last attempt to restore it failed; empty if none has.
+        self.obstacle = ""
         self._losses = 0
         # Changes that arrive while a list is read. More drop the oldest; the next list has them.
         self._changes: deque[object] = deque(maxlen=1000)
@@ -228,11 +230,14 @@ class Connection:
         except TimeoutError:
             lost = self.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             message = f"{lost}, and the app was not back within {format_seconds(timeout)}"
+            if self.obstacle not in ("", self.reason):
+                message += f": {self.obstacle}"
             raise Disconnected(message, sent=False) from None
 
     def lost(self, reason: str) -> None:
         """Hold calls back until the connection is restored."""
         self.reason = reason
+        self.obstacle = ""
         self._losses += 1
         self.ready.clear()
         self._emit(ConnectionChanged(False, reason))
@@ -250,6 +255,7 @@ class Connection:
                 await self._handshake.initialize(self._timeout)
                 break
             except ABPError as error:
+                self.obstacle = error.message
                 logger.warning("reconnected, but the app refused to begin again: %s", error.message)
             except Exception:
                 # Calls wait until a handshake succeeds, so it is tried again after any error.

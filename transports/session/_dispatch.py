@@ -525,6 +525,8 @@ class EventDispatcher:
                 )
             case "connection/lost":
                 self._connection.lost(_reason(payload))
+            case "connection/waiting":
+                self._connection.obstacle = _reason(payload)
             case "connection/restored":
                 spawn(self._connection.restored(_reason(payload)), self._tasks)
             case "effect":

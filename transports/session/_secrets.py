@@ -231,11 +231,12 @@ class Guard:
         return error
 
     def without_reason(self, message: Message) -> Message:
-        """Return an event of the transport; a change of the connection without its reason, if that must be hidden."""
-        is_about_connection = message.type in ("connection/lost", "connection/restored")
+        """Return an event of the transport; one about the connection without its reason, if that must be hidden."""
+        is_about_connection = message.type.startswith("connection/")
         if not is_about_connection or self.name is None or not self.hidden:
             return message
-        logger.warning("%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
+        level = logging.INFO if message.type == "connection/waiting" else logging.WARNING
+        logger.log(level, "%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
         return replace(message, payload={"reason": _message_for_user(Disconnected(""), self.name, settings=False)})
 
     def _for_user(self, error: ABPError, settings: bool) -> ABPError:
