@@ -101,7 +101,8 @@ class Peer:
     async def read(self) -> None:
         """Take what is left to ``receive``, until the end."""
         while True:
-            self.got.append(await self.connection.receive())
+            message, _ = await self.connection.receive()
+            self.got.append(message)
             await asyncio.sleep(0)
 
 
@@ -225,9 +226,10 @@ async def test_reading_pauses_during_large_message_and_keeps_order() -> None:
     peer, large = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
     data = peer.response() + large + frame(Opcode.TEXT, b"small") * 2
     feeding = asyncio.ensure_future(peer.feed(data, iter(lambda: 50_000, None)))
-    assert len(await peer.connection.receive()) == SLOW + 1
+    message, is_text = await peer.connection.receive()
+    assert len(message) == SLOW + 1 and is_text
     assert not peer.wire.reading
-    assert [await peer.connection.receive() for _ in range(2)] == [b"small"] * 2
+    assert [await peer.connection.receive() for _ in range(2)] == [(b"small", True)] * 2
     assert peer.got == []
     ended = asyncio.ensure_future(peer.connection.receive())
     await feeding

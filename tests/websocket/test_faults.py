@@ -36,7 +36,7 @@ def session(fixture: Fixture, query: str = "", **options: object) -> Session:
     return connect(fixture.ws_url, transport=transport, store="none:", timeout=10)
 
 
-NO_HTTP = r"did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket\? \["
+NO_HTTP = r"did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket, or .* wss://\? \["
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ import msgspec
 import psutil
 import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
 
+from tests.support.rows import each_row
 from transports import (
     CallTimeout,
     Disconnected,
@@ -25,11 +27,12 @@ from transports import (
     Notification,
     ProtocolError,
     TransportError,
+    UsageError,
     WebSocketTransport,
     connect,
 )
 from transports._internal.tasks import backoff_delay
-from transports.errors import ConnectFailed
+from transports.errors import ConnectFailed, TooLarge
 from transports.websocket import _transport as transport_module
 
 Answer = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
@@ -57,7 +60,8 @@ class App:
         self.headers: list[dict[str, str]] = []
 
     async def start(self, **options: Any) -> None:
-        self.server = await serve(self.serve, "127.0.0.1", self.port, max_size=None, compression=None, **options)
+        options = {"max_size": None, "compression": None, **options}
+        self.server = await serve(self.serve, "127.0.0.1", self.port, **options)
         self.port = next(iter(self.server.sockets)).getsockname()[1]
 
     async def stop(self) -> None:
@@ -240,6 +244,39 @@ async def test_connection_closed_at_once_names_reason_and_backs_off() -> None:
     assert 3 <= len(opened_at) <= 11
 
 
+async def test_failure_to_reconnect_is_named() -> None:
+    is_revoked = False
+
+    def check(connection: ServerConnection, request: Request) -> Response | None:
+        return connection.respond(401, "expired\n") if is_revoked else None
+
+    async with running(echo, process_request=check) as app, connect(app.url, store="none:") as session:
+        assert app.server is not None
+        is_revoked = True
+        for connection in app.server.connections:
+            connection.transport.abort()
+        with pytest.raises(Disconnected, match=r"not back within 1 s: ws:\S+ answered HTTP 401 .*; give token="):
+            await session.call("x", idempotent=True, timeout=1)
+
+
+@pytest.mark.parametrize("content", ["a" * 20_000, b"a" * 3_000_000], ids=["at once", "in parts"])
+async def test_request_too_large_for_app_is_not_repeated(content: str | bytes) -> None:
+    """Calls that are under way beside it are repeated as after any loss."""
+
+    async def answer(socket: ServerConnection, request: dict[str, Any]) -> None:
+        if len(app.calls) > 1:
+            await ok(socket, request, "again")
+
+    async with running(answer, max_size=10_000) as app, connect(app.url, store="none:") as session:
+        small = asyncio.ensure_future(session.call("x", idempotent=True, timeout=15))
+        while not app.calls:
+            await asyncio.sleep(0.01)
+        with pytest.raises(TooLarge, match=r"refused a message of [\d,]+ bytes as too large \(code 1009.*send less"):
+            await session.call("x", {"content": content}, idempotent=True, timeout=15)
+        assert (await small).data == "again"
+        assert app.initialized == 2
+
+
 async def test_break_without_reconnection_ends_session() -> None:
     async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.abort()
@@ -267,6 +304,29 @@ async def test_headers_and_tokens_are_sent_but_not_logged(tmp_path: Path, caplog
         assert sent["Authorization"] == "Bearer s3cret" and sent["X-Team"] == "t0p"
         assert sent["Sec-WebSocket-Protocol"] == "abp" and sent["Origin"] == "https://a.example"
     assert "s3cret" not in caplog.text and "t0p" not in caplog.text
+
+
+@each_row(
+    ("headers", "says"),
+    [
+        ({"Authorization": "Bearer s3cret\n"}, "the header 'Authorization' of ws://app.test/.* has a line end"),
+        ({"X-Key": "s3cret-é"}, "a character beyond ASCII"),
+        ({"X Key": "s3cret"}, "'X Key' of .* is not the name of a header"),
+        ({"Host": "s3cret.test"}, "'host' is part of each handshake"),
+        ({"Sec-WebSocket-Protocol": "s3cret"}, "leave it out .subprotocols= is an option"),
+        ({"authorization": "s3cret", "Authorization": "Bearer s3cret"}, "given twice"),
+    ],
+)
+def test_header_that_cannot_be_sent_is_named_without_its_value(headers: dict[str, str], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as unsendable:
+        connect("ws://app.test/?key=s3cret", headers=headers, store="none:")
+    assert "s3cret" not in unsendable.value.message
+
+
+def test_address_with_user_excludes_token() -> None:
+    with pytest.raises(UsageError, match="the address has a user") as refused:
+        WebSocketTransport("ws://ann:s3cret@app.test/", token="t0ken")
+    assert "s3cret" not in refused.value.message and "t0ken" not in refused.value.message
 
 
 async def test_non_websocket_addresses_are_explained() -> None:
@@ -417,6 +477,35 @@ def nested_run(identity: str) -> bytes:
     run = {"content": "A" * 200_000, "mimeType": "image/png", "encoding": "base64"}
     text = json.dumps({"type": "capabilities/call-result", "id": identity, "payload": {"data": [run, "HERE"]}})
     return text.replace('"HERE"', "[" * 600 + "]" * 600).encode()
+
+
+async def test_messages_of_another_protocol_are_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(socket: ServerConnection, request: dict[str, Any]) -> None:
+        for message in ("ping", b"\xff\x00", b"\xff" * 300_000):
+            await socket.send(message)
+        await ok(socket, request, "good")
+
+    async with running(answer) as app, connect(app.url, store="none:") as session:
+        for _ in range(2):
+            assert (await session.call("x", timeout=15)).data == "good"
+        assert app.initialized == 1
+    (warning,) = [record for record in caplog.records if record.name == "transports.websocket"]
+    assert warning.getMessage().startswith("ignored a message: ")
+
+
+async def test_replies_joined_in_one_message_fail_their_calls() -> None:
+    """So the example of gorilla/websocket sends what waits."""
+    waiting: list[str] = []
+
+    async def answer(socket: ServerConnection, request: dict[str, Any]) -> None:
+        waiting.append(json.dumps({"type": "capabilities/call-result", "id": request["id"], "payload": {}}))
+        if len(waiting) == 3:
+            await socket.send("\n".join(waiting))
+
+    async with running(answer) as app, connect(app.url, store="none:") as session:
+        calls = [session.call("x", timeout=15) for _ in range(3)]
+        for error in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(error, ProtocolError) and error.message.count("x: ") == 1
 
 
 @pytest.mark.fault(21)

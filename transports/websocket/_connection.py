@@ -14,6 +14,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from websockets.asyncio.client import ClientConnection
@@ -75,7 +76,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._missing = 0  # bytes of the frame
 
         # For `receive`: messages that `on_message` has declined, and the exception that it raised.
-        self._declined: deque[bytes] = deque()
+        self._declined: deque[tuple[bytes, bool]] = deque()
         self._error: Exception | None = None
         self._changed = asyncio.Event()
 
@@ -91,8 +92,9 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    async def receive(self) -> bytes:
-        """Return the next message that ``on_message`` has declined. Reading pauses from its arrival to the next call.
+    async def receive(self) -> tuple[bytes, bool]:
+        """Return the next message that ``on_message`` has declined, and whether it is text. Reading pauses from its
+        arrival to the next call.
 
         Raises the exception of ``on_message``, if any, and :class:`websockets.exceptions.ConnectionClosed` once the
         connection is closed.
@@ -280,13 +282,19 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             self._error = error
             self._reads_frames = False
         else:
-            self._declined.append(message)
+            self._declined.append((message, is_text))
             self.transport.pause_reading()
         self._changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._changed.set()
+
+    async def close(self, code: CloseCode | int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
+        """Close the connection, and wait until it is closed."""
+        # The library aborts a closed transport, which asyncio does not allow if bytes were to be written at its end.
+        with suppress(AttributeError):
+            await super().close(code, reason)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
@@ -310,7 +318,10 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         Raises :class:`websockets.exceptions.ConnectionClosed`.
         """
         self._sent += len(text)
-        await self.send(text, text=True)
+        try:
+            await self.send(text, text=True)
+        except AttributeError:  # as in `close`
+            raise self.protocol.close_exc from None
 
     def pause_writing(self) -> None:
         self._is_slow = True

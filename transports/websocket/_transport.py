@@ -21,7 +21,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Literal, TypeAlias
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import urldefrag, urljoin, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -47,11 +48,13 @@ from ..errors import (
     Disconnected,
     ProtocolError,
     TooLarge,
+    UsageError,
     connection_failure,
     first_line,
     format_seconds,
     spelled,
 )
+from ..protocol._http_headers import check_headers
 from ..protocol._plain_text import origin_of, proxy_advice, redact_url
 from ..protocol._strict_json import PARSED_ON_LOOP
 from ..protocol._times import checked_timeout
@@ -144,9 +147,7 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
                 "or WEBSOCKETS_MAX_NUM_HEADERS"
             )
         case InvalidMessage():
-            return ConnectFailed(
-                f"{address} did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket?"
-            )
+            return ConnectFailed(f"{address} did not answer in HTTP/1.1, as a WebSocket does{_doubt_address(address)}")
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
         case ssl.SSLError() if error.reason in _NO_TLS:
@@ -181,12 +182,21 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address{proxy_advice(url)}")
 
 
+def _doubt_address(address: str) -> str:
+    # A server with TLS answers a request without it with status 400, or with bytes of TLS.
+    alternative = ", or does it need wss://" if address.startswith("ws:") else ""
+    return f"; is that the address of its WebSocket{alternative}?"
+
+
 def _status_error(address: str, status: int) -> ConnectFailed:
     advice = ""
     if status in (401, 403):
         advice = f"; give {spelled('token= or headers=')} that it accepts"
-    elif status in (200, 404, 426):
-        advice = "; is that the address of its WebSocket?"
+        if status == 403:
+            # Some servers, such as Django's, refuse a handshake without one.
+            advice += ", perhaps an Origin"
+    elif status in (200, 400, 404, 426):
+        advice = _doubt_address(address)
     message = f"{address} answered HTTP {status} instead of a WebSocket{advice}"
     return ConnectFailed(message, details={"status": status})
 
@@ -194,12 +204,34 @@ def _status_error(address: str, status: int) -> ConnectFailed:
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
-def answered_request(data: bytes) -> str | None:
-    """Return the id near the beginning or the end of an unparsable message; ``None`` if there is none."""
-    match = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
-    if match is None:
-        return None
-    return match[1].decode(errors="replace")
+def answered_requests(data: bytes) -> set[str]:
+    """Return the ids near the beginning and the end of an unparsable message, which may be several replies in one."""
+    ids = _ID_PATTERN.findall(data[:4096]) + _ID_PATTERN.findall(data[-4096:])
+    return {request_id.decode(errors="replace") for request_id in ids}
+
+
+#: Headers that each handshake has, in lower case.
+_OF_HANDSHAKE = frozenset(
+    {
+        *("host", "upgrade", "connection", "sec-websocket-key", "sec-websocket-version"),
+        *("sec-websocket-extensions", "sec-websocket-protocol"),
+    }
+)
+
+
+def _check_headers(headers: Mapping[str, str], url: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` for headers that cannot be sent, or would be sent twice."""
+    check_headers(headers, redact_url(url))
+    names = [name.lower() for name in headers]
+    for name in names:
+        if name in _OF_HANDSHAKE:
+            raise UsageError(
+                f"the header {name!r} is part of each handshake; leave it out (subprotocols= is an option)"
+            )
+        if names.count(name) > 1:
+            raise UsageError(f"the header {name!r} is given twice, perhaps by token=; give it once")
+    if "authorization" in names and urlsplit(url).username:
+        raise UsageError("the address has a user, and there is also an Authorization (headers= or token=); give one")
 
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
@@ -221,6 +253,13 @@ def _delays() -> Iterator[float]:
     for attempt in count(1):
         is_recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
         yield backoff_delay(attempt, _SHORT_DELAY if is_recent else MAX_DELAY)
+
+
+class _Refusal(NamedTuple):
+    """Refusal of a request by an app that closed the connection because of its size, and the text of its error."""
+
+    request_id: str
+    text: str
 
 
 class WebSocketTransport(Transport):
@@ -271,6 +310,7 @@ class WebSocketTransport(Transport):
         self._headers = dict(headers or {})
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        _check_headers(self._headers, url)
 
         # Base64 is a third longer than the content; 1 MiB is for the rest of the message.
         max_size = max_bytes * 4 // 3 + (1 << 20)
@@ -291,6 +331,9 @@ class WebSocketTransport(Transport):
         self._connection: Connection | None = None
         self._read_task: asyncio.Task[None] | None = None
         self._pending = PendingReplies()
+        #: Bytes of the messages of requests under way, by id.
+        self._sizes: dict[str, int] = {}
+        self._refusal: _Refusal | None = None
         #: Events of the app and changes of the connection. ``None`` is the end.
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._has_unknown_types = False
@@ -372,6 +415,7 @@ class WebSocketTransport(Transport):
             connection = await self._connect_again(delays)
             if connection is not None:
                 self._connection = connection
+                self._refusal = None
                 self._set_state("open")
         self._state = "closed"
         self._events.put_nowait(None)
@@ -398,8 +442,8 @@ class WebSocketTransport(Transport):
 
             try:
                 return await self._connect()
-            except ConnectFailed:
-                pass
+            except ConnectFailed as error:
+                self._events.put_nowait(Message("connection/waiting", {"reason": error.message}))
             except Exception:
                 # Without this, a bug here would leave a transport that is "reconnecting" for ever.
                 logger.exception("connecting to %s again failed", redact_url(self._target))
@@ -409,8 +453,12 @@ class WebSocketTransport(Transport):
         """Receive messages until the connection ends. Return the error that ended it."""
         try:
             while True:
-                await self._handle_large(await connection.receive())
+                data, is_text = await connection.receive()
+                await self._handle_large(data, is_text)
         except ConnectionClosed as closed:
+            self._note_refusal(closed)
+            if self._refusal is not None:
+                self._pending.fail(self._refusal.request_id, TooLarge(self._refusal.text))
             return self._close_error(closed)
         except UnicodeDecodeError:
             # RFC 6455 §8.1.
@@ -428,10 +476,9 @@ class WebSocketTransport(Transport):
         """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1)."""
         close_frame = closed.rcvd or closed.sent
         code = close_frame.code if close_frame else CloseCode.ABNORMAL_CLOSURE.value
-        is_closed_here = closed.sent is not None and not closed.rcvd_then_sent
 
         # An app that closes the connection itself may use these codes for other reasons.
-        if is_closed_here:
+        if _is_closed_here(closed):
             match code:
                 case CloseCode.MESSAGE_TOO_BIG:
                     return TooLarge(
@@ -444,39 +491,51 @@ class WebSocketTransport(Transport):
                 case CloseCode.PROTOCOL_ERROR:
                     return ProtocolError("the app sent frames that break RFC 6455")
                 case CloseCode.INTERNAL_ERROR:
-                    return self._lost_error(f"the app answered no ping for {format_seconds(self._silence)}")
+                    silence = format_seconds(self._silence)
+                    return self._lost_error(f"the app answered no ping for {silence} (ping_timeout= gives it longer)")
 
-        reason = ""
-        if closed.rcvd and closed.rcvd.reason:
-            reason = f": {closed.rcvd.reason[:80]}"
-        return self._lost_error(f"the connection is gone (code {code}{reason})")
+        return self._lost_error(f"the connection is gone (code {code}{_reason_of(closed)})")
+
+    def _note_refusal(self, closed: ConnectionClosed) -> None:
+        """If the app has closed the connection because of the size of a request, note it: the largest under way."""
+        is_for_size = closed.rcvd is not None and closed.rcvd.code == CloseCode.MESSAGE_TOO_BIG
+        if not is_for_size or _is_closed_here(closed) or self._refusal is not None or not self._sizes:
+            return
+        request_id, size = max(self._sizes.items(), key=itemgetter(1))
+        self._refusal = _Refusal(
+            request_id,
+            f"the app refused a message of {size:,} bytes as too large (code 1009{_reason_of(closed)}); send less at "
+            "once, or raise the app's limit",
+        )
 
     def _lost_error(self, event: str) -> Disconnected:
         advice = "it is opened again" if self._reconnect else "connect again"
         return Disconnected(f"{event}; {advice}")
 
-    def _on_message(self, data: bytes, text: bool) -> bool:
+    def _on_message(self, data: bytes, is_text: bool) -> bool:
         """Handle a message in the event loop; return false for a large one.
 
-        Raises :class:`UnicodeDecodeError` for invalid UTF-8, for which the connection must be closed.
+        Raises :class:`UnicodeDecodeError` for text that is not valid UTF-8, for which the connection must be closed.
         """
         if len(data) > PARSED_ON_LOOP:
             return False
         try:
             message = decode_envelope(data)
         except Exception as error:  # noqa: BLE001 - any failure concerns this message only
-            data.decode()  # raises UnicodeDecodeError
+            if is_text:
+                data.decode()  # raises UnicodeDecodeError
             self._refuse(data, error)
         else:
             self._deliver(message)
         return True
 
-    async def _handle_large(self, data: bytes) -> None:
+    async def _handle_large(self, data: bytes, is_text: bool) -> None:
         """Handle a large message as :meth:`_on_message` does, parsed in a thread."""
         try:
             message = await asyncio.to_thread(decode_envelope, data)
         except Exception as error:  # noqa: BLE001 - as above
-            await asyncio.to_thread(data.decode)
+            if is_text:
+                await asyncio.to_thread(data.decode)
             self._refuse(data, error)
         else:
             self._deliver(message)
@@ -500,16 +559,17 @@ class WebSocketTransport(Transport):
             )
 
     def _refuse(self, data: bytes, reason: Exception) -> None:
-        """Reject an unreadable message. The request that it answers fails now, not at its timeout."""
+        """Ignore an unreadable message. The requests that it answers fail now, not at their timeouts."""
         error = reason
         if not isinstance(error, ProtocolError):
             error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
+        for request_id in answered_requests(data):
+            self._pending.fail(request_id, ProtocolError(error.message, code=error.code, details=error.details))
 
+        # Some apps also send messages of another protocol, such as a heartbeat.
+        if not self._pending.counts["unreadable"]:
+            logger.warning("ignored a message: %s; more of them are ignored quietly", error.message)
         self._pending.counts["unreadable"] += 1
-        request_id = answered_request(data)
-        if request_id is not None:
-            self._pending.fail(request_id, error)
-        logger.warning("%s", error.message)
 
     async def events(self) -> AsyncIterator[Message]:
         """Yield events of the app and changes of the connection, in order, until the transport is closed."""
@@ -521,15 +581,22 @@ class WebSocketTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request and wait for its reply; see :meth:`Transport.request <transports.base.Transport.request>`.
 
-        Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.
+        Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``, or the request over the app's
+        limit.
         """
-        return await self._pending.request(message, self._send, timeout=timeout)
+        try:
+            return await self._pending.request(message, self._send, timeout=timeout)
+        finally:
+            self._sizes.pop(message.id or "", None)
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
-        sending = self._send(message)
-        if sending is not None:
-            await sending
+        try:
+            sending = self._send(message)
+            if sending is not None:
+                await sending
+        finally:
+            self._sizes.pop(message.id or "", None)
 
     def _send(self, message: Message) -> Awaitable[None] | None:
         """Send a message now, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
@@ -543,7 +610,7 @@ class WebSocketTransport(Transport):
 
         if message.content or self._send_lock.locked() or not connection.can_send_now:
             return self._send_later(connection, message)
-        connection.send_now(encode_envelope(message))
+        connection.send_now(self._encode(message))
         return None
 
     async def _send_later(self, connection: Connection, message: Message) -> None:
@@ -551,13 +618,22 @@ class WebSocketTransport(Transport):
         # Messages wait here unencoded: a slow peer costs time, not memory.
         async with self._send_lock:
             if message.content:
-                text = await asyncio.to_thread(encode_envelope, message)
+                text = await asyncio.to_thread(self._encode, message)
             else:
-                text = encode_envelope(message)
+                text = self._encode(message)
             try:
                 await connection.send_text(text)
             except ConnectionClosed as closed:
+                self._note_refusal(closed)
+                if self._refusal is not None and self._refusal.request_id == message.id:
+                    raise TooLarge(self._refusal.text) from None
                 raise self._close_error(closed) from None
+
+    def _encode(self, message: Message) -> bytes:
+        """Return a message as JSON, and remember its size."""
+        text = encode_envelope(message)
+        self._sizes[message.id or ""] = len(text)
+        return text
 
     async def aclose(self) -> None:
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
@@ -577,6 +653,17 @@ class WebSocketTransport(Transport):
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
+
+
+def _is_closed_here(closed: ConnectionClosed) -> bool:
+    return closed.sent is not None and not closed.rcvd_then_sent
+
+
+def _reason_of(closed: ConnectionClosed) -> str:
+    """Return the app's reason for closing a connection, after a colon; empty without one."""
+    if closed.rcvd is None or not closed.rcvd.reason:
+        return ""
+    return f": {closed.rcvd.reason[:80]}"
 
 
 def _http_address(connection: Connection) -> str:

@@ -28,7 +28,7 @@ from transports.routing._guard import clamp, cut_texts, json_size
 from transports.routing._layers import parse_text_blocks
 from transports.routing._result import long_texts
 from transports.websocket import envelope as base64_runs
-from transports.websocket._transport import answered_request
+from transports.websocket._transport import answered_requests
 from transports.websocket.envelope import decode_envelope, encode_envelope
 
 _T = TypeVar("_T")
@@ -48,7 +48,7 @@ def _short_runs() -> Iterator[None]:
 
 def envelope(data: bytes) -> None:
     """A message over a WebSocket or from a frame, up to what a session reads in it."""
-    answered_request(data)
+    answered_requests(data)
     with _short_runs():
         message = decode_envelope(data)
     assert message.id is None or isinstance(message.id, str)
