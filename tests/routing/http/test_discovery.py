@@ -191,6 +191,7 @@ async def test_page_is_decoded_with_header_charset(find: Find, serve: Serve) -> 
         (reply(b"", "204 No Content"), "answered 204 No Content"),
         (reply(b"", "304 Not Modified"), "answered 304 Not Modified"),
         (reply(b"x", Content_Encoding="gzip"), "came in the coding 'gzip'"),
+        (reply(b"<p>Hi", Content_Encoding="UTF-8"), r"in its head \(5 bytes\)"),
         (reply(b"<title>", "200 OK", 100), "was not read to its end: the body ended early"),
         (b"HTTP/1.1 nonsense\r\n\r\n", "the answer is not valid HTTP"),
         (b"", "the connection broke"),

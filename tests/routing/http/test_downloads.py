@@ -262,10 +262,17 @@ async def test_empty_body_has_no_encoding(get: Get, serve: Serve, accept_compres
     assert got.data == b"" and got.fetched.complete and server.connects == 1
 
 
-@pytest.mark.parametrize("size", [None, len(BODY)], ids=["length", "declared"])
-async def test_unknown_encoding_is_kept_with_warning(get: Get, serve: Serve, size: int | None) -> None:
-    framing = {} if size is None else {"Content_Length": "", "Connection": "close"}
-    server = await serve(reply(BODY, Content_Encoding="aws-chunked", **framing))
+@pytest.mark.parametrize(
+    ("answer", "size"),
+    [
+        (reply(BODY, Content_Encoding="aws-chunked"), None),
+        (reply(BODY, Content_Encoding="aws-chunked", Content_Length="", Connection="close"), len(BODY)),
+        (chunked(BODY).replace(b"\r\n", b"\r\nContent-Encoding: aws-chunked\r\n", 1), None),
+    ],
+    ids=["length", "declared", "chunked"],
+)
+async def test_unknown_encoding_is_kept_with_warning(get: Get, serve: Serve, answer: bytes, size: int | None) -> None:
+    server = await serve(answer)
     got = await get(server.url, size=size)
     assert got.data == BODY
     (warning,) = got.fetched.warnings

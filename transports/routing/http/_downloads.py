@@ -23,7 +23,7 @@ from ...errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMism
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard, own_addresses
 from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode, is_unknown
-from ._headers import Representation, content_coding, content_length, content_range, is_part, transfer_coding
+from ._headers import Representation, content_coding, content_range, is_part, transfer_coding
 from ._request import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -354,15 +354,13 @@ class Transfer:
         return was_offered and not holds_part and transfer_coding(response.headers) is None
 
     def _require_unknown(self, coding: str, answer: _Answer) -> None:
-        """Raise :class:`~transports.errors.EncodingRefused` unless no such coding exists and the length is known.
+        """Raise :class:`~transports.errors.EncodingRefused` unless no such coding exists and the body has an end.
 
-        Then the length proves that the body is whole, and the name of the coding changes nothing.
+        Then the end proves that the body is whole, and the name of the coding changes nothing.
         """
         headers = answer.response.headers
-        length = self.request.size
-        if length is None:
-            length = content_length(headers)
-        if transfer_coding(headers) is not None or not is_unknown(coding) or length is None:
+        has_end = self.request.size is not None or Representation.from_headers(headers).framed
+        if transfer_coding(headers) is not None or not is_unknown(coding) or not has_end:
             raise self._encoding_refused(answer.display_url, coding, "was not asked for")
 
     def _check_announced_size(self, total: int | None, display_url: str) -> None:

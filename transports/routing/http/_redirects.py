@@ -15,7 +15,8 @@ from aiohttp.abc import AbstractResolver
 from ...base import WebResource
 from ...errors import DiscoveryFailed, DownloadFailed, UsageError, status_phrase
 from ._addresses import AddressGuard, own_addresses
-from ._headers import content_coding
+from ._decoding import is_unknown
+from ._headers import content_coding, transfer_coding
 from ._request import MAX_REDIRECTS, REDIRECTS, BrokenBody, RetryRequest, get, read_chunk
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
@@ -180,13 +181,16 @@ class RedirectedGet:
         return True
 
     def raise_for_status(self, response: aiohttp.ClientResponse) -> None:
-        """Raise :class:`~transports.errors.DiscoveryFailed` unless the status is 200 and the body is not encoded."""
+        """Raise :class:`~transports.errors.DiscoveryFailed` unless the status is 200 and the body is not encoded.
+
+        A coding that does not exist is a mistake of the server, and changes nothing.
+        """
         if response.status != 200:
             retryable = response.status == 429 or 500 <= response.status < 600
             message = f"{self.label} answered {status_phrase(response.status)}"
             raise self.error(message, retryable=retryable, status=response.status)
         coding = content_coding(response.headers)
-        if coding:
+        if coding and (transfer_coding(response.headers) or not is_unknown(coding)):
             message = f"{self.label} came in the coding {coding[:40]!r}, which was not asked for"
             raise self.error(message, encoding=coding[:40])
 
