@@ -289,6 +289,13 @@ async def test_discovery_limits_number_of_redirects(find: Find, serve: Serve) ->
     assert len(server.seen) == MAX_REDIRECTS + 1
 
 
+async def test_cookie_of_redirect_is_sent_in_discovery(find: Find, serve: Serve) -> None:
+    gate = reply(b"", "302 Found", Location="/", Set_Cookie="gate=open; Path=/")
+    server = await serve(site({"/": [gate, page()], "/m.json": json_reply()}))
+    found = await find(f"{server.url}/")
+    assert found.manifest is not None and server.sent("Cookie")[:2] == [None, "gate=open"]
+
+
 @pytest.mark.fault(34)
 @each_row(
     ("to", "reason"),

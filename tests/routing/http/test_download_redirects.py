@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 
 import pytest
 
@@ -42,6 +43,30 @@ async def test_download_follows_at_most_5_redirects(get: Get, serve: Serve) -> N
     with pytest.raises(RedirectRefused, match="more than 5 redirects"):
         await get(server.url)
     assert server.connects == MAX_REDIRECTS + 1
+
+
+async def test_cookie_of_redirect_is_sent_within_its_origin(get: Get, serve: Serve) -> None:
+    async def jar(url: str) -> Mapping[str, str]:
+        return {"sid": "1"}
+
+    gate = reply(b"", "302 Found", Location="/f", Set_Cookie=f"gate={TOKEN}; Path=/; HttpOnly")
+    server = await serve(gate, reply(BODY))
+    assert (await get(server.url + "/f", base_url=server.url, cookies=jar)).data == BODY
+    assert server.sent("Cookie") == ["sid=1", f"sid=1; gate={TOKEN}"]
+
+    elsewhere = await serve()
+    server = await serve(reply(b"", "302 Found", Location=elsewhere.url, Set_Cookie=f"gate={TOKEN}"))
+    assert (await get(server.url)).data == BODY
+    assert elsewhere.sent("Cookie") == [None]
+
+    server = await serve(gate, reply(TOKEN.encode(), "403 Forbidden"))
+    with pytest.raises(DownloadFailed, match="403") as caught:
+        await get(server.url + "/f")
+    clean(caught.value, TOKEN)
+    server = await serve(gate)
+    with pytest.raises(RedirectRefused, match="circle"):
+        await get(server.url + "/f")
+    assert server.connects == 2
 
 
 @pytest.mark.fault(34)

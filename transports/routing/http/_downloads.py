@@ -30,6 +30,8 @@ from ._request import (
     BrokenBody,
     DownloadRequest,
     RetryRequest,
+    cookie_header,
+    cookies_after_redirect,
     download_too_large,
     get,
     read_chunk,
@@ -230,16 +232,18 @@ class Transfer:
         conditions = await self._conditions_to_resume()
         target = self.start
         is_trusted = True
-        seen: set[tuple[URL, bool]] = set()
+        redirect_cookies: dict[str, str] = {}
+        seen: set[tuple[URL, bool, str]] = set()
         hops: list[Target] = []
         for _ in range(MAX_REDIRECTS + 1):
-            # A server may redirect to the same address, which then gets no credentials.
-            if (target.url, is_trusted) in seen:
+            # A server may redirect to the same address, which then gets no credentials, or gets a cookie.
+            visit = (target.url, is_trusted, cookie_header(redirect_cookies))
+            if visit in seen:
                 raise self._redirect_refused(target, "redirects lead in a circle")
-            seen.add((target.url, is_trusted))
+            seen.add(visit)
             hops.append(target)
 
-            headers = await self._request_headers(target, is_trusted, conditions)
+            headers = await self._request_headers(target, is_trusted, conditions, redirect_cookies)
             if self.request.sender is not None:
                 headers.update(metadata_headers(self.request.sender, hops))
             async with get(
@@ -253,7 +257,9 @@ class Transfer:
             ) as response:
                 if response.status not in REDIRECTS:
                     return await self._receive(_Answer(response, target.display_url, resumes=bool(conditions)))
-                target = self._redirect_target(target, response.headers.get("Location"))
+                next_target = self._redirect_target(target, response.headers.get("Location"))
+                redirect_cookies = cookies_after_redirect(redirect_cookies, response, target, next_target)
+                target = next_target
 
             is_trusted = is_trusted and target.origin == self.start.origin
             self.left_origin = self.left_origin or not is_trusted
@@ -289,27 +295,25 @@ class Transfer:
         return add_query(target.url, self.request.reference.query, keep=is_redirected)
 
     async def _request_headers(
-        self, target: Target, is_trusted: bool, conditions: Mapping[str, str]
+        self, target: Target, is_trusted: bool, conditions: Mapping[str, str], redirect_cookies: Mapping[str, str]
     ) -> CIMultiDict[str]:
         """Return the headers of a request, with all credentials if the target is trusted."""
         codings = accept_encoding() if self.request.accept_compression else "identity"
         headers = CIMultiDict({"Accept-Encoding": codings} | dict(conditions))
-        if not is_trusted:
-            return headers
+        cookies: dict[str, str] = {}
+        if is_trusted:
+            if target.authorization:
+                headers["Authorization"] = target.authorization
+            for name, value in self.request.reference.headers.items():
+                headers[name] = value
+            if self.request.cookies is not None and target.origin == self.own_origin:
+                cookies.update(await self.request.cookies(str(target.url)))
 
-        if target.authorization:
-            headers["Authorization"] = target.authorization
-        for name, value in self.request.reference.headers.items():
-            headers[name] = value
-
-        if self.request.cookies is not None and target.origin == self.own_origin:
-            cookies = await self.request.cookies(str(target.url))
-            self.secrets |= secret_forms(*cookies.values())
-            pairs = [f"{name}={value}" for name, value in cookies.items() if (name + value).isprintable()]
-            if "Cookie" in headers:
-                pairs.append(headers["Cookie"])
-            if pairs:
-                headers["Cookie"] = "; ".join(pairs)
+        cookies.update(redirect_cookies)
+        self.secrets |= secret_forms(*cookies.values())
+        all_cookies = "; ".join(filter(None, (cookie_header(cookies), headers.get("Cookie"))))
+        if all_cookies:
+            headers["Cookie"] = all_cookies
         return headers
 
     def _redirect_target(self, source: Target, location: str | None) -> Target:

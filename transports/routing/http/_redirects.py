@@ -17,7 +17,16 @@ from ...errors import DiscoveryFailed, DownloadFailed, UsageError, status_phrase
 from ._addresses import AddressGuard, own_addresses
 from ._decoding import is_unknown
 from ._headers import content_coding, transfer_coding
-from ._request import MAX_REDIRECTS, REDIRECTS, BrokenBody, RetryRequest, get, read_chunk
+from ._request import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    BrokenBody,
+    RetryRequest,
+    cookie_header,
+    cookies_after_redirect,
+    get,
+    read_chunk,
+)
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 #: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
@@ -77,7 +86,8 @@ class RedirectedGet:
         self._allow_private = allow_private
         self._resolver = resolver
         self._trusted = user_host is not None and target.origin == user_host.target.origin
-        self._seen = {target.url}
+        self._cookies: dict[str, str] = {}
+        self._seen = {(target.url, "")}
 
     @property
     def label(self) -> str:
@@ -117,6 +127,8 @@ class RedirectedGet:
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
             headers["Authorization"] = self.authorization
+        if self._cookies:
+            headers["Cookie"] = cookie_header(self._cookies)
         if self._user_host is None:
             guard = AddressGuard(allow_private=self._allow_private)
         else:
@@ -169,12 +181,14 @@ class RedirectedGet:
         except BadUrl as error:
             raise self.error(f"{self.label} redirects to a URL that is not followed: {error}") from None
 
-        if target.url in self._seen:
+        self._cookies = cookies_after_redirect(self._cookies, response, self.target, target)
+        visit = (target.url, cookie_header(self._cookies))
+        if visit in self._seen:
             raise self.error(f"{self.label}: redirects lead in a circle")
         if len(self._seen) > MAX_REDIRECTS:
             raise self.error(f"{self.label}: more than {MAX_REDIRECTS} redirects")
 
-        self._seen.add(target.url)
+        self._seen.add(visit)
         self.target = target
         if self._user_host is not None:
             self._trusted = self._trusted and target.origin == self._user_host.target.origin
@@ -228,7 +242,7 @@ async def fetch_public(
     """Fetch the resource at ``url``, following redirects, within ``timeout`` seconds.
 
     Every host must have a public address unless ``allow_private``; the address that is really connected to is checked.
-    No cookies and no credentials are sent.
+    No credentials are sent, and no cookies but those that redirects set.
 
     Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
     :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address).

@@ -22,6 +22,7 @@ from ...protocol.binary import Download
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard
 from ._headers import content_coding
+from ._urls import Target
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
@@ -45,6 +46,25 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
     if sender is None:
         return app.cookies
     return partial(app.cookies, sender=sender)
+
+
+def cookies_after_redirect(
+    cookies: Mapping[str, str], response: aiohttp.ClientResponse, source: Target, target: Target
+) -> dict[str, str]:
+    """Return the cookies that redirects have set for ``target``: ``cookies`` were set by those that led to ``source``,
+    and ``response`` redirects from there.
+
+    Some servers redirect until their cookie comes back. No cookie is sent after a step to another origin.
+    """
+    if target.origin != source.origin:
+        return {}
+    received = {name: morsel.coded_value for name, morsel in response.cookies.items()}
+    return {**cookies, **received}
+
+
+def cookie_header(cookies: Mapping[str, str]) -> str:
+    """Return cookies as the value of a ``Cookie`` header, without those that no header may hold."""
+    return "; ".join(f"{name}={value}" for name, value in cookies.items() if (name + value).isprintable())
 
 
 class RetryRequest(Exception):
