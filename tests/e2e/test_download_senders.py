@@ -104,6 +104,7 @@ async def test_page_downloads_send_cookies_only_to_its_origin(site: Site, browse
     assert site.sent("Cookie") == ["strict=1; lax=1", None]
     assert site.sent("Sec-Fetch-Site") == ["same-origin", "cross-site"]
     assert site.sent("Origin") == [None, site.own]
+    assert site.sent("Referer") == [f"{site.own}/"] * 2
     assert site.sent("Sec-Fetch-Mode") == ["cors"] * 2 and site.sent("Sec-Fetch-Dest") == ["empty"] * 2
 
 

@@ -21,31 +21,34 @@ SUB = Sender("https://a.app.example/page", "https://a.app.example", "app.example
 
 
 @each_row(
-    ("sender", "hops", "site", "origin"),
+    ("sender", "hops", "site", "origin", "refers"),
     [
-        (APP, ["https://app.example/f"], "same-origin", None),
-        (APP, ["https://app.example:444/f"], "same-site", "https://app.example"),
-        (APP, ["https://cdn.app.example/f"], "same-site", "https://app.example"),
-        (SUB, ["https://app.example/f"], "same-site", "https://a.app.example"),
-        (APP, ["http://app.example/f"], "cross-site", "https://app.example"),  # a site has a scheme
-        (APP, ["https://notapp.example/f"], "cross-site", "https://app.example"),
-        (APP, ["https://app.example/f", "https://cdn.app.example/f"], "same-site", "https://app.example"),
-        (APP, ["https://app.example/f", "https://other.example/f"], "cross-site", "https://app.example"),
+        (APP, ["https://app.example/f"], "same-origin", None, True),
+        (APP, ["https://app.example:444/f"], "same-site", "https://app.example", True),
+        (APP, ["https://cdn.app.example/f"], "same-site", "https://app.example", True),
+        (SUB, ["https://app.example/f"], "same-site", "https://a.app.example", True),
+        (APP, ["http://app.example/f"], "cross-site", "https://app.example", False),  # a site has a scheme
+        (APP, ["https://notapp.example/f"], "cross-site", "https://app.example", True),
+        (APP, ["https://app.example/f", "https://cdn.app.example/f"], "same-site", "https://app.example", True),
+        (APP, ["https://app.example/f", "https://other.example/f"], "cross-site", "https://app.example", True),
         # an answer that somebody else redirected is nobody's any more
-        (APP, ["https://other.example/f", "https://app.example/f"], "cross-site", "null"),
-        (APP, ["https://other.example/f", "https://third.example/f"], "cross-site", "null"),
-        (APP, ["https://other.example/f", "https://other.example/g"], "cross-site", "https://app.example"),
-        (Sender("https://app.example/", "null"), ["https://app.example/f"], "cross-site", "null"),
+        (APP, ["https://other.example/f", "https://app.example/f"], "cross-site", "null", False),
+        (APP, ["https://other.example/f", "https://third.example/f"], "cross-site", "null", False),
+        (APP, ["https://other.example/f", "https://other.example/g"], "cross-site", "https://app.example", True),
+        (Sender("https://app.example/", "null"), ["https://app.example/f"], "cross-site", "null", False),
         # without a browser that knows where a site ends, it is the host
         (Sender("https://a.app.example/", "https://a.app.example"), ["https://b.app.example/"], "cross-site",
-         "https://a.app.example"),
-        (Sender("http://127.0.0.1:1/", "http://127.0.0.1:1"), ["http://127.0.0.1:2/"], "same-site", "http://127.0.0.1:1"),
+         "https://a.app.example", True),
+        (Sender("http://127.0.0.1:1/", "http://127.0.0.1:1"), ["http://127.0.0.1:2/"], "same-site",
+         "http://127.0.0.1:1", True),
     ],
 )  # fmt: skip
 def test_fetch_metadata_headers_match_those_of_browser(
-    sender: Sender, hops: list[str], site: str, origin: str | None
+    sender: Sender, hops: list[str], site: str, origin: str | None, refers: bool
 ) -> None:
     expected = FETCH | {"Sec-Fetch-Site": site} | ({"Origin": origin} if origin else {})
+    if refers:
+        expected["Referer"] = f"{sender.origin}/"
     assert metadata_headers(sender, [Target(URL(hop)) for hop in hops]) == expected
 
 
@@ -89,4 +92,4 @@ async def test_redirects_send_sender_headers_for_each_step(get: Get, serve: Serv
 async def test_no_fetch_metadata_is_sent_without_document(get: Get, serve: Serve) -> None:
     app = await serve()
     await get(app.url + "/f", base_url=app.url)
-    assert not {"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode"} & set(app.seen[0].headers)
+    assert not {"Origin", "Referer", "Sec-Fetch-Site", "Sec-Fetch-Mode"} & set(app.seen[0].headers)

@@ -142,16 +142,24 @@ _SITES = ("same-origin", "same-site", "cross-site")
 
 
 def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
-    """Return the Fetch Metadata (W3C) and the ``Origin`` of a GET with the mode ``cors`` by ``sender``, as a browser's
-    ``fetch`` sends them. Unlike a browser, it includes ``Sec-Fetch-*`` for plain http too.
+    """Return the Fetch Metadata (W3C), ``Origin`` and ``Referer`` of a GET with the mode ``cors`` by ``sender``, as a
+    browser's ``fetch`` sends them. Unlike a browser, it includes ``Sec-Fetch-*`` for plain http too.
 
-    ``hops`` are the URLs of the download so far, after redirects; the last one is requested now.
+    ``hops`` are the URLs of the download so far, after redirects; the last one is requested now. The ``Referer`` is the
+    origin alone, which is what servers check; the rest of the page's address concerns nobody.
     """
     origin = origin_of(sender.origin)
     site = max((_relation(sender, origin, hop.origin) for hop in hops), key=_SITES.index)
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+    is_tainted = _is_tainted(origin, hops)
     if any(hop.origin != origin for hop in hops):
-        headers["Origin"] = "null" if _is_tainted(origin, hops) else sender.origin
+        headers["Origin"] = "null" if is_tainted else sender.origin
+    if origin is None or is_tainted:
+        return headers
+
+    leaves_tls = origin.scheme == "https" and hops[-1].origin.scheme == "http"
+    if not leaves_tls:
+        headers["Referer"] = f"{sender.origin}/"
     return headers
 
 

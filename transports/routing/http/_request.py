@@ -95,7 +95,7 @@ class DownloadRequest:
     ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page: relative URLs are resolved
     against it, and ``cookies`` is called (with a URL) for its origin only. ``sender`` is the document that asks, if
     there is one. Its address, origin and server then replace ``base_url`` and ``server_address``, and requests carry
-    the headers of a browser's ``fetch`` from there (``Origin``, ``Sec-Fetch-Site``).
+    the headers of a browser's ``fetch`` from there (``Origin``, ``Referer``, ``Sec-Fetch-Site``).
 
     An address must be public unless ``allow_private``, or unless it is that of the app's own origin:
     ``server_address``, the numeric address and the port at which the app was reached, or the host of ``base_url``
