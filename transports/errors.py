@@ -402,7 +402,7 @@ class EncodingRefused(DownloadFailed):
     compressed file. With ``accept_compression``, raised for what cannot be decoded, or comes out 200 times larger. The
     session survives.
 
-    What to do: configure the server to send files as they are."""
+    What to do: configure the server to send files as they are, or set ``accept_compression``."""
 
 
 class StoreError(ABPError):

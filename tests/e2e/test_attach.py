@@ -432,12 +432,21 @@ async def test_attaching_to_closed_port_says_how_to_start_browser(tmp_path: Path
 
 
 @pytest.mark.parametrize("headers", [None, {"X-Team": "blue"}])
-async def test_attaching_to_port_without_http_names_websocket_address(headers: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (404, r"chrome://inspect, give ws://.* DevToolsActivePort"),  # debugging without HTTP
+        (500, r"another name than localhost, give its IP address"),  # Chromium's answer to another name
+    ],
+)
+async def test_attaching_where_browser_refuses_gives_the_address_to_take(
+    status: int, advice: str, headers: dict[str, str] | None
+) -> None:
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(status=404)
+        return web.Response(status=status)
 
     async with serve_answers(answer) as url:
-        with pytest.raises(ConnectFailed, match=r"chrome://inspect, give ws://.* DevToolsActivePort"):
+        with pytest.raises(ConnectFailed, match=advice):
             await connect("http://127.0.0.1:1/", cdp_url=url, headers=headers, store="none:")
 
 

@@ -340,6 +340,9 @@ class Remote:
                 "if one runs there, allow the connection if it asks, and wake or close its tabs that sleep or hang; "
                 f"otherwise {how}"
             )
+        elif any(status in reason for status in ("status 500", "HTTP 500")):
+            # It refuses all names but localhost, such as those of containers.
+            how = f"if one runs there under another name than localhost, give its IP address; otherwise {how}"
         elif any(status in reason for status in ("status 404", "HTTP 404")):
             # Debugging that is allowed at chrome://inspect has no HTTP.
             how = (

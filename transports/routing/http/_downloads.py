@@ -19,7 +19,15 @@ from yarl import URL
 from ..._internal.tasks import backoff_delay, in_thread
 from ...artifacts._base import Staged
 from ...base import Fetched
-from ...errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated, status_phrase
+from ...errors import (
+    DownloadFailed,
+    EncodingRefused,
+    RedirectRefused,
+    SizeMismatch,
+    Truncated,
+    spelled,
+    status_phrase,
+)
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard, own_addresses
 from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode, is_unknown
@@ -373,7 +381,10 @@ class Transfer:
         headers = answer.response.headers
         has_end = self.request.size is not None or Representation.from_headers(headers).framed
         if transfer_coding(headers) is not None or not is_unknown(coding) or not has_end:
-            raise self._encoding_refused(answer.display_url, coding, "was not asked for")
+            advice = ""
+            if can_decode(coding) and not self.request.accept_compression:
+                advice = f"; {spelled('accept_compression=True')} decodes it"
+            raise self._encoding_refused(answer.display_url, coding, "was not asked for", advice)
 
     def _check_announced_size(self, total: int | None, display_url: str) -> None:
         """Compare the announced size with the declared size and the limit, before any byte is read."""
@@ -531,9 +542,9 @@ class Transfer:
             f"{self.start.display_url}: {reason}, at {target.display_url}", details={"url": target.display_url}
         )
 
-    def _encoding_refused(self, display_url: str, coding: str, reason: str) -> EncodingRefused:
+    def _encoding_refused(self, display_url: str, coding: str, reason: str, advice: str = "") -> EncodingRefused:
         return EncodingRefused(
-            f"{display_url} came in the coding {coding[:40]!r}, which {reason}; nothing was stored",
+            f"{display_url} came in the coding {coding[:40]!r}, which {reason}; nothing was stored{advice}",
             details={"url": display_url, "encoding": coding[:40]},
         )
 

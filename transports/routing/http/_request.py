@@ -254,8 +254,14 @@ def failure_reason(failure: Exception) -> str:
             return "it stalled"
         case aiohttp.ClientConnectorDNSError():
             return "its host name was not found"
+        case aiohttp.ClientConnectorCertificateError():
+            reason = getattr(failure.certificate_error, "verify_message", "for an unknown reason")
+            return (
+                f"its certificate is not valid ({reason}); have this system trust it, or name its CA's file in "
+                "SSL_CERT_FILE"
+            )
         case aiohttp.ClientSSLError():
-            return "its certificate or TLS is not valid"
+            return "its TLS is not valid"
         case aiohttp.ClientConnectorError():
             return f"no connection ({connection_failure(failure.os_error)})"
         case aiohttp.ClientResponseError():

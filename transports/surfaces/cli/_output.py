@@ -39,6 +39,7 @@ OPTIONS = {
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
     "browser_server=": "--browser-server",
+    "accept_compression=True": "--accept-compression",
     "adapter=": "--adapter",
     "allow_programs=": "--allow-programs",
     "files_from=": "--files-from",
