@@ -9,6 +9,8 @@ import asyncio
 import hashlib
 import os
 import stat
+import subprocess
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +23,7 @@ from playwright.async_api import Error as PlaywrightError, Page, Route, async_pl
 
 from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
+from tests.support.needs import missing
 from tests.support.pages import reach_without_cdp
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
@@ -223,6 +226,36 @@ async def test_names_of_downloads_are_kept_in_any_locale(
         result = await app.call("fault.native_ui", {"do": [step]})
     assert result.artifact("document").filename == "Größe.bin"
     assert {**os.environ} == environment
+
+
+async def test_content_passes_a_browser_that_has_a_temp_folder_of_its_own(
+    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a snap has: neither the browser nor the program sees the other's files."""
+    choice = find_browser(name="chromium")
+    private = tmp_path / "private"
+    private.mkdir()
+    enter = f"mount --bind {private} {tempfile.gettempdir()}"
+    if choice is None or subprocess.run(["unshare", "--mount", "sh", "-c", enter], capture_output=True).returncode:
+        missing("the right to mount", "the browser gets another temp folder")
+
+    program = tmp_path / "browser"
+    program.write_text(f"""#!/bin/sh
+exec unshare --mount sh -c '{enter} && exec "$0" "$@"' {choice.path} "$@"
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("ABP_BROWSER", str(program))
+    async with connect(fixture.url, store=tmp_path / "out") as app:
+        result = await app.call("file.generate", {"bytes": 5 << 20, "seed": 1})
+        assert result.artifacts["file"].sha256 == digest(5 << 20, 1)
+        assert app.transport.rungs["stream"] == 1
+        data = os.urandom(5 << 20)
+        received = await app.call("file.digest", {"file": data})
+        assert hashlib.sha256(data).hexdigest() in str(received.data)
+        step = {"kind": "download", "bytes": 9, "filename": "table.csv"}
+        result = await app.call("fault.native_ui", {"do": [step]})
+    (warning,) = result.warnings
+    assert "the browser saved it where this program does not see it" in warning and "table.csv" in warning
 
 
 async def test_browser_executable_overrides_name_and_name_overrides_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,8 +100,15 @@ class GrowingFile:
             spawn(self._look_for_file(), self._looking)
 
     async def take(self, written: Path) -> None:
+        """Give the file that the browser has written its name.
+
+        Raises :class:`RungUnusable` if it is not here: a browser of a snap, or in a container, has folders of its own.
+        """
         await cancel_and_wait(self._looking)
-        await in_thread(_replace_file, written, self._path)
+        try:
+            await in_thread(_replace_file, written, self._path)
+        except FileNotFoundError:
+            raise RungUnusable("the browser wrote the file where this program does not see it") from None
 
     async def drop(self) -> None:
         await cancel_and_wait(self._looking)
@@ -671,12 +678,18 @@ class AppDownloads:
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
-        # A download that began while our own downloads went to the folder of a store.
-        if written.parent != self.folder:
-            await asyncio.to_thread(move_file, written, self.folder / guid)
+        try:
+            # A download that began while our own downloads went to the folder of a store.
+            if written.parent != self.folder:
+                await asyncio.to_thread(move_file, written, self.folder / guid)
+            size = (self.folder / guid).stat().st_size
+        except FileNotFoundError:
+            raise TransportError(
+                "the browser saved it where this program does not see it, as a snap does; let the app answer it, or "
+                "take a browser that is installed otherwise"
+            ) from None
         del self._running[guid]
 
-        size = (self.folder / guid).stat().st_size
         # A download that ended before the browser reported any progress.
         if size > self._limits.file:
             self.remove(guid)
