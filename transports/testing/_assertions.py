@@ -123,7 +123,7 @@ class Golden:
         elif kind == "application/pdf":
             difference = _compare_pdfs(data, expected, golden)
         else:
-            difference = _changed_lines(data, expected, golden) or f"{_first_difference(data, expected)} {golden}"
+            difference = _changed_lines(data, expected, golden) or _first_difference(data, expected, golden)
         if not difference:
             return ""
         return f"{difference}\nThe result is {self._keep_result(data, golden)}"
@@ -198,11 +198,11 @@ def _as_rgba(frame: Image) -> Image:
 
 
 def _is_plain_name(path: Path, folder: Path) -> bool:
-    """Return whether ``path`` can be that of a file directly in ``folder``."""
+    """Return whether ``path`` can be that of a file directly in ``folder``, be it there or not."""
     try:
         if path.resolve().parent != folder.resolve():
             return False
-        # Not Path.exists, which raises nothing in Python 3.14.
+        # The file may not exist, but the system must take its name. Path.exists() raises nothing in Python 3.14.
         path.stat()
     except ValueError:
         return False  # a zero byte
@@ -256,13 +256,13 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
     return "\n".join(shown)
 
 
-def _first_difference(data: bytes, expected: bytes) -> str:
-    """Return the beginning of a message, for the name of the golden file to follow."""
+def _first_difference(data: bytes, expected: bytes, golden: Path) -> str:
+    """Return a message with the position of the first byte that differs."""
     pairs = zip(data, expected, strict=False)
     # If one begins with the other, they differ where the shorter one ends.
     shorter = min(len(data), len(expected))
     position = next((index for index, (byte, other) in enumerate(pairs) if byte != other), shorter)
-    return f"the result ({len(data)} bytes) differs from byte {position} on from the {len(expected)} bytes of"
+    return f"the result ({len(data)} bytes) differs from byte {position} on from the {len(expected)} bytes of {golden}"
 
 
 def _mark_differences(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Runs work in the event loop of a blocking session.
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
-#: Maximum characters of one message in a log.
-_MAX_CHARS = 1000
 
 
 class _WatchedPage(NamedTuple):
@@ -73,22 +71,24 @@ class FailureReport:
             written += self._keep_recording(recording)
         written += self._write_page()
         written += self._write_views()
-
-        lines: list[str] = []
-        redactor = Redactor(secrets=KNOWN_SECRETS)
-        for watched in self._views:
-            notes = (*watched.view.violations, *watched.view.warnings)[:5]
-            lines += [f"view: {plain_line(str(redactor.tree(note)))}" for note in notes]
-        self._views.clear()
         written += self._write_traces()
         if self._copy_artifacts():
             written.append("artifacts")
 
+        summary = "nothing was kept: no app had answered yet"
         if written:
-            lines.append(f"kept in {self._folder}: {', '.join(written)}")
-        else:
-            lines.append("nothing was kept: no app had answered yet")
-        return "\n".join(lines)
+            summary = f"kept in {self._folder}: {', '.join(written)}"
+        return "\n".join([*self._view_notes(), summary])
+
+    def _view_notes(self) -> list[str]:
+        """Return the first violations and warnings of each watched view, without secrets, and forget the views."""
+        redactor = Redactor(secrets=KNOWN_SECRETS)
+        lines: list[str] = []
+        for watched in self._views:
+            notes = (*watched.view.violations, *watched.view.warnings)[:5]
+            lines += [f"view: {plain_line(str(redactor.tree(note)))}" for note in notes]
+        self._views.clear()
+        return lines
 
     def _write_page(self) -> list[str]:
         """Write the problems of the watched page, and return the name of their file, if there is one."""
@@ -274,15 +274,17 @@ def write_log(recording: Path, log: Path) -> None:
 
 
 def _log_line(entry: dict[str, Any]) -> str:
-    """Return a message of a recording as a line of text; its members are taken out of ``entry``."""
-    action = entry.pop("does")
+    """Return an entry of a recording as a line of text, such as ``    0.012 → ask 3 initialize {"payload": {}}``."""
+    action = entry["does"]
     direction = "→" if action == "ask" else "←"
-    names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)
-    seconds = entry.pop("at", 0.0)
-    details = json.dumps(entry, ensure_ascii=False)
-    if len(details) > _MAX_CHARS:
-        details = f"{details[:_MAX_CHARS]}… ({len(details)} characters)"
-    return f"{seconds:9.3f} {direction} {action} {names} {details}"
+    names = " ".join(str(entry[key]) for key in ("n", "kind", "type") if key in entry)
+
+    named = ("does", "n", "kind", "type", "at")
+    details = json.dumps({key: value for key, value in entry.items() if key not in named}, ensure_ascii=False)
+    max_chars = 1000
+    if len(details) > max_chars:
+        details = f"{details[:max_chars]}… ({len(details)} characters)"
+    return f"{entry.get('at', 0.0):9.3f} {direction} {action} {names} {details}"
 
 
 async def _start_trace(transport: HasPage) -> None:

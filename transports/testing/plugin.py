@@ -83,12 +83,9 @@ def browser_options(config: pytest.Config) -> dict[str, Any]:
     return options
 
 
-def _evidence_text(config: pytest.Config) -> str:
-    return str(config.getoption("--abp-evidence") or config.getini("abp_evidence"))
-
-
 def evidence_option(config: pytest.Config) -> dict[str, Any]:
-    text = _evidence_text(config)
+    """Return the option ``evidence`` of :func:`transports.connect`, if the command line or the ini file names kinds."""
+    text = str(config.getoption("--abp-evidence") or config.getini("abp_evidence"))
     if not text:
         return {}
     from ..session._evidence import GeneralEvidence, read_evidence  # late: each run of pytest imports this module
@@ -173,14 +170,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers ``abp`` and ``abp_transports``, check the options and name the run."""
-    text = _evidence_text(config)
-    if text:
-        from ..session._evidence import read_evidence
-
-        try:
-            read_evidence(text)
-        except UsageError as error:
-            raise pytest.UsageError(f"--abp-evidence: {error.message}") from None
+    try:
+        evidence_option(config)
+    except UsageError as error:
+        raise pytest.UsageError(f"--abp-evidence: {error.message}") from None
     for name, _, _ in _NUMBERS:
         number_option(config, name)
     config.stash[_RUN] = getattr(config, "workerinput", {}).get("abp_run") or new_run_name()

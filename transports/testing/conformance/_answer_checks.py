@@ -25,9 +25,8 @@ from ._evidence import ContentItem, Evidence, NotApplicable, Rules
 
 ANSWERS = Rules()
 BINARIES = Rules()
+#: Kinds of side effects that a user sees.
 _NATIVE = {"dialog", "popup", "filechooser", "download", "share", "notification"}
-#: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12): 10 MB of 1,024 × 1,024 bytes.
-_LARGE = 10 << 20
 #: Fields of an answer that only reports success: texts, names of files, all others.
 _TEXT_FIELDS = {"message", "msg", "info", "note", "result"}
 _PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
@@ -209,13 +208,14 @@ def _judge_clipboard(app: Evidence) -> Iterator[str]:
     fix="answer {downloadUrl, mimeType, size} instead",
 )
 def _judge_answer_size(app: Evidence) -> Iterator[str]:
+    max_bytes = 10 << 20
     for trial, call in app.require_calls():
         for item in trial.contents:
-            if item.size > _LARGE and "downloadUrl" not in item.node:
+            if item.size > max_bytes and "downloadUrl" not in item.node:
                 yield f"{trial.name}: {item.place} has {item.size:,} bytes"
         if call.succeeded and not trial.contents:
             length = _json_bytes(call.fields.get("data"))
-            if length > _LARGE:
+            if length > max_bytes:
                 yield f"{trial.name} answered {length:,} bytes of JSON"
 
 
@@ -263,6 +263,7 @@ def _progress_faults(payload: object) -> Iterator[str]:
 
 
 def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
+    """Return the downloads among the contents of all answers. Without one, the rule does not apply."""
     downloads = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
     if not downloads:
         raise NotApplicable("no answer held a downloadUrl")
@@ -270,6 +271,7 @@ def _require_downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
 
 
 def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError, str]]:
+    """Yield the error of each content that could not be read, and the text of a finding about it."""
     for name, item in contents:
         if item.error is not None:
             yield item.error, f"{name}: {item.error.message}"
@@ -282,8 +284,10 @@ def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError,
     fix="answer an ArrayBuffer, typed array, Blob or base64 text that is whole",
 )
 def _judge_taken(app: Evidence) -> Iterator[str]:
-    other_checks = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
-    yield from (text for error, text in _errors(app.require_contents()) if not isinstance(error, other_checks))
+    judged_elsewhere = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
+    for error, text in _errors(app.require_contents()):
+        if not isinstance(error, judged_elsewhere):
+            yield text
 
 
 @BINARIES.must(
@@ -293,9 +297,9 @@ def _judge_taken(app: Evidence) -> Iterator[str]:
     fix="declare the length of the bytes, not of their base64, as a whole number",
 )
 def _judge_size(app: Evidence) -> Iterator[str]:
-    yield from (
-        text for error, text in _errors(app.require_contents()) if isinstance(error, SizeMismatch | BadDescriptor)
-    )
+    for error, text in _errors(app.require_contents()):
+        if isinstance(error, SizeMismatch | BadDescriptor):
+            yield text
 
 
 @BINARIES.should(

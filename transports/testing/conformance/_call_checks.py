@@ -130,21 +130,29 @@ def _judge_declared_content(app: Evidence) -> Iterator[str]:
     app.require_contents()
     for trial, call in app.called:
         schema = trial.capability.output_schema
-        described = {
-            item.place: {"mimeType", *(item.node.keys() & {"downloadUrl"})}
-            for item in trial.contents
-            if item.node.keys() & {"content", "downloadUrl"}
-        }
         is_invalid_schema = bool(schema) and _schema_error(schema) is not None
-        if not described or not call.succeeded or is_invalid_schema:
+        keys_by_place = _keys_to_declare(trial)
+        if not keys_by_place or not call.succeeded or is_invalid_schema:
             continue
 
         for content in find(call.fields.get("data")):
-            keys = described.get(content.field)
+            keys = keys_by_place.get(content.field)
             if keys is not None and not _describes_content(schema, content.path, keys):
                 place = content.field or "the answer"
                 listed = " and ".join(sorted(keys))
                 yield f"{trial.name}: outputSchema does not say that {place} is content with {listed}"
+
+
+def _keys_to_declare(trial: Trial) -> dict[str, set[str]]:
+    """Return by place the keys that a schema should have for the content there. Content without fields of its own, such
+    as an ArrayBuffer, has none."""
+    keys_by_place: dict[str, set[str]] = {}
+    for item in trial.contents:
+        if "downloadUrl" in item.node:
+            keys_by_place[item.place] = {"mimeType", "downloadUrl"}
+        elif "content" in item.node:
+            keys_by_place[item.place] = {"mimeType"}
+    return keys_by_place
 
 
 def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]) -> bool:
@@ -193,19 +201,25 @@ def _judge_shape(app: Evidence) -> Iterator[str]:
         if not has_failed or is_cancelled_without_error:
             continue
 
-        error = answer.get("error")
-        if not isinstance(error, Mapping):
-            yield f"{name}: error is {str(error)[:60]!r}, not an object"
-            continue
-        if not isinstance(error.get("code"), str) or not re.fullmatch(r"[A-Z][A-Z0-9_]*", error["code"]):
-            yield f"{name}: code is {error.get('code')!r}, not UPPER_CASE text"
-        if not isinstance(error.get("message"), str) or not error["message"]:
-            yield f"{name}: it has no message"
-        if "retryable" not in error:
-            words = f"{str(error.get('message'))[:100]} [{error.get('code')}]"
-            yield f"{name}: {words}: it does not say retryable: true or false"
-        elif not isinstance(error["retryable"], bool):
-            yield f"{name}: retryable is {error['retryable']!r}, not a boolean"
+        yield from (f"{name}: {fault}" for fault in _error_faults(answer.get("error")))
+
+
+def _error_faults(error: object) -> Iterator[str]:
+    """Yield what is wrong with the form of an error."""
+    if not isinstance(error, Mapping):
+        yield f"error is {str(error)[:60]!r}, not an object"
+        return
+
+    code = error.get("code")
+    message = error.get("message")
+    if not isinstance(code, str) or not re.fullmatch(r"[A-Z][A-Z0-9_]*", code):
+        yield f"code is {code!r}, not UPPER_CASE text"
+    if not isinstance(message, str) or not message:
+        yield "it has no message"
+    if "retryable" not in error:
+        yield f"{str(message)[:100]} [{code}]: it does not say retryable: true or false"
+    elif not isinstance(error["retryable"], bool):
+        yield f"retryable is {error['retryable']!r}, not a boolean"
 
 
 @ERRORS.must(

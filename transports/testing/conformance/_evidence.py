@@ -25,8 +25,6 @@ from ...session._targets import is_mcp_server
 
 #: Way to reach the app. Some rules apply only to some kinds.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp", "mcp"]
-#: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
-_MAX_FINDINGS = 20
 
 
 class Finding(NamedTuple):
@@ -66,8 +64,7 @@ class Exchange:
     @property
     def code(self) -> object:
         """Raw code of the app's error; ``None`` without one."""
-        error = self.fields.get("error")
-        return error.get("code") if isinstance(error, Mapping) else None
+        return members_of(self.fields.get("error")).get("code")
 
 
 @dataclass(slots=True)
@@ -163,6 +160,7 @@ class ViewTrial:
     is_cut_off: bool = False
 
     def asked(self, method: str) -> list[Mapping[str, object]]:
+        """Return the parameters of each message that the view sent with this method."""
         return [params for sent, params in self.messages if sent == method]
 
 
@@ -327,8 +325,9 @@ def kind_of(target: str, transport: str) -> Kind:
             "to be served"
         )
 
-    names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage"}
-    name = names.get(kind, kind)
+    # The transports of the other kinds have the names of the kinds.
+    transports = {"page": "playwright", "extension": "playwright", "embedded": "postmessage"}
+    name = transports.get(kind, kind)
     if transport not in ("auto", name):
         raise UsageError(f"{target!r} cannot be reached by {transport!r}; leave --transport out, or use {name!r}")
     return kind
@@ -388,19 +387,21 @@ class Check:
         return self.id.partition(".")[0].partition("-")[0]
 
     def outcome(self, evidence: Evidence) -> Outcome:
-        """Judge the evidence."""
+        """Judge the evidence. Of many findings the first twenty are reported, each text once."""
+        max_reported = 20
+        max_judged = 10 * max_reported  # an app may give cause to any number
         fix_by_text: dict[str, str] = {}
-        max_judged = 10 * _MAX_FINDINGS  # an app may give cause to any number
         try:
             for finding in islice(self.judge(evidence), max_judged):
                 if not isinstance(finding, Finding):
-                    finding = Finding(finding, self.fix)
+                    finding = Finding(finding)
                 fix_by_text.setdefault(plain_line(finding.text, 300), finding.fix or self.fix)
         except NotApplicable as reason:
             return Outcome(self, "not-applicable", (str(reason),))
+
         if not fix_by_text:
             return Outcome(self, "passed")
-        findings = [*fix_by_text][:_MAX_FINDINGS]
+        findings = [*fix_by_text][:max_reported]
         advice = tuple(dict.fromkeys(fix_by_text[text] for text in findings))
         if len(fix_by_text) > len(findings):
             findings.append(f"… and {len(fix_by_text) - len(findings)} more")
@@ -423,7 +424,6 @@ class Rules(list[Check]):
 
 
 _MARKS: Mapping[Status, str] = {"passed": "ok  ", "failed": "FAIL", "warning": "warn", "not-applicable": "-   "}
-_MAX_SKIPPED_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,8 +495,9 @@ class Report:
 
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         if skipped:
-            more = " …" if len(skipped) > _MAX_SKIPPED_SHOWN else ""
-            yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}", None
+            max_skipped = 20
+            more = " …" if len(skipped) > max_skipped else ""
+            yield f"\nnot called: {', '.join(skipped[:max_skipped])}{more}", None
         else:
             yield "", None
         yield self._verdict_line()
@@ -576,6 +577,7 @@ def _add_case(suite: ElementTree.Element, outcome: Outcome) -> None:
 
 
 def _counted(status: Status, number: int) -> str:
+    """Return a number of checks with their status, such as ``2 warnings`` or ``3 not applicable``."""
     text = f"{number} {status.replace('-', ' ')}"
     if status == "warning" and number != 1:
         text += "s"

@@ -26,7 +26,7 @@ from ...playwright._source import StorageState, close_quietly
 from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
-from ...protocol._strict_json import decode_json
+from ...protocol._strict_json import decode_json, members_of
 from ...protocol.messages import Message, new_id
 from ...session._manifest import discover
 from ...session._settings import Settings
@@ -170,7 +170,7 @@ class StrictWebSocket(WebSocketTransport):
     def _on_message(self, data: bytes, text: bool) -> bool:
         """Record the faults of a message, and deliver it if it is an envelope."""
         if text:
-            _require_utf8(data)
+            data.decode()  # raises UnicodeDecodeError, which closes the connection, for text that is not UTF-8
         else:
             self._findings.append("it sent a binary frame")
 
@@ -222,11 +222,6 @@ def _fault_of_app(closed: ConnectionClosed) -> str | None:
     if closed.sent is None or closed.rcvd_then_sent:
         return None
     return _CLOSED_BY_US.get(closed.sent.code)
-
-
-def _require_utf8(text: bytes) -> None:
-    """Raise :class:`UnicodeDecodeError`, which closes the connection, for a text frame that is not UTF-8."""
-    text.decode()
 
 
 def _message_of(envelope: Mapping[str, Any]) -> Message:
@@ -335,7 +330,7 @@ async def _inspect_page_object(
 def _transport_factory(
     evidence: Evidence, plan: Plan, options: ConnectOptions, browser: Browser, made: list[PageTransport]
 ) -> Callable[[], Transport]:
-    """Return a function that makes a transport to an app in a browser, and adds it to ``made``."""
+    """Return a function that makes a new transport to an app in a browser, and adds it to ``made``."""
     transport_class: type[PlaywrightTransport | PostMessageTransport | WebMcpTransport] = PlaywrightTransport
     if evidence.kind == "embedded":
         transport_class = PostMessageTransport
@@ -554,13 +549,8 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
     First come calls that timed out, then those whose capability has ``features.cancel``, then the slowest; three at
     most.
     """
-
-    def declares_cancel(trial: Trial) -> bool:
-        features = trial.entry.get("features")
-        return isinstance(features, Mapping) and features.get("cancel") is True
-
     timed_out = [trial for trial, call in called if isinstance(call.error, CallTimeout) or call.code == "TIMEOUT"]
-    cancellable = [trial for trial, _ in called if declares_cancel(trial)]
+    cancellable = [trial for trial, _ in called if members_of(trial.entry.get("features")).get("cancel") is True]
     slowest_first = sorted(called, key=lambda item: item[1].seconds, reverse=True)
     slow = [trial for trial, call in slowest_first if call.seconds > 2 * _SECONDS_BEFORE_CANCEL]
     chosen = {trial.name: trial for trial in (*timed_out, *cancellable, *slow)}

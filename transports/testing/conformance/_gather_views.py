@@ -62,7 +62,8 @@ class StrictView(ViewTransport):
     def _on_event(self, kind: str, payload: Any) -> None:
         if isinstance(payload, ViewMessage):
             self._heard.set()
-            if len(self._trial.messages) < 1000:
+            max_messages = 1000  # a view may send any number
+            if len(self._trial.messages) < max_messages:
                 self._trial.messages.append((payload.method, _params_of(payload.params)))
         super()._on_event(kind, payload)
 
@@ -90,15 +91,18 @@ class StrictView(ViewTransport):
         trial = self._trial
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(timeout, 3.0)):
-                while await self._heard_something() or not trial.asked("ui/notifications/size-changed"):
-                    pass
+                # It is ready when it has told its size and sends no more.
+                has_settled = False
+                while not has_settled:
+                    is_silent = not await self._heard_something()
+                    has_settled = is_silent and bool(trial.asked("ui/notifications/size-changed"))
         if self.host.app_capabilities.get("tools") is not None:
             trial.tools_answer = await self._ask_for_tools(timeout)
         trial.blank = await is_blank(self.frame)
         await self._note_faults(self.frame.page)
 
     async def _heard_something(self) -> bool:
-        """Return whether the view sent a message within half a second. After such a silence it has started."""
+        """Return whether the view sends a message within half a second."""
         self._heard.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -116,9 +120,7 @@ class StrictView(ViewTransport):
 
 def _params_of(text: str) -> Mapping[str, Any]:
     with contextlib.suppress(ProtocolError):
-        params = decode_json(text)
-        if isinstance(params, dict):
-            return params
+        return members_of(decode_json(text))
     return {}
 
 
@@ -213,8 +215,9 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
     if not server.features.resources:
         return resources
     cursor: str | None = None
+    max_pages = 50  # a server may answer a next page for ever
     with contextlib.suppress(ABPError):
-        for _ in range(50):
+        for _ in range(max_pages):
             page = await _request_payload(server, "resources/list", {"cursor": cursor}, timeout)
             resources += [entry for entry in as_list(page.get("resources")) if isinstance(entry, Mapping)]
             cursor = page.get("nextCursor")

@@ -102,6 +102,7 @@ def _judge_agrees(app: Evidence) -> Iterator[str]:
 
 
 def _page_steps(app: Evidence) -> Mapping[str, ProbeStep]:
+    """Return the steps of the page probe. Without a page object, the rule does not apply."""
     if app.page_steps is None:
         if app.open_error:
             raise NotApplicable("the page could not be opened")
@@ -193,7 +194,9 @@ def _judge_supports(app: Evidence) -> Iterator[str]:
         ("a known name", steps.get("supportsKnown"), True),
     )
     for name, step, is_supported in probed:
-        fault = None if step is None else _support_fault(step, is_supported)
+        if step is None:
+            continue
+        fault = _support_fault(step, is_supported)
         if fault is not None:
             yield f"{name}: {fault}"
 
@@ -393,10 +396,10 @@ def _judge_early(app: Evidence) -> Iterator[str]:
 def _judge_twice(app: Evidence) -> Iterator[str]:
     app.require_session()
     error = app.second_initialize.error
-    if error is not None and error.code in ("PROTOCOL_ERROR", "ALREADY_INITIALIZED"):
-        return  # a page object may throw
     if error is not None:
-        yield error.message
+        # A page object may throw its refusal.
+        if error.code not in ("PROTOCOL_ERROR", "ALREADY_INITIALIZED"):
+            yield error.message
     elif app.second_initialize.code != "ALREADY_INITIALIZED" and "sessionId" not in str(app.second_initialize.answer):
         yield f"it answered {str(app.second_initialize.answer)[:80]}"
 
@@ -417,9 +420,10 @@ def _judge_shutdown(app: Evidence) -> Iterator[str]:
             yield f"shutdown: {exchange.error.message}"
 
     steps = app.page_steps or {}
-    for call, step in (("shutdown", steps.get("shutdown")), ("the second shutdown", steps.get("shutdownAgain"))):
+    for name, label in (("shutdown", "shutdown"), ("shutdownAgain", "the second shutdown")):
+        step = steps.get(name)
         if step is not None and step.threw is not None:
-            yield f"{call} threw: {step.threw}"
+            yield f"{label} threw: {step.threw}"
 
     if app.call_after_shutdown.succeeded:
         yield "a call after shutdown succeeded"

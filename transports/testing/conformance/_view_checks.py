@@ -130,7 +130,8 @@ def _judge_scheme(app: Evidence) -> Iterator[str]:
 )
 def _judge_type(app: Evidence) -> Iterator[str]:
     for resource in _require_views(app).resources:
-        uri, mime_type = str(resource.get("uri")), resource.get("mimeType")
+        uri = str(resource.get("uri"))
+        mime_type = resource.get("mimeType")
         if uri.startswith("ui://") and mime_type != VIEW_TYPE:
             yield f"{uri}: the listed type is {mime_type!r}"
     for uri, content in _contents(app):
@@ -197,11 +198,10 @@ def _judge_exists(app: Evidence) -> Iterator[str]:
 )
 def _judge_current_key(app: Evidence) -> Iterator[str]:
     for name, tool in _require_views(app).tools.items():
-        ui = _ui_metadata(tool)
-        meta = tool.get("_meta")
-        older = [key for key in LEGACY_VIEW_KEYS if isinstance(meta, Mapping) and key in meta]
-        if older and (not isinstance(ui, Mapping) or ui.get("resourceUri") is None):
-            yield f"{name}: {older[0]} alone"
+        older_keys = [key for key in LEGACY_VIEW_KEYS if key in members_of(tool.get("_meta"))]
+        has_current_key = members_of(_ui_metadata(tool)).get("resourceUri") is not None
+        if older_keys and not has_current_key:
+            yield f"{name}: {older_keys[0]} alone"
 
 
 @RULES.must(
@@ -258,6 +258,7 @@ def _misspelt_keys(place: str, declared: Mapping[str, Any], keys: Sequence[str])
 
 
 def _similar_key(key: str, keys: Iterable[str]) -> str | None:
+    """Return that of ``keys`` which ``key`` resembles, such as ``resourceUri`` for ``resource_url``, or ``None``."""
     by_letters = {_letters(name): name for name in keys}
     close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=0.85)
     if not close:

@@ -133,8 +133,10 @@ async def _check_connections_are_apart(subject: Subject) -> None:
 )
 async def _check_page_tools(session: Session) -> None:
     if session.transport.features.page:
-        for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
-            assert [*(await made).artifacts] == [tool]
+        picture = await session.screenshot()
+        assert [*picture.artifacts] == ["image"]
+        document = await session.render_to_pdf("<h1>Hi</h1>")
+        assert [*document.artifacts] == ["document"]
     else:
         with pytest.raises(UsageError):
             await session.screenshot()
@@ -190,11 +192,11 @@ async def _check_unknown_request(subject: Subject) -> None:
 async def _check_listing(subject: Subject) -> None:
     async with initialized(subject) as transport:
         if transport.features.listing:  # without it sessions do not send this request
-            listed: Any = (
-                await transport.request(Message("capabilities/list", id="1"), timeout=subject.answer_timeout)
-            ).payload
-            listed = listed.get("data", listed) if isinstance(listed, dict) else listed
-            assert "data.csv" in str(listed)
+            request = Message("capabilities/list", id="1")
+            answer: Any = (await transport.request(request, timeout=subject.answer_timeout)).payload
+            if isinstance(answer, dict):
+                answer = answer.get("data", answer)
+            assert "data.csv" in str(answer)
 
 
 @MESSAGES("a request ends at its deadline", "transports.base.Transport.request; docs/faults.md 5")
@@ -249,8 +251,7 @@ async def _check_events(subject: Subject) -> None:
     progress = [value(message.payload, "progress") for message in seen if message.type == "progress"]
     assert progress == [1, 2, 3]
     notified = [value(message.payload, "event") for message in seen if message.type == "notification"]
-    expected = ["notifications/operation/started", "notifications/operation/completed"]
-    assert notified == expected
+    assert notified == [_STARTED, _COMPLETED]
 
 
 @MESSAGES("progress names its call", "docs/protocol.md 4.4")
