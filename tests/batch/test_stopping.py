@@ -14,7 +14,7 @@ from tests.batch.planted import PAGE, World
 from tests.batch.runs import Recorder, hold_up, jobs, states
 from tests.support.eventually import eventually
 from transports.batch import Job, Ledger, Outcome, RunOptions, State, open_ledger
-from transports.batch._runner import Ahead, Elapsed, Runner
+from transports.batch._runner import Elapsed, PrefetchedJobs, Runner
 from transports.batch.ledger._schema import Leased, Settlement
 from transports.errors import LedgerError
 
@@ -195,11 +195,11 @@ def test_job_leased_before_machine_slept_is_returned(monkeypatch: pytest.MonkeyP
     """The monotonic clock does not count that time."""
     clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
     monkeypatch.setattr("transports.batch._runner.time", clock)
-    ahead, leased = Ahead(RunOptions()), Leased("k", jobs(1)[0], 1)
-    ahead.add([leased], Elapsed(), ())
+    prefetched, leased = PrefetchedJobs(RunOptions()), Leased("k", jobs(1)[0], 1)
+    prefetched.add([leased], Elapsed(), ())
     for now, seconds, dropped in ((1000.0, 1.0, []), (900.0, 1.0, []), (1600.0, 0.0, [leased])):
         clock.time = lambda now=now: now
-        assert ahead.seconds == seconds and ahead.drop((), stopped=False) == dropped
+        assert prefetched.seconds_left == seconds and prefetched.drop((), stopped=False) == dropped
 
 
 @pytest.mark.load

@@ -31,8 +31,7 @@ from .ledger._ledger import Ledger, open_ledger
 from .ledger._schema import Added, Counts, Row, Settlement
 
 Source = str | os.PathLike[str] | Iterable[Job]
-#: Fields of a file name template, besides the carried fields of the input.
-_FIELDS = ("id", "key", "capability", "field")
+#: Field of a file name template, such as ``{id}``.
 _FIELD = r"\{([^{}]*)\}"
 #: Digits of a key that make the names of two jobs' files unique.
 _KEY_DIGITS = 16
@@ -67,6 +66,7 @@ async def add_input(
     ``extend``; :class:`~transports.errors.LedgerError`."""
 
     def prepare() -> tuple[Path, str]:
+        """Return the file of the jobs, which is written if they are an iterable, and its fingerprint."""
         if isinstance(source, str | os.PathLike):
             path = Path(source)
         else:
@@ -274,7 +274,7 @@ class _Filenames:
         if self._is_checked:
             return
         self._is_checked = True
-        fields = dict.fromkeys([*_FIELDS, *row.job.carried])
+        fields = dict.fromkeys(["id", "key", "capability", "field", *row.job.carried])
         for place in re.findall(_FIELD, self._template):
             if place not in fields:
                 job = row.job.id or row.key

@@ -104,6 +104,7 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
         require_few_fields(names)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}") from None
+    # Several columns may have no name. A table without any named column has no most common name.
     for name, count in Counter(filter(None, names)).most_common(1):
         if count > 1:
             short_name = name[: LIMITS.column_chars]
@@ -114,9 +115,9 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
     shown = ", ".join(f'"{name[: LIMITS.column_chars]}"' for name in names[: LIMITS.columns])
     if len(names) > LIMITS.columns:
         shown += f" and {len(names) - LIMITS.columns} more"
-    columns = f"the only column is {shown}"
-    if len(names) > 1:
-        columns = f"the columns are {shown}"
+    columns = f"the columns are {shown}"
+    if len(names) == 1:
+        columns = f"the only column is {shown}"
     raise UsageError(
         f'{path}: {columns}; one must be "capability", in small letters; a .csv separates columns by commas, a .tsv by '
         "tabs"
@@ -167,6 +168,7 @@ def _encode_job(job: Job) -> bytes:
     """Return a job as JSON. Raises :class:`~transports.errors.UsageError` if it has other values: the encoder alone
     would write bytes as text and NaN as null."""
     try:
+        # A path raises FileToRead here, and bytes are taken out as content.
         _, content = prepare_params(job.params, read_files=False)
         if content:
             raise FileToRead
@@ -340,8 +342,6 @@ def _json_cell(name: str, value: object) -> object:
 
 #: Names in the hints of one message.
 _MAX_HINTS = 10
-#: Error codes with a message in the report.
-_MAX_FIRST_ERRORS = 10
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
@@ -532,16 +532,19 @@ class _Statistics:
 
     def _add_error(self, code: str, row: Row) -> None:
         self._codes[code] += 1
-        if code not in self._first_errors and len(self._first_errors) < _MAX_FIRST_ERRORS:
+        max_codes = 10  # with the message of their first error
+        if code not in self._first_errors and len(self._first_errors) < max_codes:
             error = plain_line(row.error or "", 300)
             self._first_errors[code] = {"id": row.job.id, "key": row.key, "error": error}
 
     def report(self) -> dict[str, JSONValue]:
         """Return the counts of lines and jobs, the errors, and percentiles of the durations of jobs that succeeded."""
-        ordered = sorted(self._milliseconds)
+        durations = sorted(self._milliseconds)
         percentiles: dict[str, JSONValue] = {}
-        if ordered:
-            percentiles = {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in (50, 90, 95, 99)}
+        if durations:
+            for percent in (50, 90, 95, 99):
+                duration = durations[(len(durations) - 1) * percent // 100]
+                percentiles[f"p{percent}"] = round(duration, 1)
         jobs = sum(self._states.values())
         return {
             "lines": jobs + self._copies,

@@ -53,9 +53,9 @@ class Times:
     tick: float = 0.5
     #: Between two checks of each browser.
     check_interval: float = 5.0
-    #: Until the next attempt after a successor did not start.
+    #: From a failed start of a successor to the next attempt.
     retry: float = 30.0
-    #: For memory, while no running call could release some.
+    #: Longest wait for memory, if no running call could release some.
     memory_patience: float = 60.0
     #: A call with a warm session in a free slot overtakes older calls until the oldest has waited this long.
     max_overtaken: float = 1.0

@@ -227,19 +227,17 @@ def require_few_fields(names: Sized) -> None:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
-_EXAMPLES = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
-
-
 def _parse_object(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
-    """Return a field that must be a JSON object, or the text of one; empty without the field."""
+    """Return ``params`` or ``files``, which must be a JSON object or the text of one; empty without the field."""
+    examples = {"params": '{"html": "Hi"}', "files": '{"image": "photo.png"}'}
+    advice = f"write an object such as {examples[name]}"
     value = fields.get(name, {})
-    advice = f"write an object such as {_EXAMPLES[name]}"
     if isinstance(value, str):
         if not value.lstrip().startswith(("{", "[")):
             raise UsageError(f"{name} is a text; {advice}")
         value = decode_user_json(value, name, fix=advice)
     if not isinstance(value, dict):
-        raise UsageError(f"{name} must be a JSON object such as {_EXAMPLES[name]}")
+        raise UsageError(f"{name} must be a JSON object such as {examples[name]}")
     return value
 
 

@@ -18,7 +18,6 @@ from ._jobs import MAX_FIELDS
 
 logger = logging.getLogger("transports")
 
-_BATCH_ROWS = 5000
 #: Arrow types of the kit's own columns. Types of carried columns are inferred from the manifest.
 _TYPES = {
     **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
@@ -27,8 +26,6 @@ _TYPES = {
     "artifacts": "json",
 }
 _SCALAR_TYPES = {bool: "bool", float: "double", str: "string"}
-#: Integers up to this are exact as a double.
-_MAX_EXACT = 2**53
 
 
 def read_rows(
@@ -67,11 +64,12 @@ def _write_rows(manifest: Path, path: Path) -> None:
     types = _column_types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
-        lines = [*islice(file, _BATCH_ROWS)]
+        rows_of_group = 5000
+        lines = [*islice(file, rows_of_group)]
         while lines:
             rows = [_parquet_row(_manifest_row(line), types) for line in lines]
             writer.write_table(pyarrow.Table.from_pylist(rows, schema))
-            lines = [*islice(file, _BATCH_ROWS)]
+            lines = [*islice(file, rows_of_group)]
 
 
 def _column_types(manifest: Path) -> dict[str, str]:
@@ -103,7 +101,7 @@ def _type_of_value(value: object) -> str:
     """Return an Arrow type for a value, ``int53`` for an integer that a double can hold too, or ``json``."""
     if type(value) is not int:
         return _SCALAR_TYPES.get(type(value), "json")
-    if abs(value) <= _MAX_EXACT:
+    if abs(value) <= 2**53:
         return "int53"
     if -(2**63) <= value < 2**63:
         return "int64"

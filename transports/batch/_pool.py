@@ -81,11 +81,10 @@ async def run_all(
     reading = asyncio.Lock()
     # Outcomes, and the end of each worker: its error, or ``None``.
     events: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
-
     workers: set[asyncio.Task[None]] = set()
 
     def report_end(error: BaseException) -> None:
-        # Of an error that a worker does not report itself, such as a cancellation from inside.
+        """Report an error that a worker does not report itself, such as a cancellation from inside."""
         spawn(events.put(error), workers)
 
     for _ in range(count):

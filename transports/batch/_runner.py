@@ -38,12 +38,12 @@ class Limits:
     max_refused: int = 10_000
     #: Average duration below which jobs are prefetched.
     short: float = 0.1
-    #: Of a prefetched job: another worker may be free.
+    #: Longest wait of a prefetched job, since another worker may be free.
     max_wait: float = 1.0
     #: Between two requests to a ledger without jobs for this worker. The time doubles up to a quarter of a lease, since
     #: a thousand idle workers would keep the ledger busy.
     idle: float = 0.4
-    #: Until an ended job is written even if the batch of ended jobs is small.
+    #: From the end of a job until it is written, even if few others have ended.
     latest: float = 0.02
 
 
@@ -68,7 +68,7 @@ class Rate:
         burst = max(2.0, self._per_second / 10)
         return min(count, int(burst - self._starts))
 
-    def seconds(self) -> float:
+    def seconds_to_start(self) -> float:
         """Return the seconds until another start may be allowed, infinity if one is allowed now."""
         if self._per_second is None or self.room(1) > 0:
             return math.inf
@@ -103,7 +103,7 @@ class HostPauses:
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
 
-    def seconds(self) -> float:
+    def seconds_to_end(self) -> float:
         """Return the seconds until the first pause ends, infinity without a pause."""
         now = time.monotonic()
         return min((until - now for until in self._until.values() if until > now), default=math.inf)
@@ -221,7 +221,7 @@ class Elapsed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prefetched:
+class _PrefetchedJob:
     """Job that waits for its start, with the time since its lease was requested and since it arrived."""
 
     leased: Leased
@@ -229,8 +229,8 @@ class _Prefetched:
     since_arrival: Elapsed
 
 
-class Ahead:
-    """Prefetched jobs of one worker: leased but not started.
+class PrefetchedJobs:
+    """Jobs of one worker that are leased but not started.
 
     A worker does not prefetch while jobs are long, nor with ``rate`` or ``per_host``: those limits count leased jobs,
     so that other workers would get fewer jobs than they could run."""
@@ -241,7 +241,7 @@ class Ahead:
         self._max_wait = max_wait
         #: Later, the lease might have expired.
         self._max_age_of_lease = options.lease_seconds / 2
-        self._jobs: deque[_Prefetched] = deque()
+        self._jobs: deque[_PrefetchedJob] = deque()
         #: Average duration of a job in seconds.
         self._average: float | None = None
 
@@ -249,7 +249,7 @@ class Ahead:
         return len(self._jobs)
 
     @property
-    def size(self) -> int:
+    def target_size(self) -> int:
         """Number of jobs to lease beyond the running ones."""
         if self._average is None or self._average >= LIMITS.short:
             return 0
@@ -257,16 +257,16 @@ class Ahead:
 
     @property
     def is_low(self) -> bool:
-        return len(self._jobs) <= self.size // 8
+        return len(self._jobs) <= self.target_size // 8
 
     @property
-    def seconds(self) -> float:
+    def seconds_left(self) -> float:
         """Remaining waiting time of the first job in seconds; infinity without jobs."""
         if not self._jobs:
             return math.inf
-        return self._seconds_left(self._jobs[0])
+        return self._remaining_wait(self._jobs[0])
 
-    def _seconds_left(self, job: _Prefetched) -> float:
+    def _remaining_wait(self, job: _PrefetchedJob) -> float:
         """Return the seconds that a job may still wait: for ``max_wait`` after it arrived, and while its lease is
         certainly valid. A slow ledger does not shorten the first."""
         seconds_of_wait = self._max_wait - job.since_arrival.seconds
@@ -280,7 +280,7 @@ class Ahead:
         since_arrival = Elapsed()
         for leased in jobs:
             if leased.key not in present:
-                self._jobs.append(_Prefetched(leased, since_request, since_arrival))
+                self._jobs.append(_PrefetchedJob(leased, since_request, since_arrival))
 
     def take(self) -> Leased:
         return self._jobs.popleft().leased
@@ -288,14 +288,15 @@ class Ahead:
     def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
         """Remove and return jobs that will not start soon: those that waited too long, those of ``closed`` hosts, and
         all if the worker has ``stopped``. They can be leased again by any worker."""
-        may_drop_jobs = stopped or bool(closed) or not self.seconds
+        # Nearly always there is nothing to drop.
+        may_drop_jobs = stopped or bool(closed) or not self.seconds_left
         if not self._jobs or not may_drop_jobs:
             return []
 
         dropped: list[Leased] = []
-        remaining: deque[_Prefetched] = deque()
+        remaining: deque[_PrefetchedJob] = deque()
         for job in self._jobs:
-            has_waited_too_long = not self._seconds_left(job)
+            has_waited_too_long = not self._remaining_wait(job)
             if has_waited_too_long:
                 self.suspend()
             if has_waited_too_long or stopped or host_of(job.leased.job) in closed:
@@ -354,7 +355,7 @@ class Runner:
         self._retries = Retries(options.retries)
         self._pauses = HostPauses()
         self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
-        self._ahead = Ahead(options, max_wait)
+        self._prefetched = PrefetchedJobs(options, max_wait)
         self._deadline = math.inf
         #: Settlements to write, and written settlements that ``on_settled`` has not seen yet.
         self._ended: list[Settlement] = []
@@ -409,7 +410,7 @@ class Runner:
     @property
     def _has_leases(self) -> bool:
         """True if this worker has leases in the ledger. An ended job keeps its lease until it is written."""
-        return bool(self._running or self._ahead or self._ended)
+        return bool(self._running or self._prefetched or self._ended)
 
     async def _keep_leases(self) -> None:
         """Renew the leases of this worker, and expire those of lost workers."""
@@ -457,13 +458,13 @@ class Runner:
 
     def _room(self) -> int:
         """Return the number of jobs to lease now: to run at once, and to prefetch."""
-        free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
+        free = self._options.concurrency + self._prefetched.target_size - len(self._running) - len(self._prefetched)
         return max(self._rate.room(free), 0)
 
     def _start_jobs(self) -> None:
         self._return_late_jobs()
-        while self._ahead and len(self._running) < self._options.concurrency:
-            leased = self._ahead.take()
+        while self._prefetched and len(self._running) < self._options.concurrency:
+            leased = self._prefetched.take()
             task = begin(self._run_job(leased), partial(self._fail_job, leased))
             self._running[leased.key] = leased, task
 
@@ -471,7 +472,7 @@ class Runner:
         """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
             self._stopped = True
-        dropped = self._ahead.drop(self._pauses.closed(), stopped=self._stopped)
+        dropped = self._prefetched.drop(self._pauses.closed(), stopped=self._stopped)
         if dropped:
             self._ended += map(_not_begun, dropped)
             self._wake.set()
@@ -500,7 +501,7 @@ class Runner:
             logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
         self._written += [settlement for settlement in ended if settlement.begun]
         ended_meanwhile = (settlement.key for settlement in self._ended)
-        self._ahead.add(leased, since_request, {*self._running, *ended_meanwhile})
+        self._prefetched.add(leased, since_request, {*self._running, *ended_meanwhile})
         return len(leased)
 
     async def _run_job(self, leased: Leased) -> None:
@@ -545,15 +546,15 @@ class Runner:
         """Keep a settlement to be written soon, and start the next jobs."""
         loop = asyncio.get_running_loop()
         if settlement.again_after is None:
-            self._ahead.count(settlement.outcome.milliseconds / 1000)
+            self._prefetched.count(settlement.outcome.milliseconds / 1000)
         else:
-            self._ahead.suspend()
+            self._prefetched.suspend()
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._start_jobs()
 
         is_first_to_write = len(self._ended) == 1
-        if self._ahead.is_low:
+        if self._prefetched.is_low:
             # More jobs are needed at once; this one is written with the same request.
             self._wake.set()
         elif is_first_to_write:
@@ -566,12 +567,13 @@ class Runner:
         """Wait until a job has ended, or until something is due: leases, jobs, hosts or the deadline."""
         # Added to a time limit, so that it has certainly passed afterwards.
         margin = 0.001
-        limits = [self._options.lease_seconds / 4, self._ahead.seconds + margin]
+        limits = [self._options.lease_seconds / 4, self._prefetched.seconds_left + margin]
         if not self._stopped:
             limits.append(max(self._deadline - time.monotonic(), 0.0))
             has_free_places = len(self._running) < self._options.concurrency
             if has_free_places:
-                limits += [self._seconds_to_next_request(), self._rate.seconds(), self._pauses.seconds() + margin]
+                limits += [self._seconds_to_next_request(), self._rate.seconds_to_start()]
+                limits.append(self._pauses.seconds_to_end() + margin)
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(limits)):
@@ -597,7 +599,7 @@ class Runner:
 
         # A task that was cancelled before its first step has not ended its job itself.
         self._ended += [_not_begun(leased) for leased, task in self._running.values() if task.done()]
-        if self._ended or self._ahead:
+        if self._ended or self._prefetched:
             # The error that ended the run is raised instead. Leases that stay expire by themselves.
             with contextlib.suppress(Exception):
                 await self._write_and_lease()

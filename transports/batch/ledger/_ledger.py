@@ -47,8 +47,6 @@ from ._schema import (
 
 T = TypeVar("T")
 
-#: Attempts after which an idempotent job of lost workers becomes ``unknown`` instead of queued.
-_MAX_LOST = 10
 #: Rows per page of an export, of any size.
 _PAGE = 100
 
@@ -224,14 +222,15 @@ class Ledger:
         return queued, unknown
 
     def _end_leases(self, cursor: Cursor, condition: str, *values: Value) -> tuple[int, int]:
-        """End the leases that fulfil an SQL condition: queue idempotent jobs again, and make the others ``unknown``.
-        Return the numbers of both."""
+        """End the leases that fulfil an SQL condition: queue idempotent jobs again, and make the others ``unknown``, as
+        well as jobs that were lost again and again. Return the numbers of both."""
+        max_attempts = 10
         # Both statements have this condition, since a lease may expire between them.
         may_run_again = "(idempotent = 1 AND attempts < ?)"
         cursor.execute(
             "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
             f"WHERE run = ? AND {LEASED} AND {condition} AND {may_run_again}",
-            (State.QUEUED.value, self._run, *values, _MAX_LOST),
+            (State.QUEUED.value, self._run, *values, max_attempts),
         )
         queued = cursor.rowcount
 
@@ -239,7 +238,7 @@ class Ledger:
         cursor.execute(
             f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
             f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {condition} AND NOT {may_run_again}",
-            (State.UNKNOWN.value, "LEASE_EXPIRED", error, self._run, *values, _MAX_LOST),
+            (State.UNKNOWN.value, "LEASE_EXPIRED", error, self._run, *values, max_attempts),
         )
         return queued, cursor.rowcount
 
@@ -380,8 +379,6 @@ def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]
 
 # --- leasing and settling ---------------------------------------------------------------------------------------------
 
-#: Hosts per query.
-_HOSTS = 64
 #: Hosts with due queued jobs after a host, perhaps up to another. Each step of the recursion finds the next host by one
 #: index lookup.
 _FIND_HOSTS = """WITH RECURSIVE hosts(host) AS (
@@ -523,11 +520,12 @@ def _hosts_between(database: Database, cursor: Cursor, run: str, after: str, unt
         condition = "AND host <= ?"
         end = (until,)
     find_hosts = _FIND_HOSTS.format(now=database.now, until=condition)
+    hosts_per_query = 64
     while True:
-        cursor.execute(find_hosts, (run, after, *end, run, *end, run, _HOSTS))
+        cursor.execute(find_hosts, (run, after, *end, run, *end, run, hosts_per_query))
         hosts = [cast(str, host) for (host,) in cursor.fetchall()]
         yield from hosts
-        if len(hosts) < _HOSTS:
+        if len(hosts) < hosts_per_query:
             return
         after = hosts[-1]
 
@@ -733,7 +731,8 @@ class Addition:
             new_jobs = self._add_jobs(cursor, last, first)
             jobs += new_jobs
             lines_of_chunk = min(_CHUNK, lines - first)
-            if new_jobs < lines_of_chunk:
+            has_existing_jobs = new_jobs < lines_of_chunk
+            if has_existing_jobs:
                 existing += self._add_copies(cursor, last, first)
 
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))

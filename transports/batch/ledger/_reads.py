@@ -346,10 +346,7 @@ class Tally:
         now = number_from(cursor, f"SELECT {database.now}")
         recounting = inputs != self._inputs or now >= self._recount_at
         if recounting:
-            self._inputs = inputs
-            self._ended = _Ended()
-            self._until = 0.0
-            self._total = int(number_from(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
+            self._begin_recount(cursor, inputs)
 
         ended, recent = self._count_ended(cursor, now)
         leased = int(number_from(cursor, f"SELECT count(*) FROM abp_jobs WHERE run = ? AND {LEASED}", self._run))
@@ -377,6 +374,13 @@ class Tally:
             recent=recent,
             now=now,
         )
+
+    def _begin_recount(self, cursor: Cursor, inputs: frozenset[str]) -> None:
+        """Count the jobs of the run, which has these ``inputs`` now, and forget which of them have ended."""
+        self._inputs = inputs
+        self._ended = _Ended()
+        self._until = 0.0
+        self._total = int(number_from(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
 
     def _count_ended(self, cursor: Cursor, now: float) -> tuple[_Ended, int]:
         """Return the counts of all ended jobs, and the number of those that ended in the last ten seconds."""

@@ -30,7 +30,7 @@ QUEUED_ANYWHERE = f"{QUEUED} AND host >= ''"
 LEASED = "state = 'leased'"
 #: Prefix of the names of a run's inputs.
 INPUT = "input "
-#: Last statement's index. If it exists, the whole schema exists.
+#: Index that the last statement of the schema creates: if it exists, all tables exist.
 _LAST = "abp_jobs_ended"
 
 
