@@ -493,9 +493,9 @@ def _session_options(request: pytest.FixtureRequest, target: str, transport: str
         return {**options, "page": request.getfixturevalue("page")}
 
     options = {**evidence_option(request.config), **options}
-    # connect() starts the browser then, not the plugin, which would show it.
     names_browser = not options.keys().isdisjoint({"browser", "profile", "storage_state"})
     connect_starts_browser = names_browser or target.lower().startswith("mcp")
+    # The plugin itself shows only the browsers that it starts.
     if connect_starts_browser and "headless" in browser_options(request.config):
         return {"headless": False, **options}
     return options

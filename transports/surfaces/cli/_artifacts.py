@@ -76,11 +76,11 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
     except ArtifactNotFound as error:
         matches = await _find_similar(store, name)
         if not matches:
-            message = (
+            raise ArtifactNotFound(
                 f"no artifact {name!r} in {store.url}; `abp artifacts list` lists what is stored; if the call had "
-                "--out DIR, give --store DIR here, too"
-            )
-            raise ArtifactNotFound(message, details=error.details) from None
+                "--out DIR, give --store DIR here, too",
+                details=error.details,
+            ) from None
 
     if len(matches) > 1:
         ids = [ref.id for ref in matches[: LIMITS.ids]]
@@ -241,7 +241,7 @@ async def get(
         typer.Argument(metavar="[FILE]", help="File or folder to write to; `-` or nothing writes to stdout."),
     ] = None,
     output: Output = None,
-) -> int:
+) -> None:
     """Copy the bytes of one artifact, checked against their hash."""
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
@@ -257,7 +257,6 @@ async def get(
             async for chunk in store.open(ref.id):
                 sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
-        return 0
 
 
 async def _print_content(store: ArtifactStore, ref: ArtifactRef, artifact_id: str) -> None:
@@ -369,7 +368,7 @@ async def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; remove nothing.")] = False,
     output: Output = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Remove unreachable files from the store.
 
     These are leftovers of writers that died and content without metadata (both after an hour), and damaged content
@@ -384,12 +383,11 @@ async def gc(
     if as_json:
         documents = [stray._asdict() for stray in removed]
         print_json({"success": True, "dry_run": dry_run, "removed": documents, "size_bytes": size})
-        return 0
+        return
     print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
     verb = "would remove" if dry_run else "removed"
     files = "file" if len(removed) == 1 else "files"
     print_note(f"{verb} {len(removed):,} {files}, {size:,} bytes")
-    return 0
 
 
 @app.command()

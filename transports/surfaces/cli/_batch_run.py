@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
-
-
 #: Seconds between two notes where there is no bar.
 _NOTE_INTERVAL = 30.0
 #: Text in place of the rate until a job ends: the first browsers may take half a minute.
@@ -157,7 +155,7 @@ def _consent_of(working: WorkerOptions, target: str | None = None, inputs: Path 
     folder = working.files_from or inputs
     if folder is not None:
         folder = folder.absolute()
-    return Consent(working.allow_programs, target, folder, working.files_from is not None)
+    return Consent(working.allow_programs, target, folder, any_target=working.files_from is not None)
 
 
 def _run_options(working: WorkerOptions, consent: Consent) -> RunOptions:

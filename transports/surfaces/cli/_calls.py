@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import ABPError, ProtocolError, UsageError
+from ...errors import ABPError, UsageError
 from ...protocol._capabilities import find_capability
 from ...protocol._params import set_path
 from ...protocol._plain_text import plain_line, redact_url
-from ...protocol._strict_json import decode_json, json_lines
+from ...protocol._strict_json import json_lines
 from ...protocol.binary import BinaryData
 from ...protocol.schema import declared_parameters, is_file
 from ...session._settings import Settings, read_config, routing_of
@@ -42,6 +42,7 @@ from ._options import (
     example_words,
     json_line,
     open_app,
+    parse_value,
     require_folder,
     shell_word,
     spread_groups,
@@ -217,10 +218,7 @@ def routing_of_options(preset: str | None, options: Sequence[str] | None) -> Rou
         key, equals, text = option.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--routing {option!r} is not of the form KEY=VALUE, such as max_inline_chars=2000")
-        value: object = text
-        with suppress(ProtocolError):
-            value = decode_json(text)
-        set_path(table, key.strip().split("."), value)
+        set_path(table, key.strip().split("."), parse_value(text))
 
     if preset is not None:
         configured = RoutingConfig({"preset": preset})
@@ -277,7 +275,8 @@ def call(
 
     With --detach a running `abp serve` makes the call (--server, --token); see `abp calls`."""
     if options.detach or options.server:
-        return _start_detached(target, capability, options)
+        _start_detached(target, capability, options)
+        return 0
     caller = _Caller(target, capability, options)
     with _allow_private_addresses() if options.insecure_private_addresses else nullcontext():
         return run_async(caller.read_and_call)
@@ -396,8 +395,8 @@ def _allow_private_addresses() -> Iterator[None]:
             os.environ[name] = previous_value
 
 
-def _start_detached(target: str, capability: str, options: CallOptions) -> int:
-    """Run ``abp call --detach``.
+def _start_detached(target: str, capability: str, options: CallOptions) -> None:
+    """Have the server of ``abp call --detach`` start a call, and print its id.
 
     The server connects to the app, not this command, so options of the connection raise
     :class:`~transports.errors.UsageError`."""
@@ -412,7 +411,7 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> int:
     files = _files_by_path(ParamOptions(files=options.params.files).read())
     server = options.server
 
-    async def start_call() -> int:
+    async def start_call() -> None:
         async with open_server(server, options.connection.token or os.environ.get("ABP_SERVE_TOKEN")) as client:
             transport = options.connection.transport
             call = await client.start(target, capability, params, files, transport=transport, timeout=options.timeout)
@@ -421,9 +420,8 @@ def _start_detached(target: str, capability: str, options: CallOptions) -> int:
         else:
             print_text(str(call["id"]))
             print_note(f"abp calls wait {call['id']} --server {server} prints its result")
-        return 0
 
-    return run_async(start_call)
+    run_async(start_call)
 
 
 def _options_of_direct_calls(options: CallOptions) -> dict[str, object]:
@@ -463,15 +461,15 @@ def capabilities(
     *,
     options: ConnectionOptions,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List the capabilities of an app, or show one of them."""
     connection = options.connection()
-    return run_async(lambda: _show_capabilities(target, name, connection, options.transport, as_json=as_json))
+    run_async(lambda: _show_capabilities(target, name, connection, options.transport, as_json=as_json))
 
 
 async def _show_capabilities(
     target: str, name: str | None, connection: ConnectOptions, transport: str, *, as_json: bool
-) -> int:
+) -> None:
     """Print all capabilities of an app, or only the one of this ``name``, with a command that calls it."""
     async with open_app(target, connection, store="none:") as app:
         chosen = [*app.capabilities.values()]
@@ -487,7 +485,6 @@ async def _show_capabilities(
             if transport != "auto":
                 command += ["--transport", transport]
             print_capability(chosen[0], [*command, redact_url(target) or target])
-    return 0
 
 
 def _capabilities_document(app: Session, chosen: Collection[Capability]) -> dict[str, object]:
@@ -526,7 +523,7 @@ async def discover(
         str, typer.Argument(metavar="URL", help="Address of the app's page, such as http://127.0.0.1:8000/")
     ],
     as_json: Json = False,
-) -> int:
+) -> None:
     """Read an app's manifest without a browser.
 
     The manifest lists its capabilities."""
@@ -554,10 +551,9 @@ async def discover(
                 "warnings": list(discovery.warnings),
             }
         )
-        return 0
+        return
     print_capabilities(manifest.app, manifest.capabilities)
     print_text(f"ABP {manifest.abp or 'of an unknown version'}, from {redact_url(discovery.manifest_url or '')}")
-    return 0
 
 
 @asynchronous
@@ -593,7 +589,8 @@ async def _wait_for_enter() -> None:
     """Ask the user to sign in, and wait for a line on stdin; wait for ever if stdin ends without one. A daemon thread
     reads, so that it does not delay the end of the program."""
     print_note("sign in, then close the window or press Enter here", always=True)
-    loop, entered = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    entered = asyncio.Event()
 
     def read() -> None:
         if sys.stdin is not None and sys.stdin.readline():

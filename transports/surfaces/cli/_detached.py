@@ -150,12 +150,6 @@ def _stored_reference(stored: Mapping[str, Any]) -> ArtifactRef:
     return ArtifactRef(uri=stored["uri"] or "", local_path=stored["path"], source=source, **fields)
 
 
-#: Timeout of a request in seconds, without its ``wait``.
-_TIMEOUT = 30.0
-#: Seconds that one request waits for the end of a call.
-_WAIT = 20
-
-
 async def _read_object(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
     """Return the JSON object of an answer; ``None`` if there is none, or if it is too large."""
     max_bytes = 16 << 20
@@ -244,7 +238,8 @@ class ServerClient:
 
     async def wait(self, call: str) -> Mapping[str, Any]:
         """Return a call with its ``result`` once it has ended, or its current record after 20 seconds."""
-        return await self._request("GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT)
+        seconds = 20
+        return await self._request("GET", f"/calls/{quote(call, safe='')}?wait={seconds}", wait=seconds)
 
     async def cancel(self, call: str) -> Mapping[str, Any]:
         return await self._request("DELETE", f"/calls/{quote(call, safe='')}")
@@ -252,7 +247,8 @@ class ServerClient:
     async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> dict[str, Any]:
         """Send a request and return the JSON object of the answer. ``wait`` are the seconds that the server may take
         besides the timeout."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT + wait, sock_connect=_TIMEOUT)
+        seconds = 30.0
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=seconds + wait, sock_connect=seconds)
         try:
             async with self._http.request(
                 method, self._url + path, timeout=timeout, allow_redirects=False, **options

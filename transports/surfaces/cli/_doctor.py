@@ -129,6 +129,7 @@ async def _can_download(playwright: list[str]) -> bool:
         listed = await asyncio.to_thread(
             subprocess.run, dry_run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
         )
+        # The dry run lists what would be downloaded, and from where.
         address = re.search(r"https?://\S+", listed.stdout)
         if address is None:
             return True
@@ -326,21 +327,25 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
         async with connect(served.url, transport=transport, store="memory:") as session:
             sent = await session.call("file.digest", {"file": content}, timeout=_TIMEOUT)
             taken = await session.call("file.generate", {"bytes": _SELF_TEST_BYTES}, timeout=_TIMEOUT)
-            opened_page = transport.page
-            has_webmcp = opened_page is not None and bool(await opened_page.evaluate("'modelContext' in document"))
-            text = "on: pages with tools can be driven (docs/webmcp.md)"
-            if not has_webmcp:
-                text = (
-                    "off: this browser has none; use Chromium 149 or newer. A browser that you start yourself needs "
-                    "--enable-features=WebMCP. Pages with a polyfill work in any browser"
-                )
-            facts["webmcp"] = Fact(text, has_webmcp)
+            page = transport.page
+            has_webmcp = page is not None and bool(await page.evaluate("'modelContext' in document"))
+            facts["webmcp"] = _webmcp_fact(has_webmcp)
 
     arrived: Any = sent.data
     is_same_there = arrived["sha256"] == hashlib.sha256(content).hexdigest()
     is_same_here = taken.artifacts["file"].sha256 == digest(_SELF_TEST_BYTES)
     if not (is_same_there and is_same_here):
         raise BinaryError("a file came to or from the page with other bytes; please report it, with this whole output")
+
+
+def _webmcp_fact(has_webmcp: bool) -> Fact:
+    if has_webmcp:
+        return Fact("on: pages with tools can be driven (docs/webmcp.md)", has_webmcp)
+    return Fact(
+        "off: this browser has none; use Chromium 149 or newer. A browser that you start yourself needs "
+        "--enable-features=WebMCP. Pages with a polyfill work in any browser",
+        has_webmcp,
+    )
 
 
 #: Checks in the order in which they run.
@@ -351,7 +356,6 @@ CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
     _check_browser,
     _check_optional,
 )
-
 
 _Patterns = list[str] | None
 

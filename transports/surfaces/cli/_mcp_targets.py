@@ -358,10 +358,7 @@ def _request_lines(view: View) -> Iterator[str]:
     """Yield a line for each request of the view to its host, with a limit on their number and length."""
     requests = view.requests
     for request in requests[: LIMITS.requests]:
-        params = plain_line(json_line(dict(request.params)))
-        if len(params) > LIMITS.request_params:
-            params = params[: LIMITS.request_params - 1] + "…"
-        yield f"  {request.kind}  {params}"
+        yield f"  {request.kind}  {plain_line(json_line(dict(request.params)), LIMITS.request_params)}"
     if len(requests) > LIMITS.requests:
         yield f"  … and {len(requests) - LIMITS.requests} more"
 
@@ -383,7 +380,7 @@ async def resources(
     token: Token = None,
     header: Headers = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List the resources of an MCP server, or read some.
 
     With --watch and --json, each reading is a line of JSON."""
@@ -396,7 +393,6 @@ async def resources(
             await _print_changes(app, watch, timeout, as_json)
         if not read and not watch:
             await _print_resources(app, timeout, as_json)
-    return 0
 
 
 async def _print_contents(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:

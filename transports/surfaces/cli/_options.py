@@ -427,8 +427,6 @@ def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping
 
 #: Largest text that is read as parameters, in bytes; larger content must be given as a file.
 _MAX_TEXT = 64_000_000
-
-
 #: Names that mean a file or stdout (``-``), and hardly ever a folder.
 _FILE_NAME = re.compile(
     r"-|.*\.(?:bin|csv|docx|gif|gz|html?|jpe?g|jsonl?|md|mp3|mp4|pdf|png|svg|txt|wav|webp|xlsx|xml|zip)", re.IGNORECASE
@@ -669,6 +667,7 @@ def json_line(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if plain_line(text) == text:
         return text
+    # Besides characters beyond ASCII, a plain line has no spaces in a row and no DEL.
     return json.dumps(value).replace("  ", " \\u0020").replace("\x7f", "\\u007f")
 
 

@@ -177,6 +177,9 @@ def _print_question(title: str, lines: Sequence[str]) -> None:
 
 
 class _Field:
+    """Field of a form, with the JSON ``schema`` of its value. It is ``needed`` if it cannot be left out, ``secret`` if
+    its text is not shown, and takes ``many`` values if it is a list."""
+
     def __init__(self, label: str, schema: dict[str, Any], *, needed: bool) -> None:
         self.label = " ".join(label.split())[:80]
         self.schema = schema

@@ -175,44 +175,45 @@ class McpOptions:
 
 
 @spread_groups
-def mcp(*, options: McpOptions, keeping: KeepingOptions) -> int:
+def mcp(*, options: McpOptions, keeping: KeepingOptions) -> None:
     """Serve apps as tools of MCP, on stdin and stdout."""
     if options.trust:
-        return _trust_and_print()
-    return run_async(lambda: _serve_bridge(options, keeping))
+        _trust_and_print()
+    else:
+        run_async(lambda: _serve_bridge(options, keeping))
 
 
-async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
+async def _serve_bridge(options: McpOptions, keeping: KeepingOptions) -> None:
     """Run ``abp mcp`` over stdin and stdout or over HTTP, and with ``--gallery`` the gallery too."""
     with _needing_mcp_sdk("abp mcp"):
         from ..mcp._bridge import Bridge, serve_stdio
         from ..mcp._options import Options
         from ..shared._detached import DetachedCalls, hosting
 
-    options = Options.load(
-        config=given.config,
-        apps=given.apps or None,
-        adapter=given.adapter,
-        token=given.token,
-        browsers=given.browsers,
-        inline_data=None if given.inline_data is None else given.inline_data is OnOff.ON,
+    settings = Options.load(
+        config=options.config,
+        apps=options.apps or None,
+        adapter=options.adapter,
+        token=options.token,
+        browsers=options.browsers,
+        inline_data=None if options.inline_data is None else options.inline_data is OnOff.ON,
     )
     address: tuple[str, int] | None = None
     users: dict[str, str] = {}
-    if given.http is not None:
-        address = parse_address(given.http, "--http", options.public_url)
-        users = _users_of(options)
+    if options.http is not None:
+        address = parse_address(options.http, "--http", settings.public_url)
+        users = _users_of(settings)
 
     async with (
-        limited_store(keeping.output, keeping.ttl, keeping.limits, config=given.config) as store,
+        limited_store(keeping.output, keeping.ttl, keeping.limits, config=options.config) as store,
         hosting(
-            store, keeping.state, config=given.config, browsers=options.browsers, headless=options.headless
+            store, keeping.state, config=options.config, browsers=settings.browsers, headless=settings.headless
         ) as apps,
         AsyncExitStack() as stack,
     ):
-        make_bridge = partial(Bridge, options, store, connect=apps.connect, named=apps.named)
+        make_bridge = partial(Bridge, settings, store, connect=apps.connect, named=apps.named)
         connections: Connections | None = None
-        if given.gallery:
+        if options.gallery:
             served = await stack.enter_async_context(_serve_gallery(store, apps, users))
             connections = served.connections
             calls = served.calls
@@ -227,8 +228,7 @@ async def _serve_bridge(given: McpOptions, keeping: KeepingOptions) -> int:
             note_mcp_client()
             await serve_stdio(bridge)
         else:
-            await _serve_bridge_http(bridge, address, users, options.public_url, connections)
-    return 0
+            await _serve_bridge_http(bridge, address, users, settings.public_url, connections)
 
 
 async def _serve_bridge_http(
@@ -250,13 +250,13 @@ async def _serve_bridge_http(
     await serve_http(bridge, *address, users, print_address, connections=connections)
 
 
-def _users_of(options: BridgeOptions) -> dict[str, str]:
+def _users_of(settings: BridgeOptions) -> dict[str, str]:
     """Return the users of the bridge by their tokens. If neither tokens nor JWTs are configured, a new token is
     printed."""
-    if options.jwt_issuer and not options.token:
+    if settings.jwt_issuer and not settings.token:
         return {}
     with _needing_mcp_sdk("abp mcp"):
-        return _parse_tokens(options.token)
+        return _parse_tokens(settings.token)
 
 
 def _parse_tokens(tokens: str | None) -> dict[str, str]:
@@ -273,7 +273,7 @@ def _print_address(url: str) -> None:
     print_note(f"serving at {url}", always=True)
 
 
-def _trust_and_print() -> int:
+def _trust_and_print() -> None:
     """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
     ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
     from ..._internal.redaction import Redactor
@@ -295,7 +295,6 @@ def _trust_and_print() -> int:
                 value = redactor.field(key, value)
             for line in _setting_lines(f"{table}.{key}", value):
                 print_text(f"  {line}")
-    return 0
 
 
 def _setting_lines(name: str, value: object) -> Iterator[str]:
@@ -383,12 +382,14 @@ async def proxy(
     if server is None:
         if not options.stats:
             raise UsageError("name the server: abp proxy -- COMMAND …, or abp proxy --url https://…/mcp")
-        return _print_all_stats(as_json=options.as_json)
+        _print_all_stats(as_json=options.as_json)
+        return 0
     if options.roots and options.http is None:
         raise UsageError("--roots needs --http; over stdin and stdout, the client's own roots are used")
     if options.http is None:
         return await _proxy_stdio(server, options)
-    return await _proxy_http(server, options, options.http)
+    await _proxy_http(server, options, options.http)
+    return 0
 
 
 def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
@@ -416,7 +417,7 @@ async def _proxy_stdio(server: Server, options: ProxyOptions) -> int:
             return await run_stdio(upstream, shared)
 
 
-async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:
+async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> None:
     async with _open_shared(server, options, roots=options.roots or ()) as shared:
         with _needing_mcp_sdk("abp proxy --http"):
             from ..mcp.proxy._serving import serve_proxy
@@ -424,7 +425,6 @@ async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> int:
         address = parse_address(http, "--http", None)
         users = _parse_tokens(options.token or os.environ.get("ABP_MCP_TOKEN"))
         await serve_proxy(server, shared, address, users, _print_address)
-        return 0
 
 
 @asynccontextmanager
@@ -450,7 +450,7 @@ async def _open_shared(server: Server, options: ProxyOptions, *, roots: Sequence
                 _print_stats(shared.stats.as_dict(), tools, as_json=options.as_json, out=print_line)
 
 
-def _print_all_stats(*, as_json: bool) -> int:
+def _print_all_stats(*, as_json: bool) -> None:
     """Print the statistics of all proxies, from the activity log."""
     from ..mcp.proxy._stats import log_file, read_log
 
@@ -458,7 +458,6 @@ def _print_all_stats(*, as_json: bool) -> int:
     servers = {} if log is None else read_log(log)
     document = {server: {tool: asdict(count) for tool, count in tools.items()} for server, tools in servers.items()}
     _print_stats(document, servers, as_json=as_json, out=print_text)
-    return 0
 
 
 def _print_stats(
