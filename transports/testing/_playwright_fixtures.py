@@ -30,8 +30,8 @@ def launch_browser(
         return launch_browser
 
     def launch(**options: object) -> object:
-        named = {"executable_path", "channel"} & (browser_type_launch_args.keys() | options.keys())
-        choice = None if named else find_browser()
+        names_browser = {"executable_path", "channel"} & (browser_type_launch_args.keys() | options.keys())
+        choice = None if names_browser else find_browser()
         if choice is not None:
             options["executable_path"] = choice.path
         return launch_browser(**options)

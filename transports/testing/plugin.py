@@ -49,8 +49,6 @@ _NUMBERS = (
     ("slowmo", "MS", "Delay Playwright's steps in the plugin's browsers by so many milliseconds, to watch them."),
     ("keep_runs", "N", "Number of runs, including this one, whose reports of failed tests are kept (default: 1)."),
 )
-_EVIDENCE = "Evidence to keep of calls of abp_app and abp_app_async: trace=on-failure,video,har,console,screenshot."
-_HEADED = "Show the browsers that abp_app and abp_app_async start."
 #: Name of a run: date, time and process id. Names sort by age; the process id shows whether the run is still active.
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-\d+")
 _REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
@@ -112,8 +110,9 @@ def is_server(target: str) -> bool:
 
 def starts_browser(target: str, options: Mapping[str, object], *, shows_views: bool = False) -> bool:
     """Return whether a session needs a browser that its options do not name."""
-    named = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
-    return (shows_views or is_page(target)) and not named & set(options)
+    naming = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
+    needs_browser = shows_views or is_page(target)
+    return needs_browser and naming.isdisjoint(options)
 
 
 def new_run_name() -> str:
@@ -158,14 +157,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="abp-results",
         help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
     )
-    group.addoption("--abp-evidence", metavar="KINDS", help=_EVIDENCE)
-    parser.addini("abp_evidence", _EVIDENCE, default="")
+    kinds = "trace=on-failure,video,har,console,screenshot"
+    evidence = f"Evidence to keep of calls of abp_app and abp_app_async: {kinds}."
+    group.addoption("--abp-evidence", metavar="KINDS", help=evidence)
+    parser.addini("abp_evidence", evidence, default="")
     group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
     for name, metavar, text in _NUMBERS:
         group.addoption(f"--abp-{name.replace('_', '-')}", metavar=metavar, help=text)
         parser.addini(f"abp_{name}", text)
-    group.addoption("--abp-headed", action="store_true", help=_HEADED)
-    parser.addini("abp_headed", _HEADED, type="bool", default=False)
+    headed = "Show the browsers that abp_app and abp_app_async start."
+    group.addoption("--abp-headed", action="store_true", help=headed)
+    parser.addini("abp_headed", headed, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -246,7 +248,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if isinstance(item, pytest.Function) and _NO_LOOP not in item.fixturenames:
         opens_async = {"abp_app_async", "abp_open_view_async"} & set(item.fixturenames)
         uses_plugin = any(name.startswith("abp_") for name in item.fixturenames)
-        if opens_async or (uses_plugin and inspect.iscoroutinefunction(item.obj)):
+        is_async_test = uses_plugin and inspect.iscoroutinefunction(item.obj)
+        if opens_async or is_async_test:
             item.fixturenames.insert(0, _NO_LOOP)
 
 

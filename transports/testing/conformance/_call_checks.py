@@ -372,7 +372,8 @@ def _judge_running(app: Evidence) -> Iterator[str]:
 
 def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
     """Yield what is wrong with the answers to the first cancel of a running call, and to the call itself."""
-    cancel, call = cancellation.first, cancellation.call
+    cancel = cancellation.first
+    call = cancellation.call
     if not _says_cancelled(cancel) and _ran_when_cancelled(cancellation):
         answer = str(cancel.answer)[:80]
         if cancel.error is not None:

@@ -407,7 +407,8 @@ async def _connect(client: Client) -> ABPError | None:
     except ABPError as error:
         # A page that loads too slowly, or a server with another status, is a finding.
         has_answered = bool({"timeout", "status"} & error.details.keys())
-        if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not has_answered):
+        is_unreachable = isinstance(error, ConnectFailed) and not has_answered
+        if is_unreachable or isinstance(error, UsageError):
             raise
         return error
     return None
@@ -564,7 +565,8 @@ async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cance
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
     await asyncio.wait((call,), timeout=_SECONDS_BEFORE_CANCEL)
 
-    first, again = Exchange(), Exchange()
+    first = Exchange()
+    again = Exchange()
     cancelled_at = time.perf_counter()
     if not call.done():
         first = await _cancel_call(client, call_id)

@@ -99,9 +99,11 @@ def without_required(
 def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
     """Return the name of a parameter and ``params`` with a value of a wrong type; ``None`` if none has a type."""
     for name, inner in members_of(schema.get("properties")).items():
-        kind = members_of(inner).get("type")
-        if isinstance(kind, str) and kind in _WRONG_VALUES and not {"enum", "const"} & set(members_of(inner)):
-            return name, {**params, name: _WRONG_VALUES[kind]}
+        declared = members_of(inner)
+        wrong_value = _WRONG_VALUES.get(str(declared.get("type")))
+        has_fixed_values = "enum" in declared or "const" in declared
+        if wrong_value is not None and not has_fixed_values:
+            return name, {**params, name: wrong_value}
     return None
 
 

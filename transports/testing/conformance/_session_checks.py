@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...protocol._capabilities import Discovery
 from ...protocol._declarations import Manifest
 from ...protocol._strict_json import members_of
 from ...protocol.messages import PROTOCOL_VERSION
@@ -13,12 +14,17 @@ from ._evidence import Evidence, Exchange, NotApplicable, ProbeStep, Rules, as_l
 RULES = Rules()
 
 
-def _require_manifest(app: Evidence) -> Manifest:
+def _require_discovery(app: Evidence) -> Discovery:
     if app.discovery is None:
         raise NotApplicable("an app without a page of its own has no manifest")
-    if app.discovery.manifest is None:
+    return app.discovery
+
+
+def _require_manifest(app: Evidence) -> Manifest:
+    manifest = _require_discovery(app).manifest
+    if manifest is None:
         raise NotApplicable("there is no readable manifest")
-    return app.discovery.manifest
+    return manifest
 
 
 @RULES.must(
@@ -28,10 +34,9 @@ def _require_manifest(app: Evidence) -> Manifest:
     fix='add <link rel="abp-manifest" href="/abp-manifest.json"> to the first 50 KB of the page',
 )
 def _judge_link(app: Evidence) -> Iterator[str]:
-    if app.discovery is None:
-        raise NotApplicable("an app without a page of its own has no manifest")
-    if app.discovery.manifest_url is None:
-        yield app.discovery.reason.message if app.discovery.reason else "no link"
+    discovery = _require_discovery(app)
+    if discovery.manifest_url is None:
+        yield discovery.reason.message if discovery.reason else "no link"
 
 
 @RULES.must(
@@ -74,8 +79,7 @@ def _judge_fields(app: Evidence) -> Iterator[str]:
 )
 def _judge_type(app: Evidence) -> Iterator[str]:
     _require_manifest(app)
-    assert app.discovery is not None
-    kind = app.discovery.manifest_type
+    kind = _require_discovery(app).manifest_type
     if not kind:
         yield "it is served without a Content-Type"
     elif not is_json(kind):

@@ -349,7 +349,9 @@ def _judge_degrades(app: Evidence) -> Iterator[str]:
 
 
 def _is_meaningful(block: object) -> bool:
-    return isinstance(block, Mapping) and (block.get("type") != "text" or bool(str(block.get("text", "")).strip()))
+    if not isinstance(block, Mapping):
+        return False
+    return block.get("type") != "text" or str(block.get("text", "")).strip() != ""
 
 
 @RULES.must(

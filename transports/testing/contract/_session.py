@@ -70,15 +70,17 @@ def _new_tasks(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
 
 @LIFECYCLE("its events end when it closes", "transports.base.Transport.events")
 async def _check_events_end(subject: Subject) -> None:
-    async def listen(transport: Transport) -> None:
-        async for _ in transport.events():
-            pass
-
     async with initialized(subject) as transport:
-        listening = asyncio.ensure_future(listen(transport))
+        listening = asyncio.ensure_future(_collect_events(transport, []))
         await asyncio.sleep(0)
     await until(listening.done, "the iteration over events() ends", seconds=subject.answer_timeout)
     await listening
+
+
+async def _collect_events(transport: Transport, events: list[Message]) -> None:
+    """Append the events of a transport to ``events`` until it closes."""
+    async for message in transport.events():
+        events.append(message)
 
 
 @LIFECYCLE("a request after closing fails", "transports.base.Transport.request")
@@ -238,13 +240,8 @@ async def _check_cancel_is_answered(subject: Subject) -> None:
 @MESSAGES("its events come in order, each once", "transports.base.Transport.events; docs/protocol.md 4.6")
 async def _check_events(subject: Subject) -> None:
     seen: list[Message] = []
-
-    async def listen() -> None:
-        async for message in transport.events():
-            seen.append(message)
-
     async with initialized(subject) as transport:
-        listening = asyncio.ensure_future(listen())
+        listening = asyncio.ensure_future(_collect_events(transport, seen))
         await transport.request(call("job.run", "job", steps=3, delay=1), timeout=subject.answer_timeout)
         await until(lambda: len(seen) >= 5, "two notifications and three reports of progress arrive")
     await until(listening.done, "the iteration over events() ends")
@@ -256,19 +253,13 @@ async def _check_events(subject: Subject) -> None:
 
 @MESSAGES("progress names its call", "docs/protocol.md 4.4")
 async def _check_progress_names_its_call(subject: Subject) -> None:
-    seen: list[object] = []
-
-    async def listen() -> None:
-        async for message in transport.events():
-            if message.type == "progress":
-                seen.append(value(message.payload, "operationId"))
-
+    seen: list[Message] = []
     async with initialized(subject) as transport:
-        listening = asyncio.ensure_future(listen())
+        listening = asyncio.ensure_future(_collect_events(transport, seen))
         await transport.request(call("job.run", "my-job", steps=1, delay=1), timeout=subject.answer_timeout)
-        await until(lambda: bool(seen), "progress arrives")
+        await until(lambda: any(message.type == "progress" for message in seen), "progress arrives")
     await listening
-    assert seen == ["my-job"]
+    assert [value(message.payload, "operationId") for message in seen if message.type == "progress"] == ["my-job"]
 
 
 @MESSAGES(
@@ -606,6 +597,12 @@ async def _cancellation_reasons(session: Session) -> list[str]:
     return [entry["reason"] for entry in value(record, "cancelled")]
 
 
+async def _reasons_after(session: Session, earlier: list[str]) -> set[str]:
+    """Return the reasons of the cancellations that the app received after ``earlier`` ones."""
+    reasons = await _cancellation_reasons(session)
+    return set(reasons[len(earlier) :])
+
+
 async def _start_call(session: Session, capability: str, **params: object) -> asyncio.Task[Any]:
     """Start a call and give the app time to begin it."""
     task = asyncio.ensure_future(session.call(capability, params))
@@ -624,7 +621,7 @@ async def _check_timeout(session: Session) -> None:
     earlier = await _cancellation_reasons(session)
     with pytest.raises(CallTimeout):
         await session.call("job.wait", timeout=0.2)
-    assert {*(await _cancellation_reasons(session))[len(earlier) :]} == {"timeout"}
+    assert await _reasons_after(session, earlier) == {"timeout"}
 
 
 @CANCELLATION.in_session("an infinite timeout is no limit", "transports.base.Transport.request")
@@ -640,7 +637,7 @@ async def _check_cancelled(session: Session) -> None:
     waiting = await _start_call(session, "job.wait")
     await _cancel_call(waiting)
     assert waiting.cancelled()
-    assert {*(await _cancellation_reasons(session))[len(earlier) :]} == {"cancelled by the client"}
+    assert await _reasons_after(session, earlier) == {"cancelled by the client"}
 
 
 @CANCELLATION.in_session("after a timeout and a cancellation the next call works", "docs/protocol.md 3.2, 3.4")
