@@ -260,15 +260,15 @@ class Slot:
     """Room for one session. ``open_session`` is the session in it, if any; ``context`` is its page's context if that is
     reused afterwards."""
 
-    __slots__ = ("context", "leased", "member", "open_session", "released")
+    __slots__ = ("context", "leased", "member", "open_session", "released_at")
 
     def __init__(self, member: Member) -> None:
         self.member = member
         self.open_session: HeldSession | None = None
         self.context: BrowserContext | None = None
         self.leased = False
-        #: Time of the last use, by :func:`time.monotonic`.
-        self.released = 0.0
+        #: End of the last use, by :func:`time.monotonic`.
+        self.released_at = 0.0
 
     async def empty(self, *, keep_context: bool = False) -> None:
         """Close the session, and its context unless ``keep_context``. Never raises."""
@@ -286,7 +286,7 @@ class Slot:
 class Member:
     """Browser of the pool, or, with ``browser=None``, the room for sessions without a browser.
 
-    It gets new calls while it is ``serving``. ``due`` is the reason for starting its successor.
+    It gets new calls while it is ``serving``. ``replacement_reason`` is empty until it is to be replaced.
     """
 
     def __init__(self, number: int, source: Source, browser: Browser | None) -> None:
@@ -295,7 +295,7 @@ class Member:
         self.browser = browser
         self.slots = [Slot(self) for _ in range(source.sessions)]
         self.serving = True
-        self.due = ""
+        self.replacement_reason = ""
         self.calls = 0
         self.leased = 0
         #: Bytes of memory at the last check.
@@ -329,7 +329,7 @@ class Member:
 
     def end_lease(self, slot: Slot) -> None:
         slot.leased = False
-        slot.released = time.monotonic()
+        slot.released_at = time.monotonic()
         self.leased -= 1
         if not self.leased:
             self._drained.set()
@@ -491,7 +491,7 @@ class Slots:
             usable = warm + empty
         if usable:
             return min(usable, key=_cost_of_use)
-        return min(with_other_target, key=attrgetter("released"), default=None)
+        return min(with_other_target, key=attrgetter("released_at"), default=None)
 
 
 def _cost_of_use(slot: Slot) -> tuple[float, float]:
@@ -499,7 +499,7 @@ def _cost_of_use(slot: Slot) -> tuple[float, float]:
     use."""
     # Opening a session costs as much as half a running call.
     opening = 0 if slot.open_session else 0.5
-    return slot.member.load + opening, -slot.released
+    return slot.member.load + opening, -slot.released_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -662,12 +662,13 @@ class Fleet:
     def check(self, member: Member) -> None:
         """Replace a browser above a limit, its successor first: the new one serves before the old one drains."""
         reason = self._limits.exceeded(member)
-        if reason and member.serving and not member.due and time.monotonic() >= member.not_before:
-            member.due = reason
+        is_replaced_already = not member.serving or member.replacement_reason != ""
+        if reason and not is_replaced_already and time.monotonic() >= member.not_before:
+            member.replacement_reason = reason
             spawn(self._replace_browser(member), self._tasks)
 
     async def _replace_browser(self, member: Member) -> None:
-        """Start the successor of a browser that is ``due``, drain the browser, then close it."""
+        """Start the successor of a browser, drain the browser, then close it."""
         async with self._launching:
             if not member.serving:
                 return
@@ -677,11 +678,11 @@ class Fleet:
                     await self._start_browser(member.source)
             except Exception as error:  # noqa: BLE001 - the old browser goes on, whatever the reason
                 logger.warning("the successor of browser %d did not start: %s", member.number, first_line(error))
-                member.due = ""
+                member.replacement_reason = ""
                 member.not_before = time.monotonic() + TIMES.retry
                 return
-            logger.info("browser %d of the pool is replaced: %s", member.number, member.due)
-            self._stop_serving(member, member.due)
+            logger.info("browser %d of the pool is replaced: %s", member.number, member.replacement_reason)
+            self._stop_serving(member, member.replacement_reason)
 
         await member.drained()
         # Not awaited here, because aclose() cancels this task, but waits for the endings.

@@ -141,7 +141,6 @@ def shown_path(path: Path) -> str:
 
 #: Fields of one line, row or object, both the kit's own and carried ones. Each carried field becomes a column.
 MAX_FIELDS = 1000
-_JOB_FIELDS = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
 #: Values of a boolean field. The keys ``True`` and ``False`` also match the numbers 1 and 0.
 _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 
@@ -202,6 +201,7 @@ def _distribute_fields(
 ) -> dict[str, JSONValue]:
     """Add fields such as ``params.title`` and ``files.image`` to ``params`` and ``files``, and return the fields that
     are carried along."""
+    own_fields = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
     carried: dict[str, JSONValue] = {}
     for name, value in fields.items():
         object_name, _, place = name.partition(".")
@@ -209,7 +209,7 @@ def _distribute_fields(
             set_path(params, place.split("."), _json_or_text(value))
         elif object_name == "files" and place:
             files[place] = value
-        elif name not in _JOB_FIELDS:
+        elif name not in own_fields:
             carried[name] = cast(JSONValue, value)
     return carried
 

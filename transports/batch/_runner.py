@@ -186,7 +186,6 @@ class RunOptions:
     consent: Consent | None = None
 
     def __post_init__(self) -> None:
-        """Raise :class:`~transports.errors.UsageError` for a number out of its range."""
         most = 1_000_000_000  # within the range of the ledger's integers
         for name, value, minimum, maximum in (
             ("concurrency", self.concurrency, 1, most),
@@ -196,7 +195,8 @@ class RunOptions:
             ("deadline", self.deadline, 1e-6, MAX_TIMEOUT),
             ("lease_seconds", self.lease_seconds, 1, MAX_TIMEOUT),
         ):
-            if value is not None and (isinstance(value, bool) or not minimum <= value <= maximum):
+            is_in_range = value is None or minimum <= value <= maximum
+            if isinstance(value, bool) or not is_in_range:
                 raise UsageError(f"{name} must be a number from {minimum:g} to {maximum:,}")
 
 
