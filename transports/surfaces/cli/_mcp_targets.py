@@ -142,7 +142,7 @@ class OpenViewOptions:
     host: HostOptions
     output: Output = None
     timeout: Timeout = None
-    reach: ConnectionOptions
+    connection: ConnectionOptions
     record: RecordFile = None
     as_json: Json = False
 
@@ -177,7 +177,7 @@ def view(
         target=target,
         tool=tool,
         options=options,
-        connection=options.reach.connection(),
+        connection=options.connection.connection(),
         view_options=options.host.view_options(options.timeout),
     )
     return run_async(lambda: _read_and_open(command, ctx.meta[_ORDER]))
