@@ -143,7 +143,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    pass
+    """Declare ``--version``; Typer reads it from this signature."""
 
 
 def _require_utf8(args: Sequence[str]) -> None:

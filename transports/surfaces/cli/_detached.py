@@ -118,18 +118,18 @@ def result_of(document: Mapping[str, Any]) -> Result:
     """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
     data = document["data"]
     artifacts = {stored["field"]: _stored_reference(stored) for stored in document["artifacts"]}
-    in_data: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     for field, ref in artifacts.items():
         match find_field(data, field):
             # The data has the reference of this file there, and not a value of the app's own.
             case place, {"id": ref.id}:
-                in_data[field] = place
+                places[field] = place
 
     metadata: Mapping[str, Any] = {}
     is_single_file = artifacts.keys() == {""}
     if isinstance(data, dict) and not is_single_file:
-        file_members = {place[0] for place in in_data.values() if place}
-        metadata = {key: value for key, value in data.items() if key not in file_members}
+        members_with_files = {place[0] for place in places.values() if place}
+        metadata = {key: value for key, value in data.items() if key not in members_with_files}
 
     effects = document.get("effects", ())
     return Result(
@@ -139,7 +139,7 @@ def result_of(document: Mapping[str, Any]) -> Result:
         warnings=tuple(document["warnings"]),
         effects=tuple(Effect(effect["kind"], effect["call"], effect["detail"]) for effect in effects),
         metadata=metadata,
-        inline_fields=frozenset(in_data),
+        inline_fields=frozenset(places),
         evidence={stored["kind"]: _stored_reference(stored) for stored in document.get("evidence", ())},
     )
 

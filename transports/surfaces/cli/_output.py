@@ -399,7 +399,8 @@ def _usage_message(error: Exception) -> str:
 
     list_commands = getattr(context.command, "list_commands", None)
     text = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", text)
-    if list_commands is not None and "command" in text and "did you mean" not in text:
+    is_like_no_command = "command" in text and "did you mean" not in text
+    if list_commands is not None and is_like_no_command:
         return f"{text}; the commands are {', '.join(list_commands(context))}, {hint}"
     return f"{text}; {hint}"
 

@@ -189,10 +189,15 @@ class _Field:
         self._choices = _choices(schema.get("items", {}) if self.many else schema)
 
     def explanation(self) -> list[str]:
+        """Return the lines above the prompt: the description, and the choices with their numbers."""
+        lines: list[str] = []
         description = str(self.schema.get("description", ""))
-        lines = [description] if description else []
+        if description:
+            lines.append(description)
         width = len(str(len(self._choices)))
-        return lines + [f"{n:>{width}}  {title}" for n, (_, title) in enumerate(self._choices, 1)]
+        for number, (_, title) in enumerate(self._choices, 1):
+            lines.append(f"{number:>{width}}  {title}")
+        return lines
 
     def prompt(self) -> str:
         """Return the label with the form of the answer and the default, such as ``colour 1-3 [red]``."""

@@ -146,6 +146,7 @@ class Client:
     async def _exchange(self, message: Message, timeout: float) -> Exchange:
         """Send a request over the open connection, and close the connection after a failure of it."""
         exchange = Exchange()
+        # _listen() adds what arrives meanwhile to these lists.
         self._progress = exchange.progress
         self._effects = exchange.effects
         transport = self.transport
