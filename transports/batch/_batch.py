@@ -90,7 +90,7 @@ class _RunProgress:
     def __init__(self, counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> None:
         self._total = counts.total
         self._ended = counts.total - counts.open
-        self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
+        self._failed = counts.failed
         self._on_settled = on_settled
         self._on_progress = on_progress
 
@@ -244,19 +244,16 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
             except ABPError:
                 missing += 1
                 continue
-            await _link_or_copy(store, ref, folder / filenames.add(row, number, ref))
+            path = folder / filenames.add(row, number, ref)
+            is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
+            if not is_linked:
+                await store.export(ref, path)
             exported += 1
 
     if missing:
         files = "1 file is" if missing == 1 else f"{missing} files are"
         raise StoreError(f"{files} no longer in the store, {exported} in {folder}; name the run's store with --store")
     return exported
-
-
-async def _link_or_copy(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
-    is_linked = ref.path is not None and await in_thread(_link, ref, ref.path, path)
-    if not is_linked:
-        await store.export(ref, path)
 
 
 class _Filenames:

@@ -29,7 +29,7 @@ from ..artifacts._files import replacing
 from ..errors import ABPError, LedgerError, UsageError
 from ..protocol._params import FileToRead, prepare_params
 from ..protocol._plain_text import plain_line
-from ..protocol._strict_json import JSONValue, encode_json, json_lines
+from ..protocol._strict_json import JSONValue, encode_json, json_lines, members_of
 from ._jobs import Consent, Job, State, job_document, parse_job, require_few_fields, require_job
 from .ledger._ledger import Ledger
 from .ledger._schema import Added, Row
@@ -433,10 +433,7 @@ class Report(dict[str, JSONValue]):
 
     def _counts(self, name: str) -> list[tuple[str, JSONValue]]:
         """Return the entries of one part that are not 0."""
-        values = self.get(name)
-        if not isinstance(values, dict):
-            return []
-        return [(key, value) for key, value in values.items() if value]
+        return [(key, value) for key, value in members_of(self.get(name)).items() if value]
 
 
 async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None) -> Report:

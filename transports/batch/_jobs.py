@@ -339,7 +339,8 @@ class Outcome:
                 milliseconds=milliseconds,
             )
 
-        may_have_been_sent = sent and _may_have_been_sent(error)
+        # A CapabilityError proves that the app received the call, whatever the app has written into it.
+        may_have_been_sent = sent and (isinstance(error, CapabilityError) or error.sent is not False)
         state = State.FAILED
         if may_have_been_sent and _is_result_lost(error, job):
             state = State.UNKNOWN
@@ -383,11 +384,6 @@ class Outcome:
             return [ref.as_dict() for ref in self.artifacts]
         fields = self.result.artifacts.keys()
         return [{"field": field, **ref.as_dict()} for field, ref in zip(fields, self.artifacts, strict=True)]
-
-
-def _may_have_been_sent(error: ABPError) -> bool:
-    # An app wrote the details of a CapabilityError, which proves that it received the call.
-    return isinstance(error, CapabilityError) or error.sent is not False
 
 
 def _is_result_lost(error: ABPError, job: Job) -> bool:

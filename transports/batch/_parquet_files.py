@@ -6,14 +6,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 
 from ..artifacts._files import replacing
 from ..errors import LedgerError, UsageError
-from ..protocol._strict_json import decode_json, encode_json
+from ..protocol._strict_json import decode_json, encode_json, members_of
 from ._jobs import MAX_FIELDS
 
 logger = logging.getLogger("transports")
@@ -67,7 +66,7 @@ def _write_rows(manifest: Path, path: Path) -> None:
         rows_of_group = 5000
         lines = [*islice(file, rows_of_group)]
         while lines:
-            rows = [_parquet_row(_manifest_row(line), types) for line in lines]
+            rows = [_parquet_row(members_of(decode_json(line)), types) for line in lines]
             writer.write_table(pyarrow.Table.from_pylist(rows, schema))
             lines = [*islice(file, rows_of_group)]
 
@@ -92,7 +91,7 @@ def _carried_values(manifest: Path) -> Iterator[tuple[str, object]]:
     """Yield the name and the value of each cell of a carried column, except nulls."""
     with manifest.open("rb") as file:
         for line in file:
-            for name, value in _manifest_row(line).items():
+            for name, value in members_of(decode_json(line)).items():
                 if name not in _TYPES and value is not None:
                     yield name, value
 
@@ -117,11 +116,6 @@ def _merge_types(kinds: set[str]) -> str:
     if len(kinds) == 1:
         return next(iter(kinds))
     return "json"
-
-
-def _manifest_row(line: bytes) -> dict[str, Any]:
-    document: Any = decode_json(line)
-    return document if isinstance(document, dict) else {}
 
 
 def _parquet_row(row: Mapping[str, object], types: Mapping[str, str]) -> dict[str, object]:

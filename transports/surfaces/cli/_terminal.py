@@ -24,6 +24,7 @@ from prompt_toolkit.output.plain_text import PlainTextOutput
 from ..._internal.redaction import Redactor
 from ...artifacts._files import open_file, state_folder
 from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import members_of
 from ._output import is_dumb_terminal
 
 if TYPE_CHECKING:
@@ -197,7 +198,5 @@ def _schema_at(schema: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, A
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the declared properties of an object. The app's schema is not trusted to be valid."""
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    return {str(name): schema if isinstance(schema, Mapping) else {} for name, schema in properties.items()}
+    properties = members_of(schema.get("properties"))
+    return {name: members_of(declared) for name, declared in properties.items()}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...protocol._plain_text import redact_url
+from ...protocol._strict_json import members_of
 from . import _answer_checks, _call_checks, _session_checks, _view_checks
 from ._evidence import Check, Evidence, Outcome, Plan, Report
 from ._gather import ConnectOptions, gather
@@ -117,7 +118,5 @@ async def check_app(
 
 def _name_and_version(evidence: Evidence) -> str:
     """Return the app's name and version as far as it states them."""
-    app = evidence.session_info.get("app")
-    if not isinstance(app, dict):
-        return ""
+    app = members_of(evidence.session_info.get("app"))
     return " ".join(str(app[key]) for key in ("name", "version") if app.get(key))

@@ -290,9 +290,9 @@ def _judge_clear(app: Evidence) -> Iterator[str]:
     codes_without_reason = ("OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR")
     codes_of_permissions = ("PERMISSION_DENIED", "PERMISSION_REQUIRED")
     for trial, call in app.require_calls():
-        error = call.fields.get("error")
-        if isinstance(error, Mapping) and error.get("code") in codes_without_reason:
-            yield f"{trial.name}: {error.get('message')} [{error.get('code')}]"
+        if call.code in codes_without_reason:
+            message = members_of(call.fields.get("error")).get("message")
+            yield f"{trial.name}: {message} [{call.code}]"
         if call.code in codes_of_permissions and not trial.capability.requirements:
             yield f"{trial.name} needs a permission [{call.code}] and declares no requirements"
 

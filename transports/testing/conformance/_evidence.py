@@ -219,9 +219,7 @@ class Evidence:
     @property
     def session_info(self) -> Mapping[str, object]:
         """Answer to ``initialize`` if it is an object, unwrapped from ``{success, data}`` (docs/protocol.md 2.6)."""
-        answer = self.initialize_answer
-        if not isinstance(answer, Mapping):
-            return {}
+        answer = members_of(self.initialize_answer)
         data = answer.get("data")
         if isinstance(data, Mapping) and "sessionId" not in answer:
             return data

@@ -35,9 +35,8 @@ BINARIES = Theme("binaries")
 FAULTS = Theme("faults")
 
 
-#: The content of the app's capability `shape`, up to 1 MiB, and content of parameters.
+#: The content of the app's capability `shape`, up to 1 MiB, which is content of parameters too.
 _PATTERN = (bytes(range(251)) * 4178)[: 1 << 20]
-_SENT_DATA = bytes(n % 251 for n in range(300_000))
 
 
 def _sha256_of_pattern(size: int) -> str:
@@ -154,13 +153,13 @@ async def _digest_in_app(session: Session, files: Iterable[object]) -> list[dict
 
 @BINARIES.in_session("bytes in parameters arrive byte for byte", "docs/protocol.md 9.13")
 async def _check_sent_bytes(session: Session) -> None:
-    contents = [_SENT_DATA[:size] for size in (0, 10, 300_000)]
+    contents = [_PATTERN[:size] for size in (0, 10, 300_000)]
     assert [answer["sha256"] for answer in await _digest_in_app(session, contents)] == _sha256_of_each(contents)
 
 
 @BINARIES("files in parameters arrive byte for byte", "docs/protocol.md 9.13")
 async def _check_sent_files(subject: Subject) -> None:
-    contents = [_SENT_DATA[:size] for size in (0, 10, 300_000)]
+    contents = [_PATTERN[:size] for size in (0, 10, 300_000)]
     paths = [subject.folder / f"in-{n}.bin" for n in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
@@ -170,7 +169,7 @@ async def _check_sent_files(subject: Subject) -> None:
 
 @BINARIES.in_session("content in parameters is a buffer", "docs/protocol.md 9.13")
 async def _check_buffers(session: Session) -> None:
-    answers = await _digest_in_app(session, (b"small", _SENT_DATA))
+    answers = await _digest_in_app(session, (b"small", _PATTERN[:300_000]))
     assert [answer["received"] for answer in answers] == ["ArrayBuffer", "ArrayBuffer"]
 
 
@@ -186,7 +185,7 @@ async def _check_keeps_description(session: Session) -> None:
     "content of many calls at once is not mixed up", "docs/protocol.md 3.1; transports.base.Transport.request"
 )
 async def _check_sent_at_once(session: Session) -> None:
-    contents = [_SENT_DATA[n : n + 100_000] for n in range(6)]
+    contents = [_PATTERN[n : n + 100_000] for n in range(6)]
     results = await asyncio.gather(*(session.call("file.digest", {"file": content}) for content in contents))
     assert [value(result.data, "sha256") for result in results] == _sha256_of_each(contents)
 
