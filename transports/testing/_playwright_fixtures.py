@@ -43,5 +43,6 @@ def _is_installed(executable: str) -> bool:
     """Return whether Playwright has its Chromium, or the headless shell of the same version, in a folder beside it."""
     for folder in Path(executable).parents:
         if folder.name.startswith("chromium-"):
+            # The pattern for chromium-1200 is chromium*-1200, which fits chromium_headless_shell-1200 too.
             return any(folder.parent.glob(folder.name.replace("-", "*-")))
     return Path(executable).is_file()

@@ -101,7 +101,7 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
 
     rows = list(islice(_parameter_rows(capability.input_schema), LIMITS.parameters + 1))
     if len(rows) > LIMITS.parameters:
-        rows[LIMITS.parameters :] = [("…", "", "", "", "and more")]
+        rows[-1] = ("…", "", "", "", "and more")
     if rows:
         head = ("parameter", "type", "needed", "default", "description")
         print_text("")

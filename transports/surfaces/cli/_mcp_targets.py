@@ -231,6 +231,7 @@ def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamO
     ``calls``, ``files``, ``pairs``."""
     all_pairs = iter(options.pairs or ())
     all_files = iter(options.files or ())
+    # The lists of the last options are filled as their values follow.
     pairs: list[str] = []
     files: list[str] = []
     in_order = [ParamOptions(options.params, pairs, files)]

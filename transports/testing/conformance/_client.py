@@ -230,7 +230,8 @@ class ContentMeter:
         else:
             chunks = await asyncio.to_thread(lambda: list(binary.chunks()))
             item.size = sum(map(len, chunks))
-            item.head = b"".join(chunk[:_HEAD] for chunk in chunks[:1])
+            if chunks:
+                item.head = chunks[0][:_HEAD]
 
     async def _measure_saved(self, item: ContentItem, handle: Handle) -> None:
         """Save content that is still in the app to a temporary file, and measure it there."""
