@@ -194,21 +194,17 @@ class SqliteConnection:
 
         self._frozen = False
         try:
-            db = self._open()
-        except (OSError, sqlite3.Error) as error:
-            self.close()
-            raise self.mapped_error(error) from error
-        try:
+            self._db = db = self._open()
             if not self._read_only:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
                 # A lease lost in a power cut would let a call be sent twice.
                 db.execute("PRAGMA synchronous=FULL")
                 # A checkpoint waits for the disk twice, so there is one for each 40 MB, not for each 4.
                 db.execute("PRAGMA wal_autocheckpoint=10000").fetchone()
-        except sqlite3.Error as error:
-            db.close()
+        except (OSError, sqlite3.Error) as error:
+            self.close()
             raise self.mapped_error(error) from error
-        self._db, self._opened = db, self._file_identity()
+        self._opened = self._file_identity()
 
     def _open(self) -> sqlite3.Connection:
         if self._path is None:

@@ -25,8 +25,6 @@ from ..errors import ABPError
 
 #: Bytes that are searched at a time: a longer search would hold the GIL for too long.
 _PIECE = 1 << 18
-#: Most bytes that an escape takes for one byte of a value: ``&#x00000027;``.
-_LONGEST_ESCAPE = 12
 #: Fields that make the `content` beside them a file (docs/protocol.md 9).
 _DESCRIBING: Final = {"mimeType", "encoding", "size", "filename"}
 
@@ -143,7 +141,8 @@ class Finder:
                 self._plain.setdefault(_with_plus(needle), label)
                 for form in _whole_forms(needle):
                     self._whole.setdefault(_with_plus(form), label)
-        self._overlap = max(map(len, self._plain), default=0) * _LONGEST_ESCAPE
+        longest_escape = len("&#x00000027;")  # bytes, of one byte of a value
+        self._overlap = max(map(len, self._plain), default=0) * longest_escape
 
     def __bool__(self) -> bool:
         return bool(self._plain)
@@ -416,14 +415,8 @@ def _whole_characters(content: bytes, start: int, end: int) -> tuple[int, int]:
 
 E = TypeVar("E", bound=ABPError)
 
-# A user who may use but not see a secret could find a shorter one by guessing, because the right guess is masked. It
-# would also occur in ids by chance.
 #: Minimum characters of a value.
 _MIN_CHARS = 8
-#: Minimum characters of a value without letters.
-_MIN_DIGITS = 10
-#: Minimum number of different characters.
-_MIN_DIFFERENT = 5
 #: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
 MAX_MASKED_BYTES = 1 << 20
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
@@ -459,13 +452,22 @@ def is_placeholder(text: str) -> bool:
 
 def fill_placeholders(node: object, values: Mapping[str, str]) -> object:
     """Return JSON values with each placeholder replaced by its value, which must be in ``values``."""
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], text)
+
+    return map_texts(node, fill)
+
+
+def map_texts(node: object, change: Callable[[str], object]) -> object:
+    """Return JSON values with ``change`` applied to each text, except to keys. Values of other types stay."""
     match node:
         case str():
-            return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], node)
+            return change(node)
         case Mapping():
-            return {key: fill_placeholders(value, values) for key, value in node.items()}
+            return {key: map_texts(value, change) for key, value in node.items()}
         case list() | tuple():
-            return [fill_placeholders(value, values) for value in node]
+            return [map_texts(item, change) for item in node]
         case _:
             return node
 
@@ -599,14 +601,22 @@ _SECRETS_OF_RECENT_USERS: dict[str, KnownSecrets] = {}
 
 
 def why_guessable(value: str) -> str | None:
-    """Return the reason why a value is too easy to guess for a secret, in words; ``None`` if it is not."""
+    """Return the reason why a value is too easy to guess for a secret, in words; ``None`` if it is not.
+
+    A user who may use but not see a secret could find a shorter one by guessing, because the right guess is masked. It
+    would also occur in ids by chance."""
     if len(value) < _MIN_CHARS:
         return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
-    if len(value) < _MIN_DIGITS and not any(map(str.isalpha, value)):
-        return f"{len(value)} characters and no letter, as a PIN; it needs at least {_MIN_DIGITS}"
+
+    min_digits = 10
+    has_letter = any(map(str.isalpha, value))
+    if len(value) < min_digits and not has_letter:
+        return f"{len(value)} characters and no letter, as a PIN; it needs at least {min_digits}"
+
+    min_different = 5
     different = len(set(value))
-    if different < _MIN_DIFFERENT:
-        return f"{different} different characters; it needs at least {_MIN_DIFFERENT}"
+    if different < min_different:
+        return f"{different} different characters; it needs at least {min_different}"
     return None
 
 

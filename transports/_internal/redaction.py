@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote_plus
 
-from .masking import KNOWN_SECRETS, Finder, KnownSecrets, is_placeholder, masked_tree, replaced
+from .masking import KNOWN_SECRETS, Finder, KnownSecrets, is_placeholder, map_texts, masked_tree, replaced
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -51,8 +51,6 @@ _SECRET_NAMES = (
 )
 #: Last words of names, such as ``cardPin``, with secret values if these are texts or numbers.
 _SECRET_WORD = re.compile(r"(?:(?:^|[^A-Za-z])(?i:pin|otp|cvv|cvc)|(?<=[a-z])(?:Pin|PIN|Otp|OTP|Cvv|CVV|Cvc|CVC))$")
-#: The id of a call, which an app returns with its progress; and schemas, which describe values and hold none.
-_NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
 #: In the query of a URL, a signature grants access like a password, and short names have no other meaning.
 _SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "auth", "code")
 #: Headers that hold credentials.
@@ -217,7 +215,8 @@ class Redactor:
         if kind == "harmless":
             return self.tree_by_rules(value)
         if kind == "never secret":
-            return self._redact_texts(value)
+            # Texts are redacted by their form alone; names of fields do not count.
+            return map_texts(value, self.text_by_rules)
 
         if _plain_name(name) == "auth" and isinstance(value, Mapping):
             blanked = {key: _blank_values(item) for key, item in value.items()}
@@ -228,18 +227,6 @@ class Redactor:
         if isinstance(value, dict | list | tuple) and kind == "secret word":
             return self.tree_by_rules(value)
         return _blank_values(value)
-
-    def _redact_texts(self, node: object) -> object:
-        """Redact texts by their form alone; names of fields do not count."""
-        match node:
-            case str():
-                return self.text_by_rules(node)
-            case dict():
-                return {key: self._redact_texts(value) for key, value in node.items()}
-            case list() | tuple():
-                return [self._redact_texts(item) for item in node]
-            case _:
-                return node
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
         """Return whether a field of a form in HTML with these attributes holds a secret."""
@@ -352,7 +339,8 @@ def _content_member(node: Mapping[object, object]) -> str | None:
 @lru_cache(maxsize=1024)
 def _kind_of_name(name: str, secret_endings: tuple[str, ...]) -> _NameKind:
     """Return what the name of a field says of its value."""
-    if name in _NEVER_SECRET:
+    # The id of a call, which an app returns with its progress; and schemas, which describe values and hold none.
+    if name in ("progressToken", "inputSchema", "outputSchema"):
         return "never secret"
     plain_name = _plain_name(name)
     if plain_name == "auth" or plain_name.endswith(secret_endings):

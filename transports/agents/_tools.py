@@ -26,8 +26,8 @@ from ..artifacts.local._tree import open_beneath
 from ..errors import ABPError, TooLarge, UsageError
 from ..protocol._find_content import Place, field_of, replace
 from ..protocol._plain_text import plain_text, similar_names
-from ..protocol._strict_json import decode_user_json, encode_json
-from ..protocol.schema import MAX_INTEGER, as_meant, is_file, tool_arguments
+from ..protocol._strict_json import MAX_INTEGER, decode_user_json, encode_json, items_of
+from ..protocol.schema import as_meant, is_file, tool_arguments
 from ..routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ..routing._guard import json_size
 from ..routing._result import Result, answered_files
@@ -51,8 +51,6 @@ logger = logging.getLogger("transports")
 T = TypeVar("T")
 
 READ_TOOL = "abp_read_artifact"
-#: Maximum number of capabilities with a tool. OpenAI refuses a request with more than 128 tools.
-_MAX_CAPABILITIES = 127
 #: Beginning of the URI of an artifact.
 _URI = "artifact://"
 #: Maximum characters of a file in one answer.
@@ -200,10 +198,12 @@ class AppTools:
         """Return a tool for each capability, and the one that reads files, by their names for a model."""
         marks_by_hint = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
         tools: dict[str, AppTool] = {}
+        # OpenAI refuses a request with more than 128 tools, of which one reads files.
+        max_capabilities = 127
         total = len(self.app.capabilities)
-        if total > _MAX_CAPABILITIES:
-            logger.warning("only the first %d of the app's %d capabilities are tools", _MAX_CAPABILITIES, total)
-        for name in islice(self.app.capabilities, _MAX_CAPABILITIES):
+        if total > max_capabilities:
+            logger.warning("only the first %d of the app's %d capabilities are tools", max_capabilities, total)
+        for name in islice(self.app.capabilities, max_capabilities):
             capability = self.app.capabilities[name]
             tool_name = free_tool_name(name, (READ_TOOL, *tools))
             hints = tool_hints(capability)
@@ -616,7 +616,7 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties", False) is not False:
         raise _NotStrict
-    required = _required(schema)
+    required = items_of(schema.get("required"))
     undeclared = {str(name) for name in required} - properties.keys()
     if undeclared:
         raise _NotStrict
@@ -628,11 +628,6 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
             strict = _nullable(strict)
         members[name] = strict
     return {"type": "object", "properties": members, "required": [*members], "additionalProperties": False}
-
-
-def _required(schema: Mapping[str, object]) -> list[object]:
-    required = schema.get("required")
-    return required if isinstance(required, list) else []
 
 
 def _nullable(schema: Schema) -> Schema:

@@ -37,9 +37,6 @@ class Limits:
 
 
 LIMITS = Limits()
-#: What readers raise for content that they cannot read. pyarrow raises :class:`OSError` for a damaged Parquet file; the
-#: errors of the disk are errors of the store already.
-_UNREADABLE = (msgspec.MsgspecError, ValueError, OSError)
 
 
 def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
@@ -55,7 +52,8 @@ def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
                 return _READERS[kind](file, ref)
         except OverLimit as error:
             raise _too_large(ref, str(error), error.limit or LIMITS.bytes) from error
-        except (*_UNREADABLE, pyarrow.ArrowException) as error:
+        except (msgspec.MsgspecError, pyarrow.ArrowException, ValueError, OSError) as error:
+            # pyarrow raises OSError for a damaged Parquet file; the errors of the disk are errors of the store already.
             raise NotATable(
                 f"{ref.filename} cannot be read as {kind.upper()}: {first_line(error)[:300]}; "
                 "its bytes are what the app sent: read them with ref.open()",

@@ -128,13 +128,7 @@ class StagedFile(Staged):
 
         try:
             with span("abp.verify", {}):
-                has_content = self._written or await self._measure_external_file()
-                if not has_content and options.get("size") != 0:
-                    # An empty file must be declared; otherwise a writer that failed early would store one.
-                    raise StoreError(
-                        "nothing was written to the staged file; "
-                        "write(b'') or declare size=0 to store an empty artifact"
-                    )
+                await self._require_content(options.get("size"))
                 description = describe(self._meter, **options)
             if store.retention:
                 key = artifact_id(description.namespace, description.sha256, store.scope)
@@ -155,6 +149,16 @@ class StagedFile(Staged):
         if error is not self._refused:
             self._refused = error
             self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
+
+    async def _require_content(self, declared_size: int | None) -> None:
+        """Measure the file of another program if nothing was written here. Raises
+        :class:`~transports.errors.StoreError` if there is none either."""
+        has_content = self._written or await self._measure_external_file()
+        # An empty file must be declared; otherwise a writer that failed early would store one.
+        if not has_content and declared_size != 0:
+            raise StoreError(
+                "nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact"
+            )
 
     def _require_uncommitted(self) -> None:
         if self._committed:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from .._internal.masking import NO_SECRETS
+from .._internal.masking import NO_SECRETS, map_texts
 from .._internal.redaction import Redactor
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol._media import (
+    HEAD_BYTES,
     OCTET_STREAM,
     contradicts,
     extension_for,
@@ -26,7 +27,7 @@ from ..protocol._media import (
     text_type_of_name,
 )
 from ..protocol._plain_text import redact_url
-from ..protocol._strict_json import decode_json, encode_json
+from ..protocol._strict_json import decode_json, encode_json, items_of
 from ..protocol._times import iso_utc
 from ..protocol.binary import verify_size
 from ._files import PIECE, read_at, sync_data
@@ -35,8 +36,6 @@ logger = logging.getLogger("transports.artifacts")
 
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
-#: Bytes of content in which every signature can be recognised.
-_HEAD_BYTES = 4096
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 #: Applies the rules alone: the session itself masks the known secret values of its user.
@@ -79,7 +78,7 @@ class Meter:
         """Add a chunk. Raises :class:`~transports.errors.TooLarge`, without adding it, if it passes the limit."""
         if self.size + len(chunk) > self.limit:
             raise too_large(self.limit)
-        missing = _HEAD_BYTES - len(self.head)
+        missing = HEAD_BYTES - len(self.head)
         if missing > 0:
             self.head += chunk[:missing]
         self.size += len(chunk)
@@ -190,10 +189,7 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         "verified": declared_size is not None,
     }
     if decision.warning:
-        warnings = source.get("warnings")
-        if not isinstance(warnings, list):
-            warnings = []
-        source["warnings"] = [*warnings, decision.warning]
+        source["warnings"] = [*items_of(source.get("warnings")), decision.warning]
 
     namespace = clean_namespace(options.get("namespace") or NO_NAMESPACE)
     milliseconds = int(now * 1000)
@@ -251,7 +247,7 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
         return {}
     try:
         values = decode_json(encode_json(dict(meta)))
-        copy = _shorten_texts(REDACTOR.tree(values))
+        copy = map_texts(REDACTOR.tree(values), _shorten_text)
         size = len(encode_json(copy))
     except (TypeError, ValueError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error
@@ -261,18 +257,6 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
     if size > max_bytes:
         return {"warnings": [f"meta had {size:,} bytes of JSON and was left out"]}
     return copy
-
-
-def _shorten_texts(value: object) -> object:
-    """Return JSON values with each text shortened."""
-    match value:
-        case dict():
-            return {key: _shorten_texts(inner) for key, inner in value.items()}
-        case list():
-            return [_shorten_texts(inner) for inner in value]
-        case str():
-            return _shorten_text(value)
-    return value
 
 
 def _shorten_text(text: str) -> str:

@@ -379,6 +379,7 @@ class HostedStore(ArtifactStore):
             # The host merged equal content, and this view may not see the artifact that it returned.
             namespace = _namespace_of_scope(namespace, host_scope)
             host_ref = await self._call_host(put(content, namespace=namespace, **options))
+
         self._require_same_content(host_ref, description)
         ref = described_ref(id_of(host_ref), description, source_of(host_ref), self.scope or host_scope)
         self._remember_ref(ref)

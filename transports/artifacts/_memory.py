@@ -30,16 +30,13 @@ from ..protocol._media import is_binary_mime
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe, measure_file
 from ._files import belongs_to_us, is_left_behind, map_os_errors, open_file
-from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, described_ref, not_found
+from ._ref import ArtifactRef, Metadata, Scope, age_key, artifact_id, candidate_ids, described_ref, not_found
 from ._retention import Entry, Retention
 
 logger = logging.getLogger("transports.artifacts")
 
 
 # --- staged files of stores without a folder --------------------------------------------------------------------------
-
-#: Bytes whose hashing is faster than the hand-over to a thread.
-_HASHED_AT_ONCE = 256 << 10
 
 
 class SpooledFile(StagedFile):
@@ -68,7 +65,8 @@ class SpooledFile(StagedFile):
         return self._folder
 
     async def _append_chunk(self, chunk: memoryview) -> None:
-        if len(chunk) <= _HASHED_AT_ONCE:
+        max_small = 256 << 10  # bytes, whose hashing is faster than the hand-over to a thread
+        if len(chunk) <= max_small:
             self._measure_chunk(chunk)
         else:
             await in_thread(self._measure_chunk, chunk)
@@ -213,8 +211,7 @@ class MemoryStore(ArtifactStore):
 
     async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
         covered = [metadata for metadata in self._contents.metadata.values() if scope.covers(metadata.scope)]
-        covered.sort(key=lambda metadata: metadata.age_key)
-        return [metadata.ref() for metadata in covered]
+        return [metadata.ref() for metadata in sorted(covered, key=age_key)]
 
     async def _list_entries(self, scope: Scope) -> list[Entry]:
         contents = self._contents

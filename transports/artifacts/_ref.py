@@ -22,7 +22,7 @@ from .._internal import notebook
 from .._internal.arguments import checked
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol._media import is_binary_mime
-from ..protocol._strict_json import encode_json, parser_limits
+from ..protocol._strict_json import encode_json, items_of, parser_limits
 from ..protocol._times import iso_utc
 from ._content import Description
 from ._verified import ExportFile, copy_out, open_verified
@@ -325,9 +325,11 @@ class Query:
 
     @property
     def after(self) -> tuple[str, str] | None:
-        """Key of the last artifact of the page before."""
-        created, tilde, key = (self.cursor or "").rpartition("~")
-        return (created, key) if tilde else None
+        """:func:`age_key` of the last artifact of the page before; ``None`` for the first page."""
+        if self.cursor is None:
+            return None
+        created, _, key = self.cursor.rpartition("~")
+        return created, key
 
     def matches(self, ref: ArtifactRef) -> bool:
         """Return whether an artifact passes the filters; the cursor is ignored."""
@@ -351,9 +353,9 @@ class Query:
         return mime_type == self.mime_type
 
 
-def age_key(ref: ArtifactRef) -> tuple[str, str]:
+def age_key(artifact: ArtifactRef | Metadata) -> tuple[str, str]:
     """Return the sort key of stores: the time at which the artifact was stored first, and its id."""
-    return str(ref.source.get("created", "")), ref.id
+    return str(artifact.source.get("created", "")), artifact.id
 
 
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
@@ -454,7 +456,7 @@ def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
 
 
 def digest_prefix(key: str) -> str:
-    """Return the digits of the content's SHA-256 in an id, at least 12."""
+    """Return the digits of the content's SHA-256 in an id, at least 12: those after ``pdf_`` in ``pdf_<digits>-…``."""
     return key.rpartition("_")[2].partition("-")[0]
 
 
@@ -536,10 +538,6 @@ class Metadata(msgspec.Struct, frozen=True):
             blob=blob,
         )
 
-    @property
-    def age_key(self) -> tuple[str, str]:
-        return str(self.source.get("created", "")), self.id
-
     def ref(self, path: Path | None = None) -> ArtifactRef:
         """Return the public reference. ``path`` is the readable file, if there is one."""
         return ArtifactRef(
@@ -576,6 +574,7 @@ class Metadata(msgspec.Struct, frozen=True):
             raise ValueError("not the metadata of this id")
         if file.id != artifact_id:
             raise OtherCase
+
         if not file.mime_type.isprintable():
             raise ValueError("the MIME type is not printable")
         for name in file.names:
@@ -586,17 +585,9 @@ class Metadata(msgspec.Struct, frozen=True):
             # A field is unknown, or has a value that no scope accepts.
             raise ValueError(f"the scope is not valid: {error}") from error
 
-        return cls(
-            id=file.id,
-            sha256=file.sha256,
-            size_bytes=file.size_bytes,
-            mime_type=file.mime_type,
-            names=file.names,
-            source=file.source,
-            scope=scope,
-            stored=file.stored,
-            blob=file.blob,
-        )
+        fields = msgspec.structs.asdict(file)
+        del fields["version"]
+        return cls(**{**fields, "scope": scope})
 
 
 _END_OF_YEAR_9999 = 253402300800
@@ -646,9 +637,7 @@ def _requested_names(description: Description, old: Metadata | None) -> dict[str
     """Return the last ten file names that were suggested for the content, the newest last, as a part of its
     ``source``."""
     earlier = old.source.get("requested_names") if old else None
-    names = []
-    if isinstance(earlier, list):
-        names = [name for name in earlier if name != description.name]
+    names = [name for name in items_of(earlier) if name != description.name]
     if description.suggested:
         names = [*names, description.name][-10:]
     return {"requested_names": names} if names else {}

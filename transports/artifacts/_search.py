@@ -12,13 +12,11 @@ from .._internal.database import open_sqlite, sqlite_transaction
 from .._internal.tasks import in_thread
 from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError
 from ..protocol._media import is_binary_mime
+from ..protocol._strict_json import items_of
 from ._base import ArtifactStore
 from ._ref import ArtifactRef, Page, Query, Scope
 from .local._store import LocalStore
 from .local._tree import Tree, remove_files
-
-#: Bytes at the beginning of a text that are searched.
-_MAX_BYTES = 1 << 20
 
 
 async def find(store: ArtifactStore, query: Query) -> Page:
@@ -33,8 +31,7 @@ async def find(store: ArtifactStore, query: Query) -> Page:
 
 def is_named(ref: ArtifactRef, name: str) -> bool:
     """Return whether an artifact was stored under this file name, as suggested or as it is now."""
-    requested = ref.source.get("requested_names")
-    return name == ref.filename or (isinstance(requested, list) and name in requested)
+    return name == ref.filename or name in items_of(ref.source.get("requested_names"))
 
 
 async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
@@ -88,9 +85,10 @@ async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
 
     These reads are not in the audit log, which records reads of content for a caller only.
     """
-    end = min(ref.size_bytes, _MAX_BYTES)
+    max_bytes = 1 << 20
+    end = min(ref.size_bytes, max_bytes)
     try:
-        async with aclosing(store._read_range(ref, 0, end, _MAX_BYTES)) as chunks:
+        async with aclosing(store._read_range(ref, 0, end, max_bytes)) as chunks:
             data = b"".join([chunk async for chunk in chunks])
     except (ArtifactNotFound, Corrupt):
         return ""

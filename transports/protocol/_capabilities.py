@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from .._internal import notebook
 from ..errors import CapabilityError, DiscoveryFailed, ProtocolError
 from ._plain_text import similar_names
-from ._strict_json import members_of
+from ._strict_json import items_of, members_of
 from .schema import unnamed_params
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _listed_entries(listed: object) -> list[object]:
         listed = listed.get("data", listed.get("capabilities"))
         if isinstance(listed, Mapping):
             listed = listed.get("capabilities")
-    return listed if isinstance(listed, list) else []
+    return items_of(listed)
 
 
 def _named_entry(item: object) -> Mapping[str, Any] | None:

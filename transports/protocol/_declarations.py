@@ -17,6 +17,7 @@ from .._internal import notebook
 from ..errors import ProtocolError
 from ._strict_json import members_of
 from .messages import PROTOCOL_VERSION
+from .schema import declared_parameters
 
 
 class Model(BaseModel):
@@ -110,8 +111,6 @@ class Capability(Model):
 
     def _repr_html_(self) -> str:
         """Return the capability for a notebook: a table of its parameters."""
-        from .schema import declared_parameters  # late: only notebooks show them
-
         rows = [
             (place, declared.get("type", ""), "yes" if needed else "", declared.get("description", ""))
             for place, declared, needed in islice(declared_parameters(self.input_schema), 1000)

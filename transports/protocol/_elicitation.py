@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._internal.redaction import Redactor
-from ._strict_json import encode_json, members_of
+from ._strict_json import encode_json, items_of, members_of
 from .schema import check_value
 
 if TYPE_CHECKING:
@@ -57,12 +57,8 @@ def refused_answer(message: str) -> Mapping[str, object]:
 def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return the value and label of each option of an ``elicitation/select``, declared as texts or as objects."""
     enum = members_of(params.get("schema")).get("enum")
-    listed = params.get("options", params.get("choices", enum))
-    if not isinstance(listed, list):
-        return []
-
     options: list[tuple[str, str]] = []
-    for option in listed:
+    for option in items_of(params.get("options", params.get("choices", enum))):
         if isinstance(option, Mapping):
             value = option.get("value", option.get("id"))
             label = option.get("label", option.get("title", value))
@@ -226,10 +222,7 @@ def _form_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """Return the schema of a form with a simple field for each property of the app's ``schema``."""
     properties = members_of(schema.get("properties"))
     fields = {str(name): _field_schema(member) for name, member in properties.items()}
-    required = schema.get("required")
-    if not isinstance(required, Sequence):
-        required = []
-    return _object_schema(fields, [name for name in required if name in fields])
+    return _object_schema(fields, [name for name in items_of(schema.get("required")) if name in fields])
 
 
 def _answer_schema(field: str, params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
@@ -273,13 +266,13 @@ def _field_schema(declared: object) -> dict[str, object]:
 def _choice_values(schema: Mapping[str, object], titled_keyword: str) -> dict[str, object]:
     """Return the keyword and the values of a choice: ``enum`` with texts, or ``titled_keyword`` with texts and titles
     (SEP-1330); nothing for another schema."""
-    declared = _sequence(schema.get("oneOf", schema.get("anyOf")))
+    declared = items_of(schema.get("oneOf", schema.get("anyOf")))
     options = [option for option in declared if isinstance(option, Mapping)]
     if options and all(_is_text(option.get("const")) and _is_text(option.get("title")) for option in options):
         return {titled_keyword: [{"const": option["const"], "title": option["title"]} for option in options]}
 
-    values = _sequence(schema.get("enum"))
-    names = _sequence(schema.get("enumNames"))
+    values = items_of(schema.get("enum"))
+    names = items_of(schema.get("enumNames"))
     if not values or not all(map(_is_text, values)):
         return {}
     choice: dict[str, object] = {"enum": list(values)}
@@ -307,7 +300,3 @@ def _choice_schema(params: Mapping[str, object]) -> dict[str, object]:
     if is_multiple:
         return {"type": "array", "items": choice}
     return choice
-
-
-def _sequence(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else []

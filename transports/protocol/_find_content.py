@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
 from ._heuristics import Heuristics
 from ._media import extension_for, is_binary_mime, normalise_mime
+from ._strict_json import MAX_INTEGER
 from .binary import BASE64, BinaryData, Broken, Download, Encoded, Handle, decode_data_url, is_base64, sniff_base64
 
 #: Levels of nesting that are searched. A deeper answer is an error: content is never missed silently
@@ -250,7 +251,6 @@ def content_value(node: object) -> BinaryData | None:
 DESCRIPTOR_KEYS = {"content", "mimeType", "encoding", "size", "filename", "downloadUrl", "expiresAt", "auth"}
 #: Binary types whose content is text: without `encoding` it is UTF-8 unless it can be base64.
 _TEXTUAL = re.compile(r"[+/](x-)?(xml|json|javascript|ecmascript|yaml|rtf|postscript|sql|sh)$")
-_MAX_SIZE = 2**53 - 1  # the largest whole number that JavaScript represents exactly
 _HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 
@@ -390,7 +390,7 @@ def _declared_size(value: object) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
         raise BadDescriptor(f"size must be a whole number of bytes, the app sent {_excerpt(value)}")
-    if not 0 <= value <= _MAX_SIZE:
+    if not 0 <= value <= MAX_INTEGER:
         raise BadDescriptor(f"size must be between 0 and 2^53-1 bytes, the app sent {_excerpt(value)}")
     return int(value)
 
@@ -404,7 +404,7 @@ def _expiry(value: object) -> float | None:
     """Return ``expiresAt``, in Unix milliseconds; ``None`` without one."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_SIZE:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_INTEGER:
         raise BadDescriptor(f"expiresAt must be Unix milliseconds, the app sent {_excerpt(value)}")
     return float(value)
 

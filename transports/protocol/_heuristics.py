@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import BadEncoding, UsageError
-from ._media import normalise_mime, sniff
+from ._media import HEAD_BYTES, normalise_mime, sniff
 from .binary import BASE64, BinaryData, Encoded, base64_head, decode_data_url
 
 #: Shortest text, in characters, that is taken for a file without a declaration (docs/requirements.md R2-4.2).
 MIN_GUESSED = 1000
-#: Bytes at the beginning of a file in which a signature is searched.
-_HEAD_BYTES = 4096
 #: Control characters that are common in files and absent from text.
 _CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 
@@ -32,8 +30,10 @@ class Signature:
     offset: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.magic) < 3 or not 0 <= self.offset <= _HEAD_BYTES - len(self.magic):  # text matches 2 by chance
-            bounds = f"at least 3 bytes, all within the first {_HEAD_BYTES:,} of a file"
+        is_within_head = 0 <= self.offset <= HEAD_BYTES - len(self.magic)
+        # Two bytes are found in many texts by chance.
+        if len(self.magic) < 3 or not is_within_head:
+            bounds = f"at least 3 bytes, all within the first {HEAD_BYTES:,} of a file"
             raise UsageError(f"Signature: magic must have {bounds}")
         if normalise_mime(self.mime_type) is None:
             raise UsageError(f"Signature: {self.mime_type!r} is not a MIME type, such as application/x-report")
@@ -81,7 +81,7 @@ class Heuristics:
     def _read_binary_string(self, text: str) -> BinaryData | None:
         """Return the content of a binary string (a character per byte), as of ``atob`` or ``readAsBinaryString``."""
         try:
-            head = text[:_HEAD_BYTES].encode("latin-1")
+            head = text[:HEAD_BYTES].encode("latin-1")
             custom_type = self._custom_type(head)
             mime_type = custom_type or self._known_type(head)
             if mime_type is None or not self._may_decode(len(text)) or not _CONTROL_CHARS.search(text):
@@ -140,7 +140,7 @@ def _base64_in(text: str) -> str:
 
 def _is_plausible(mime_type: str, data: bytes) -> bool:
     """Return whether content passes a second check, for signatures that are short or common in tables of numbers."""
-    head = data[:_HEAD_BYTES]
+    head = data[:HEAD_BYTES]
     match mime_type:
         case "audio/mpeg" if not head.startswith(b"ID3"):
             return _has_second_frame(head)

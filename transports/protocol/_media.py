@@ -75,13 +75,12 @@ _ENTRY = rb"PK\x03\x04[\s\S]{26}"  # header of a ZIP entry, before the file name
 _OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/|(?:word|xl|ppt)/_rels/[a-z]+\.xml\.rels)")
 _OFFICE_PART = re.compile(_ENTRY + rb"(word/|xl/|ppt/)")
 _SELF_NAMED = re.compile(_ENTRY + rb"mimetype(application/(?:epub\+zip|vnd\.oasis\.opendocument\.[a-z-]+))")
+#: Bytes of content in which every signature can be recognised, and in which Office files differ from other ZIP files.
+HEAD_BYTES = 4096
 
 
 def sniff(head: bytes) -> str | None:
-    """Return the MIME type of content by its first bytes, or ``None`` if they have no known signature.
-
-    4,096 bytes are enough for every signature. Office files differ from other ZIP files within these bytes.
-    """
+    """Return the MIME type of content by its first :data:`HEAD_BYTES`, or ``None`` without a known signature."""
     for offset, magic, mime_type in _SIGNATURES:
         if head.startswith(magic, offset):
             return mime_type
@@ -335,16 +334,7 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     if suggestion and _HARMLESS_NAME.fullmatch(suggestion):
         return suggestion
 
-    name = suggestion or ""
-    last_separator = max(name.rfind("/"), name.rfind("\\"))
-    name = name[last_separator + 1 :]
-    # Before anything else: composing a long run of marks takes quadratic time.
-    if len(name) > 1000:
-        name = name[:500] + name[-500:]
-    name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
-    name = ".".join(part.rstrip() for part in name.split("."))
-    name = unicodedata.normalize("NFC", name).strip().lstrip(".-~ ").rstrip(". ")
-
+    name = _harmless_part(suggestion or "")
     # An extension has a letter and at most ten characters.
     stem, _, extension = name.rpartition(".")
     if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
@@ -358,3 +348,15 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     # Cutting may leave a part of a character at the end, which is ignored.
     stem = stem.encode()[:max_stem_bytes].decode(errors="ignore").rstrip(". ")
     return f"{stem or fallback}.{extension}"
+
+
+def _harmless_part(path: str) -> str:
+    """Return the last part of a path, in NFC, without the characters that :func:`safe_filename` removes."""
+    last_separator = max(path.rfind("/"), path.rfind("\\"))
+    name = path[last_separator + 1 :]
+    # Before anything else: composing a long run of marks takes quadratic time.
+    if len(name) > 1000:
+        name = name[:500] + name[-500:]
+    name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
+    name = ".".join(part.rstrip() for part in name.split("."))
+    return unicodedata.normalize("NFC", name).strip().lstrip(".-~ ").rstrip(". ")

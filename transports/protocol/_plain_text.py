@@ -1,7 +1,7 @@
 """Sanitizing of an app's texts for people and models: no control, invisible or direction characters.
 
 Applied where texts are shown: lists, messages and descriptions of MCP, terminals. Values of a call are data and stay
-unchanged. Also here: similar names, and URLs (:func:`redact_url`, :func:`origin_of`).
+unchanged. Also here: lists of names, and URLs (:func:`redact_url`, :func:`origin_of`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -114,6 +114,12 @@ def _plain_character(match: re.Match[str]) -> str:
     if match["needed"]:
         return match[0]
     return "\ufffd" if match["obeyed"] else ""
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return at most ``most`` of the ``names`` as one text: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def similar_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:

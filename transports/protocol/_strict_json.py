@@ -22,6 +22,8 @@ Text = TypeVar("Text", bytes, str, str | bytes)
 #: Longest line of JSON Lines, in bytes.
 _MAX_LINE = 64 << 20
 
+#: Largest integer that all readers of JSON keep exactly (RFC 8259 6): the limit of a size, or of a place in a file.
+MAX_INTEGER = (1 << 53) - 1
 #: JSON value.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 
@@ -339,6 +341,11 @@ def objects_in(tree: object) -> Iterator[dict[str, object]]:
 def members_of(value: object) -> Mapping[str, Any]:
     """Return the members of a JSON object; none for any other value."""
     return value if isinstance(value, Mapping) else {}
+
+
+def items_of(value: object) -> list[Any]:
+    """Return the items of a JSON array; none for any other value."""
+    return value if isinstance(value, list) else []
 
 
 def is_larger(value: object, limit: int) -> bool:

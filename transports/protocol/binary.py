@@ -29,7 +29,7 @@ import pybase64
 from .._internal.arguments import checked
 from .._internal.files import open_regular
 from ..errors import BadEncoding, SizeMismatch, UsageError
-from ._media import sniff
+from ._media import HEAD_BYTES, sniff
 
 #: Characters decoded at a time (a multiple of four, to cut base64 there), and bytes of a file read at a time.
 _CHUNK_CHARS = 4 << 20
@@ -219,7 +219,7 @@ class BinaryData:
         try:
             # Only a regular file: opening a pipe would wait, and reading it here would empty it.
             with open_regular(path) as file:
-                head = file.read(4096)
+                head = file.read(HEAD_BYTES)
                 size = os.fstat(file.fileno()).st_size
         except (OSError, ValueError) as error:
             # ValueError: there is a NUL in the name.
@@ -234,7 +234,7 @@ class BinaryData:
     ) -> BinaryData:
         """Return bytes as a parameter. Without ``mime_type`` the type is that of their signature, if known."""
         data = bytes(data)
-        return cls(data, mime_type or sniff(data[:4096]), len(data), filename)
+        return cls(data, mime_type or sniff(data[:HEAD_BYTES]), len(data), filename)
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of content that is in memory or in a local file, decoded strictly.

@@ -18,13 +18,11 @@ from urllib.parse import unquote
 from ..errors import ProtocolError, UsageError, spelled
 from ._find_content import MAX_DEPTH, Place, field_of, replace
 from ._plain_text import redact_url, similar_names
-from ._strict_json import decode_json, encode_json, members_of
+from ._strict_json import decode_json, encode_json, items_of, members_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-#: Largest integer that all readers of JSON keep exactly (RFC 8259 6): the limit of a place in a file, or of a length.
-MAX_INTEGER = (1 << 53) - 1
 _NUMBERS = frozenset((int, float, bool, NoneType))
 _LISTS = (list, tuple)
 _TYPE_NAMES = ("string", "number", "integer", "boolean", "array", "object", "null")
@@ -334,10 +332,10 @@ def declared_parameters(
 
     An object is followed by the parameters inside it (``options.format``), down to the fourth level."""
     max_level = 4
-    required = schema.get("required")
+    required = items_of(schema.get("required"))
     for name, inner in members_of(schema.get("properties")).items():
         declared = members_of(inner)
-        yield f"{above}{name}", declared, isinstance(required, list) and name in required
+        yield f"{above}{name}", declared, name in required
         if level < max_level and not is_file(declared):
             yield from declared_parameters(declared, f"{above}{name}.", level + 1)
 
@@ -407,10 +405,8 @@ def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[t
         if not properties or allows_others or is_file(node):
             continue
 
-        names = set(properties)
-        required = node.get("required")
-        if isinstance(required, list):
-            names.update(name for name in required if isinstance(name, str))
+        required = [name for name in items_of(node.get("required")) if isinstance(name, str)]
+        names = {*properties, *required}
         for name, member in members_of(value).items():
             if name in properties:
                 waiting.append(((*place, name), properties[name], member))
@@ -475,21 +471,23 @@ def as_meant(schema: object, value: object) -> Any:
         try:
             value = decode_json(value)
         except ProtocolError:
-            return value  # the check of the arguments names it
-    properties = schema.get("properties")
-    if isinstance(value, Mapping) and isinstance(properties, Mapping):
-        required = schema.get("required")
-        if not isinstance(required, list):
-            required = []
-        present: dict[object, object] = {}
-        for name, inner in value.items():
-            member = properties.get(name)
-            if inner is not None or name in required or not _refuses(member, "null"):
-                present[name] = as_meant(member, inner)
-        return present
+            # The check of the arguments names it.
+            return value
+
     if isinstance(value, list):
         return [as_meant(schema.get("items"), inner) for inner in value]
-    return value
+    properties = schema.get("properties")
+    if not isinstance(value, Mapping) or not isinstance(properties, Mapping):
+        return value
+
+    required = items_of(schema.get("required"))
+    present: dict[object, object] = {}
+    for name, inner in value.items():
+        member_schema = properties.get(name)
+        if inner is None and name not in required and _refuses(member_schema, "null"):
+            continue
+        present[name] = as_meant(member_schema, inner)
+    return present
 
 
 def _refuses(schema: object, kind: Literal["null", "string"]) -> bool:

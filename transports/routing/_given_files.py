@@ -17,11 +17,8 @@ from ..artifacts._content import PutOptions
 from ..artifacts._files import pieces_of, read_at
 from ..artifacts._ref import ArtifactRef
 from ..errors import ABPError, BadDescriptor, BadEncoding, TooLarge, UsageError
-from ..protocol._media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
+from ..protocol._media import HEAD_BYTES, OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
 from ..protocol.binary import BinaryData, Encoded, LocalFile
-
-#: Bytes at the beginning of a file that its signature is searched in.
-_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +182,7 @@ def _check_open_file(source: OpenFile, limits: FileLimits) -> OpenFile:
     descriptor = source.file.fileno()
     try:
         size = os.fstat(descriptor).st_size
-        head = read_at(descriptor, _HEAD_BYTES, 0)
+        head = read_at(descriptor, HEAD_BYTES, 0)
     except OSError as error:
         raise UsageError(f"cannot read {source.filename!r}: {error.strerror}") from error
 
@@ -206,11 +203,11 @@ def _check_binary(binary: BinaryData, limits: FileLimits) -> BinaryData:
 
     if isinstance(content, bytes):
         size = len(content)
-        head = content[:_HEAD_BYTES]
+        head = content[:HEAD_BYTES]
     elif isinstance(content, LocalFile):
         size = BinaryData.from_path(content.path).size or 0
         with content.path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
     else:
         raise UsageError("a file given with a call must be here already: a path, bytes or base64")
 

@@ -23,10 +23,6 @@ MAX_FIELD_CHARS = 10_000
 MIN_BYTES = 64
 #: The smallest limit in bytes for a whole answer: a smaller one would leave no room to say where the answer is stored.
 MIN_AGENT_BYTES = 1024
-#: Minimum share in bytes of each kept item of a list.
-_MIN_SHARE = 256
-#: The same for a field of an object whose fields do not all fit.
-_MIN_FIELD_SHARE = 16
 _ELLIPSIS = "…"
 #: The end of a text that was cut, as docs/requirements.md R2-4.4 has it.
 TRUNCATION_SUFFIX = "\n... [truncated: {truncated_chars} chars]"
@@ -154,7 +150,7 @@ def _or_ellipsis(text: str, room: int) -> str:
 def _fit_list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
     """Return the first items, each with a readable share, and the number of the others."""
     room_inside = room - len("[]")
-    min_share = min(_MIN_SHARE, room_inside // 2)
+    min_share = min(256, room_inside // 2)  # bytes that are readable
     sizes = _sizes_of_first(items, room_inside, min_share)
     if len(sizes) < len(items):
         room_for_items = room_inside - json_size(_more_items(len(items))) - len(",")
@@ -209,9 +205,10 @@ def _fit_object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSON
     while more_key in fields:
         more_key += _ELLIPSIS
     free = room_inside - json_size(more_key) - json_size(_more_fields(len(fields))) - len(":,")
+    min_share = 16  # bytes of each value
     shown: dict[str, JSONValue] = {}
     for name, value in fields.items():
-        size = sizes[name].with_share(_MIN_FIELD_SHARE)
+        size = sizes[name].with_share(min_share)
         if size <= free:
             shown[name] = value
             free -= size

@@ -30,10 +30,6 @@ from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, Transform
 #: The head of a data URL, which some servers put before base64.
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-#: Below this number of characters, base64 without a signature counts as a word such as ``pending``, not as a file.
-_MAX_WORD_CHARS = 100
-#: Characters of an app's value in a summary.
-_MAX_VALUE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,8 @@ def _field_content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -
         encoded = Encoded(text, "utf-8")
     elif encoding == "base64":
         bare = _bare_base64(text)
-        if len(bare) < _MAX_WORD_CHARS and rule.declared_type is not None and sniff_base64(bare) is None:
+        # A short text without a signature is a word, such as ``pending``.
+        if len(bare) < 100 and rule.declared_type is not None and sniff_base64(bare) is None:
             return None
         encoded = Encoded(bare, "base64")
     else:
@@ -158,10 +155,11 @@ def _fill(template: str, siblings: Mapping[str, object], values: Mapping[str, st
         if isinstance(sibling, bool) or not isinstance(sibling, str | int | float):
             return f"unknown {name}"
 
+        max_chars = 200
         # White space shrinks, so a few more characters are enough.
-        text = " ".join(str(sibling)[: 4 * _MAX_VALUE_CHARS].split())
-        if len(text) > _MAX_VALUE_CHARS:
-            text = text[: _MAX_VALUE_CHARS - 1] + "…"
+        text = " ".join(str(sibling)[: 4 * max_chars].split())
+        if len(text) > max_chars:
+            text = text[: max_chars - 1] + "…"
         return text
 
     return _PLACEHOLDER.sub(value_of, template)
@@ -243,10 +241,6 @@ def _parse_tree_with_file(text: object, rules: Sequence[FieldRule], heuristics: 
 #: it is unknown). A restarted download counts from zero again.
 OnDownload: TypeAlias = Callable[[str, int, int | None], None]
 
-#: Minimum size in bytes of a file that is hashed while it is written; a smaller one is hashed faster than a thread
-#: starts.
-_FOLLOW_FROM = 4 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
@@ -315,7 +309,9 @@ class Fetcher:
                     details={"limit": self.limit, "size": handle.size},
                 )
 
-        if (handle.size or declared or 0) >= _FOLLOW_FROM and self.transport.features.appends:
+        expected_size = handle.size or declared or 0
+        # A smaller file is hashed faster than a thread starts.
+        if expected_size >= 4 << 20 and self.transport.features.appends:
             staged.follow()
         with map_os_errors("write a file", staged.path.parent):
             await self.transport.save(handle, staged.path, timeout=self.timeout)

@@ -441,7 +441,7 @@ def words_of(server: str) -> frozenset[str]:
 
 #: Settings that are tables: a table in the file changes only the keys that it has.
 _NESTED = ("resources", "agent")
-_SERVERS, _PRESET = "servers", "preset"
+_PRESET = "preset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +464,9 @@ class RoutingConfig:
         Raises :class:`~transports.errors.UsageError`, which names the key at fault.
         """
         general = dict(_as_table(table, where))
-        servers_key = f"{where}.{_SERVERS}"
+        servers_key = f"{where}.servers"
         servers: dict[str, Mapping[str, object]] = {}
-        for name, settings in _as_table(general.pop(_SERVERS, {}), servers_key).items():
+        for name, settings in _as_table(general.pop("servers", {}), servers_key).items():
             servers[name] = _as_table(settings, f"{servers_key}.{name}")
 
         _check_settings(general, where)

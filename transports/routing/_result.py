@@ -16,6 +16,7 @@ from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError
 from ..protocol._find_content import Place, field_of, find_field, replace
 from ..protocol._media import is_binary_mime, normalise_mime, sniff
+from ..protocol._plain_text import first_names
 from ..protocol._strict_json import JSONValue, encode_json
 from ..protocol.messages import Effect
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 logger = logging.getLogger("transports")
-
-#: Characters in the preview of a stored text, and of a text that is not stored (docs/requirements.md R2-7.4).
-_PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
 
 
 def is_long(text: str, limit: int | None) -> bool:
@@ -96,21 +94,18 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
 
 
 def shorten(text: str, *, stored: bool = True) -> str:
-    """Return the first 200 characters of a long text, 500 if it is not ``stored``, and an ellipsis if it goes on."""
-    limit = _PREVIEW_CHARS if stored else _UNSTORED_PREVIEW_CHARS
+    """Return the first 200 characters of a long text, 500 if it is not ``stored`` (docs/requirements.md R2-7.4), and an
+    ellipsis if it goes on."""
+    limit = 200 if stored else 500
     if len(text) <= limit:
         return text
     return text[:limit] + "…"
 
 
-#: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
-_FILE_EFFECTS = ("clipboard", "download", "print", "share")
 #: Text for a success without data, which is answered inline (docs/requirements.md R0-4b).
 _NO_DATA = "The app answered without data."
 #: Characters of an answer that a summary shows instead of its size.
 MAX_ANSWER_CHARS = 4000
-#: Number of places that an error message names.
-_MAX_PLACES = 20
 
 
 # Making a frozen dataclass of 15 fields takes 2 µs of a small call; users need its replace(), comparison and pickling.
@@ -252,9 +247,7 @@ class Result:
 
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]
-        listed = ", ".join(repr(place) for place in places[:_MAX_PLACES]) or "none"
-        if len(places) > _MAX_PLACES:
-            listed += f" and {len(places) - _MAX_PLACES} more"
+        listed = first_names([*map(repr, places)], most=20) or "none"
         return UsageError(f"{self.capability}: {reason}; places with an artifact: {listed}", details={"places": places})
 
     def by_reference(self) -> Result:
@@ -455,7 +448,10 @@ class Result:
                 lines += _file_lines(ref)
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
-        lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
+
+        # Their files have lines of their own, or a warning says why there is none.
+        file_effects = ("clipboard", "download", "print", "share")
+        lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in file_effects]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return lines
 

@@ -30,9 +30,6 @@ from ._evidence import checked_evidence
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-#: Settings in which `${SECRET:NAME}` is resolved; other settings are shown in messages, or cannot hold a secret.
-_WITH_SECRETS = ("headers", "cdp_url")
-_PATHS = ("profile", "storage_state", "adapter")
 
 
 class _Entry(BaseModel):
@@ -140,24 +137,21 @@ class AppTables(BaseModel):
             raise _table_error(error, file) from None
 
         for name, entry in written.apps.items():
-            secrets = placeholders([getattr(entry, key) for key in _WITH_SECRETS])
+            # Other settings are shown in messages, or cannot hold a secret.
+            secrets = placeholders([entry.headers, entry.cdp_url])
             for secret in sorted(secrets - written.secrets.keys()):
                 raise UsageError(f"{file}: apps.{name}: there is no table [secrets.{secret}]")
 
         folder = file.absolute().parent
         return cls(
-            apps={name: _resolve_paths(folder, entry, *_PATHS) for name, entry in written.apps.items()},
-            secrets={name: _resolve_paths(folder, entry, "file") for name, entry in written.secrets.items()},
+            apps={name: _resolve_paths(folder, entry) for name, entry in written.apps.items()},
+            secrets={name: _resolve_paths(folder, entry) for name, entry in written.secrets.items()},
         )
 
 
-def _resolve_paths(folder: Path, entry: E, *keys: str) -> E:
-    """Return an entry whose paths under ``keys`` are relative to ``folder``; ``~`` is the user's home."""
-    paths: dict[str, Path] = {}
-    for key in keys:
-        path = getattr(entry, key)
-        if path is not None:
-            paths[key] = folder / path.expanduser()
+def _resolve_paths(folder: Path, entry: E) -> E:
+    """Return an entry whose paths are relative to ``folder``; ``~`` is the user's home."""
+    paths = {key: folder / value.expanduser() for key, value in entry if isinstance(value, Path)}
     return entry.model_copy(update=paths)
 
 

@@ -205,7 +205,9 @@ async def _discover_cleaned(
 def _make_transport(
     target: str, options: Mapping[str, Any], settings: Settings, sampling: bool, resolved: Mapping[str, object]
 ) -> Transport:
-    """Return the transport for a target, with ``resolved`` in the place of options that hold secrets."""
+    """Return the transport for a target, with ``resolved`` in the place of options that hold secrets.
+
+    ``sampling`` is true if there is a handler for questions."""
     transport = options.get("transport", "auto")
     session_options = ("transport", "headless", "timeout")
     request_options: dict[str, object] = {}

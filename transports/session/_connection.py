@@ -168,10 +168,8 @@ class Handshake:
 
         new_warnings = [text for text in (*deprecation_warnings(capability), *warnings) if text not in self._warned]
         self._warned.update(new_warnings)
-        return [
-            *new_warnings,
-            *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params)),
-        ]
+        hints = [f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params)]
+        return new_warnings + hints
 
     async def _list_capabilities(self) -> object:
         """Return the payload of ``listCapabilities``, or ``None`` if the app lacks the method, which is optional."""

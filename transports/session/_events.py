@@ -90,16 +90,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     events_of_sessions = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
-    globals()[name] = made = (
-        events_of_sessions
-        | protocol.Progress
-        | protocol.Notification
-        | protocol.ElicitationRequest
-        | Effect
-        | ObservationClamped
-        | CustomEvent
-    )
-    return made
+    messages_of_apps = protocol.Progress | protocol.Notification | protocol.ElicitationRequest
+    event_types = events_of_sessions | messages_of_apps | Effect | ObservationClamped | CustomEvent
+    globals()[name] = event_types
+    return event_types
 
 
 class Listener(Protocol):

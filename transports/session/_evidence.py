@@ -68,7 +68,8 @@ def read_evidence(text: str) -> Evidence:
 
     A kind without a value is on. Raises :class:`~transports.errors.UsageError`."""
     choices: dict[str, object] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    parts = [part.strip() for part in text.split(",")]
+    for part in filter(None, parts):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if name in choices:
             raise UsageError(f"evidence: {name} is given twice")

@@ -28,7 +28,7 @@ from ..protocol._capabilities import Discovery
 from ..protocol._find_content import MAX_DEPTH
 from ..protocol._http_dates import http_date
 from ..protocol._media import normalise_mime
-from ..protocol._plain_text import plain_line
+from ..protocol._plain_text import first_names, plain_line
 from ..protocol._strict_json import decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
 from ..routing.http._headers import is_json
@@ -148,8 +148,7 @@ def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, 
     names = [plain_line(capability.name, 60) for capability in declared if capability.name not in run_time]
     if not names:
         return []
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return [f"the manifest names {', '.join(names[:_MAX_LISTED])}{more}, which the running app does not have"]
+    return [f"the manifest names {first_names(names, _MAX_LISTED)}, which the running app does not have"]
 
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -321,9 +320,12 @@ class CachedResponse:
     @property
     def conditions(self) -> dict[str, str]:
         """The headers of a request that revalidates the response (RFC 9110 §13.1)."""
-        validators = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
-        pairs = ((condition, self.headers.get(name, "")) for name, condition in validators.items())
-        return {condition: value for condition, value in pairs if value and value.isprintable()}
+        conditions = {}
+        for name, condition in (("ETag", "If-None-Match"), ("Last-Modified", "If-Modified-Since")):
+            value = self.headers.get(name, "")
+            if value and value.isprintable():
+                conditions[condition] = value
+        return conditions
 
 
 class ManifestCache:

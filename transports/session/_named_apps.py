@@ -58,7 +58,8 @@ class NamedApp:
 def _spellings_of(target: str) -> Iterator[str]:
     """Yield the forms of an address in messages: whole, redacted, without its query, and its host alone."""
     for url in (target, target.removeprefix("mcp+")):
-        yield from (url, redact_url(url), url.partition("?")[0], url.partition("?")[0].rstrip("/"))
+        without_query = url.partition("?")[0]
+        yield from (url, redact_url(url), without_query, without_query.rstrip("/"))
     if "://" in target:
         with suppress(ValueError):
             parts = urlsplit(target)

@@ -20,7 +20,7 @@ from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol._capabilities import Capabilities
 from ..protocol._find_content import Place, find, last_segment, replace
 from ..protocol._plain_text import plain_line, redact_url
-from ..protocol._strict_json import JSONValue, members_of
+from ..protocol._strict_json import JSONValue, items_of, members_of
 from ..protocol.binary import BinaryData, Encoded, verify_size
 from ..protocol.messages import Message, new_id
 from ..routing._policy import ResourcePolicy, Step
@@ -50,18 +50,20 @@ class ResourceCache:
         cached = self._results.get(uri)
         if cached is None:
             return None
+
         result, expires = cached
         is_valid = time.monotonic() < expires
         for ref in result.artifacts.values():
             is_valid = is_valid and await self._store.exists(ref.id)
-        if is_valid:
-            # A change that was reported meanwhile has removed it.
-            if self._results.get(uri) is not cached:
-                return None
-            self._results.move_to_end(uri)
-            return result
-        self._results.pop(uri, None)
-        return None
+        if not is_valid:
+            self._results.pop(uri, None)
+            return None
+
+        # A change that was reported meanwhile has removed it.
+        if self._results.get(uri) is not cached:
+            return None
+        self._results.move_to_end(uri)
+        return result
 
     def put(self, uri: str, result: Result, *, ttl: object, changes: int) -> None:
         """Cache a result for ``ttl`` seconds (MCP 2026-07-28; if it is not a number, until the resource changes).
@@ -94,11 +96,6 @@ class ResourceCache:
         self.changes += 1
         self._results.clear()
 
-
-#: Hint beside a link that was not read (docs/requirements.md R2-4.3).
-_READ_HINT = "not read; resources.read (as a tool: abp_resources_read) reads it, with this uri"
-#: Pages of a list that are read at most; the list of a faulty server may never end.
-_MAX_PAGES = 1000
 
 #: Method and key of the list that a capability returns.
 _LISTS = {
@@ -327,8 +324,11 @@ class Resources:
         """Return the block of a link, with its contents if it is small; their files, and what was done."""
         small_link = self._small_link(block)
         if small_link is None:
-            hint = {"hint": _READ_HINT} if self.available else {}
-            return {**block, "fetched": False, **hint}, {}, ""
+            unread: dict[str, object] = {**block, "fetched": False}
+            if self.available:
+                unread["hint"] = "not read; resources.read (as a tool: abp_resources_read) reads it, with this uri"
+            return unread, {}, ""
+
         uri, size = small_link
         reading = Call(call.id, "resources.read", self._timeout_or_default(None))
         try:
@@ -386,10 +386,7 @@ class Resources:
             if error.details.get("code") == method_not_found:  # many servers have one kind and not the other
                 return [], None
             raise
-        items = page.get(key)
-        if not isinstance(items, list):
-            items = []
-        return items, page.get("nextCursor")
+        return items_of(page.get(key)), page.get("nextCursor")
 
     async def _fetch_all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         """Return the entries of all pages of a list; entries that cannot be read are left out with a warning."""
@@ -397,7 +394,8 @@ class Resources:
             return ()
         entries: list[_T] = []
         cursor: str | None = None
-        for _ in range(_MAX_PAGES):
+        max_pages = 1000  # the list of a faulty server may never end
+        for _ in range(max_pages):
             items, cursor = await self._list_page(capability, cursor, timeout)
             for item in items:
                 try:
@@ -406,7 +404,7 @@ class Resources:
                     logger.warning("%s; it is left out", error.message)
             if cursor is None:
                 return tuple(entries)
-        logger.warning("the app lists resources on more than %d pages; the rest is left out", _MAX_PAGES)
+        logger.warning("the app lists resources on more than %d pages; the rest is left out", max_pages)
         return tuple(entries)
 
     def _prepare_content(self, item: object, size: int | None) -> object:

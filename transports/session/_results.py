@@ -11,6 +11,7 @@ from .._internal.tasks import in_thread
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import MAX_SCOPE_CHARS, Scope
 from ..base import Transport
+from ..protocol._plain_text import first_names
 from ..protocol.messages import Message
 from ..routing._layers import Fetcher, OnDownload
 from ..routing._policy import ABP, OnRoutingEvent, RoutingConfig, RoutingPolicy
@@ -18,10 +19,6 @@ from ..routing._result import Result
 from ..routing._router import Router
 from ._call import Call
 from ._settings import Settings
-
-#: Files that a warning names at most.
-_MAX_NAMED = 5
-_OVER = "the answer is over the limits of the retention"
 
 
 class Results:
@@ -143,12 +140,11 @@ class Results:
         if not evicted:
             return result
 
-        names = ", ".join(field or "the answer" for field in evicted[:_MAX_NAMED])
-        if len(evicted) > _MAX_NAMED:
-            names += f" and {len(evicted) - _MAX_NAMED} more"
+        names = first_names([field or "the answer" for field in evicted], most=5)
+        reason = "the answer is over the limits of the retention"
         # An earlier check of the same result may have left such a warning: this one replaces it.
-        others = [warning for warning in result.warnings if not warning.startswith(_OVER)]
-        return replace(result, warnings=(*others, f"{_OVER}; removed again: {names}"))
+        others = [warning for warning in result.warnings if not warning.startswith(reason)]
+        return replace(result, warnings=(*others, f"{reason}; removed again: {names}"))
 
     def source(self, call: str) -> dict[str, object]:
         """Return the ``source`` of a call's artifacts: the app, and the id of the call."""

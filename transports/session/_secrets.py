@@ -20,6 +20,7 @@ from .._internal.masking import (
     KnownSecrets,
     fill_placeholders,
     known_to,
+    map_texts,
     placeholders,
     record_given_secret,
     why_guessable,
@@ -249,11 +250,15 @@ class Guard:
                 key: value for key, value in error.details.items() if isinstance(value, bool | int | float)
             }
 
-        for text in self.hidden:
-            error.message = error.message.replace(text, "…")
-        error.details = cast("dict[str, object]", _hide_texts(error.details, self.hidden))
+        error.message = self._without_hidden(error.message)
+        error.details = cast("dict[str, object]", map_texts(error.details, self._without_hidden))
         error.args = (error.message,)
         return error
+
+    def _without_hidden(self, text: str) -> str:
+        for hidden in self.hidden:
+            text = text.replace(hidden, "…")
+        return text
 
 
 _OPERATOR = "the operator's log says why"
@@ -268,7 +273,8 @@ _USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
 
 
 def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str | None:
-    """Return the message that a user gets instead of the error's own.
+    """Return the message about the app ``name`` that a user gets instead of the error's own. ``settings`` is true while
+    the app's settings are used, in which a mistake is the operator's.
 
     ``None`` keeps the error's message, which reveals nothing of how the app is reached: the app's answers, mistakes of
     the caller."""
@@ -285,21 +291,6 @@ def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str 
         if isinstance(error, kind):
             return f"{name}: {words}; {_OPERATOR}"
     return None
-
-
-def _hide_texts(node: object, hidden: Sequence[str]) -> object:
-    """Return JSON values with each of the hidden texts replaced by "…"."""
-    match node:
-        case str():
-            for text in hidden:
-                node = node.replace(text, "…")
-            return node
-        case Mapping():
-            return {key: _hide_texts(value, hidden) for key, value in node.items()}
-        case list() | tuple():
-            return [_hide_texts(item, hidden) for item in node]
-        case _:
-            return node
 
 
 class Guarded(WrappedTransport):

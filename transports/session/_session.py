@@ -58,10 +58,6 @@ if TYPE_CHECKING:
     from ._evidence import Evidence
 
 
-#: Errors of transports, which do not know the capability.
-_WITHOUT_PLACE = (CallTimeout, Disconnected, ProtocolError, TooLarge)
-
-
 async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
     """Import modules in a thread, once a transport is ``opened`` or has had time to start its processes: imports, which
     take the interpreter's lock, would delay them."""
@@ -84,6 +80,7 @@ async def load_modules(modules: Sequence[str], opened: asyncio.Event) -> None:
 
 
 async def _discover(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
+    """Discover the manifest once the modules that this needs are loaded."""
     await asyncio.wait((loading,))
     return await discover()
 
@@ -119,6 +116,7 @@ class Session(OpenedHere):
         needs_scope = store.retention and not store.scope.session
         #: The store that results go to.
         self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
+
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         self._discover = discover
@@ -127,6 +125,7 @@ class Session(OpenedHere):
         self._stack = contextlib.AsyncExitStack()
         self._settings, self._routing = settings, routing
         self._owner = Owner("session")
+
         self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
         self.resources = Resources(
@@ -159,6 +158,7 @@ class Session(OpenedHere):
         self._attempts = Attempts(
             transport, self._events, self._connection, self._handshake, trace_params=settings.trace_params
         )
+
         self._clean = clean
         #: The last picture of the page, for a notebook.
         self._picture: ArtifactRef | None = None
@@ -200,11 +200,13 @@ class Session(OpenedHere):
     def _repr_html_(self) -> str:
         """Return the session for a notebook: a table of its app and its state, and the last picture of the page."""
         info: AppInfo | None = getattr(self._handshake, "info", None)  # missing before it has opened
-        title = (info and (info.name or info.id)) or type(self).__name__
-        parts = [notebook.table(("", ""), self._html_rows(), title=title)]
-        if shown := shown_picture(self._html_pictures()):
-            parts.append(shown.html("the last picture"))
-        return "".join(parts)
+        app_name = (info.name or info.id) if info else ""
+        html = notebook.table(("", ""), self._html_rows(), title=app_name or type(self).__name__)
+
+        picture = shown_picture(self._html_pictures())
+        if picture:
+            html += picture.html("the last picture")
+        return html
 
     def _html_rows(self) -> list[tuple[str, object]]:
         rows: list[tuple[str, object]] = [("state", self._state), ("transport", self.transport.name)]
@@ -242,15 +244,17 @@ class Session(OpenedHere):
             if self._close_store:
                 stack.push_async_callback(self.store.aclose)
             discovery = await self._open_transport(stack)
+
             # Before the handshake, during which the app may send events already.
             await stack.enter_async_context(self._events)
-            # a transport that used up the time still leaves the app a second to answer
+            # A transport that used up the time still leaves the app a second to answer.
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources
             if discovery is not None:
                 await self._handshake.apply_manifest(discovery)
             self._connection.ready.set()
             await stack.enter_async_context(self._evidence or contextlib.nullcontext())
+
             # Called in the reverse order, while the transport is still open.
             stack.push_async_callback(self.store.end_session)
             stack.push_async_callback(self._shut_down)
@@ -417,12 +421,19 @@ class Session(OpenedHere):
         if isinstance(error, CapabilityError):
             await self._keep_data_of(error, call)
             with_suggestions(error, call.capability, self.capabilities, call.params)
-        if isinstance(error, _WITHOUT_PLACE) and not error.message.startswith(f"{call.capability}: "):
+
+        # Transports do not know the capability.
+        of_transport = isinstance(error, CallTimeout | Disconnected | ProtocolError | TooLarge)
+        if of_transport and not error.message.startswith(f"{call.capability}: "):
             error.located(call.capability)
-        if isinstance(error, Disconnected) and (may_have_run(error) or self.transport.features.reconnects):
-            error.followed_by(repeat_advice(error))
+
+        if isinstance(error, Disconnected):
+            is_usable_again = self.transport.features.reconnects
+            if is_usable_again or may_have_run(error):
+                error.followed_by(repeat_advice(error))
         if self._clean is not None:
             self._clean(error)
+
         if call.refused:
             return _caused_by_refusal(error, call)
         if call.unanswered and isinstance(error, CapabilityError):
@@ -433,7 +444,8 @@ class Session(OpenedHere):
         """Store the data that an app sent beside its error."""
         if error.answered is None:
             return
-        data, error.answered = error.answered, None
+        data = error.answered
+        error.answered = None
         with contextlib.suppress(ABPError):  # the error of the app comes first
             error.result = await self._results.in_files(await self._results.from_data(data, call))
 
@@ -502,6 +514,7 @@ class Session(OpenedHere):
         return result
 
     async def _use_page(self, tool: str, request: Message, field: str, timeout: float | None) -> Result:
+        """Run a tool of the page, and store the file that it makes as the artifact ``field``."""
         self._require_open()
         if not self.transport.features.page:
             raise UsageError(f"{tool} needs an app in a page; this one is reached by {self.transport.name}")

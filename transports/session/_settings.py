@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transports")
 
 _PREFIX = "ABP_"
-_TRUE = ("1", "true", "t", "yes", "y", "on")
-_FALSE = ("0", "false", "f", "no", "n", "off")
 
 
 def _parse_flag(text: str) -> bool:
     word = text.lower()
-    if word not in _TRUE + _FALSE:
-        raise ValueError(f"{text!r} is not a valid boolean; give true or false")
-    return word in _TRUE
+    if word in ("1", "true", "t", "yes", "y", "on"):
+        return True
+    if word in ("0", "false", "f", "no", "n", "off"):
+        return False
+    raise ValueError(f"{text!r} is not a valid boolean; give true or false")
 
 
 def _parse_milliseconds(text: str) -> float:
@@ -351,20 +351,18 @@ def retention_settings(
     if not file.trusted:
         file.warn_ignored([f"retention.{key}" for key in table])
         table = {}
-    set_variables = {name.upper(): text for name, text in os.environ.items() if text}
-    has_variables = any(name.startswith(_RETENTION_PREFIX) for name in set_variables)
+
+    variables = {name.upper(): text for name, text in os.environ.items() if text}
+    has_variables = any(name.startswith(_RETENTION_PREFIX) for name in variables)
     if not options and not table and not has_variables:
         return None
 
     from ._app_tables import RetentionFields  # late: most programs set nothing
 
-    environment = {
-        key: set_variables[_retention_variable(key)]
-        for key in RetentionFields.model_fields
-        if _retention_variable(key) in set_variables
-    }
+    names = {key: _retention_variable(key) for key in RetentionFields.model_fields}
+    environment = {key: variables[name] for key, name in names.items() if name in variables}
     # A key that a variable overrides is not even checked.
-    table = {key: value for key, value in table.items() if _retention_variable(key) not in set_variables}
+    table = {key: value for key, value in table.items() if _retention_variable(key) not in variables}
     sources = {key: f"{file.path}: retention.{key}" for key in table}
     sources |= {key: f"--retention {key}" for key in options}
     return _retention_of(_read_retention_fields({**table, **environment, **options}, sources))

@@ -18,9 +18,6 @@ from ..errors import ConnectFailed, StoreError, UsageError, first_line
 from ..protocol._plain_text import is_page, redact_url
 from ._named_apps import NamedApp
 
-#: Seconds between two reads of the browser's state, which is lost when its last window closes.
-_POLL_INTERVAL = 1.0
-
 
 async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
     """Open the app's page in a visible browser until the person closes its windows, or until ``done()`` returns.
@@ -73,10 +70,12 @@ async def _read_state_until_closed(
     ended = asyncio.Event()
     context.on("close", lambda _: ended.set())
     waiting = [asyncio.ensure_future(done()), asyncio.ensure_future(ended.wait())]
+    # Seconds between two reads of the state, which is lost when the last window closes.
+    poll_interval = 1.0
     try:
         is_closed = False
         while not is_closed:
-            finished, _ = await asyncio.wait(waiting, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
+            finished, _ = await asyncio.wait(waiting, timeout=poll_interval, return_when=asyncio.FIRST_COMPLETED)
             is_closed = bool(finished) or not context.pages
             # The state is read once more at the end; a browser that has closed already cannot give it.
             with contextlib.suppress(Error, TimeoutError):

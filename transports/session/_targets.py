@@ -30,12 +30,11 @@ _TRANSPORTS = {"http": _PAGE_TRANSPORTS, "https": _PAGE_TRANSPORTS, "ws": ("webs
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
-#: Schemes of MCP servers (:mod:`transports.mcp._servers`).
-_MCP_SCHEMES = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
 def is_mcp_server(target: str) -> bool:
-    return target.partition(":")[0].lower() in _MCP_SCHEMES
+    """Return whether a target has a scheme of MCP servers (:mod:`transports.mcp._servers`)."""
+    return target.partition(":")[0].lower() in ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
 def transport_for(
@@ -157,10 +156,9 @@ def takes_browser(target: str, transport: str = "auto") -> bool:
 
     They can if it is a page and ``transport`` one of this kit. For names of apps see
     :func:`._named_apps.shares_browser`."""
-    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE_TRANSPORTS and transport in (
-        "auto",
-        *_PAGE_TRANSPORTS,
-    )
+    scheme = target.partition("://")[0].lower()
+    is_page_address = _TRANSPORTS.get(scheme) is _PAGE_TRANSPORTS
+    return is_page_address and transport in ("auto", *_PAGE_TRANSPORTS)
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:

@@ -191,14 +191,14 @@ class View(Session):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the view: files and dialogs that were refused, errors of its scripts, forgotten requests."""
-        host = self._view.host
-        failed = [f"a script of the view failed: {error}" for error in self._view.diagnosis.script_errors]
-        failed += self._view.diagnosis.load_failures
-        failed += [f"the view's sandbox refused: {text}" for text in self._view.diagnosis.sandbox_refusals]
+        diagnosis = self._view.diagnosis
         warnings = [*super().warnings]
         if self._view.document is not None:
             warnings += self._view.document.warnings
-        warnings += [*host.warnings, *failed]
+        warnings += self._view.host.warnings
+        warnings += [f"a script of the view failed: {error}" for error in diagnosis.script_errors]
+        warnings += diagnosis.load_failures
+        warnings += [f"the view's sandbox refused: {text}" for text in diagnosis.sandbox_refusals]
         left_out = self._view.counts.get("left out", 0)
         if left_out:
             warnings.append(f"{left_out} notifications of the view were too many and were left out")
@@ -216,15 +216,15 @@ class View(Session):
     ) -> None:
         """Change the surroundings of the view, which learns what has changed."""
         self._require_open()
-        changes = {
+        options = {
             "theme": theme,
             "locale": locale,
             "timezone": timezone,
             "display_mode": display_mode,
             "size": size,
         }
-        changes = {name: value for name, value in changes.items() if value is not None}
         context = self._view.host.context
+        changes = {name: value for name, value in options.items() if value is not None}
         new_context = replace(context, **changes)  # type: ignore[arg-type]
 
         old_json = context.as_json({}, self._profile)

@@ -82,6 +82,7 @@ class BlobStore:
                 status = folders.meta.file_status(f"{key}.json")
                 if status is not None:
                     self._index.put([(metadata, status.st_ino)])
+
             file.close()
             if commit.has_intent:
                 folders.staging.discard(commit.intent)
@@ -359,24 +360,24 @@ class _Commit:
         raise StoreError(f"every variation of the file name {suggested} is taken; suggest another one")
 
     def _link_or_copy_blob(self, name: str) -> bool:
-        """Give the blob a readable name. Return ``False`` if the name is taken.
-
-        Without hard links it is a copy, which cannot be distinguished from a user's file. So an intent file first
-        records the name and the blob."""
-        staging = self.folders.staging
+        """Give the blob a readable name: a hard link or, on a file system without them, a copy. Return ``False`` if the
+        name is taken."""
         try:
             self.folders.blobs.link(self.digest, self.folders.root, name)
+            return True
         except FileExistsError:
             return False
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
-            staging.unlink(self.intent)
-            self.has_intent = True
-            self.undo.callback(staging.unlink, self.intent)
-            staging.write(self.intent, _intent_content(self.digest, name), sync=False)
-            return _copy_blob(self.folders, self.digest, name)
-        return True
+
+        # A copy cannot be distinguished from a user's file. So an intent file first records the name and the blob.
+        staging = self.folders.staging
+        staging.unlink(self.intent)
+        self.has_intent = True
+        self.undo.callback(staging.unlink, self.intent)
+        staging.write(self.intent, _intent_content(self.digest, name), sync=False)
+        return _copy_blob(self.folders, self.digest, name)
 
     def write_metadata(self, metadata: Metadata, *, replaces_old: bool) -> None:
         """Write the metadata, which makes the artifact visible."""

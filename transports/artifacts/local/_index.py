@@ -28,7 +28,7 @@ import msgspec
 
 from ..._internal.database import open_sqlite, sqlite_transaction
 from ...protocol._strict_json import encode_json, without_collection
-from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, scope_condition
+from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, age_key, scope_condition
 from .._retention import Entry
 from ._tree import SYMLINK, Folder, Tree, remove_files
 
@@ -553,8 +553,7 @@ class Catalog:
 
     def _refs_without_index(self, scope: Scope) -> list[ArtifactRef]:
         covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
-        covered.sort(key=lambda metadata: metadata.age_key)
-        return [metadata.ref(self.path(metadata)) for metadata in covered]
+        return [metadata.ref(self.path(metadata)) for metadata in sorted(covered, key=age_key)]
 
     def _inodes(self, meta: Folder, rows: Sequence[IndexRow]) -> Mapping[str, int]:
         """Return the inodes of the metadata of ``rows``, at least, by id."""

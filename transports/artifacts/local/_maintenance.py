@@ -23,8 +23,6 @@ logger = logging.getLogger("transports.artifacts")
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _BLOB = re.compile(r"[0-9a-f]{64}")
-#: Seconds in which quarantined content can be inspected.
-_QUARANTINE_AGE = 86400.0
 
 
 class Stray(NamedTuple):
@@ -83,9 +81,12 @@ class Strays:
         strays = []
         with self._tree.folder() as root:
             for name in root.names():
-                status = None if name in known_names else root.file_status(name)
+                if name in known_names:
+                    continue
+                status = root.file_status(name)
                 if status is None:
                     continue
+
                 digest = contents.links.get((status.st_dev, status.st_ino))
                 if digest is None and status.st_nlink == 1:
                     digest = contents.copies.get((status.st_size, status.st_mtime_ns))
@@ -229,8 +230,9 @@ class Maintenance:
             if is_removable and (dry_run or self._blobs.remove_orphan(orphan.digest)):
                 removals.append(Removal("content", orphan.digest, orphan.size, "orphan"))
 
+        day = 86400.0  # in which quarantined content can be inspected
         for folder, name, status in _list_files(self._tree, "quarantine"):
-            is_old = time.time() - folder.change_time(status) > _QUARANTINE_AGE
+            is_old = time.time() - folder.change_time(status) > day
             if is_old and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))
         return removals

@@ -36,8 +36,6 @@ logger = logging.getLogger("transports.artifacts")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Bytes whose hashing is faster than the hand-over to a thread.
-_HASHED_AT_ONCE = 128 << 10
 #: Seconds, longer than the time resolution of a file system.
 _TIME_RESOLUTION = 0.1
 
@@ -76,7 +74,8 @@ class LocalStaged(StagedFile):
 
     async def _append_chunk(self, chunk: memoryview) -> None:
         """Write a large chunk at once, and collect small ones to a MiB."""
-        if len(chunk) > _HASHED_AT_ONCE:
+        max_small = 128 << 10  # bytes, whose hashing is faster than the hand-over to a thread
+        if len(chunk) > max_small:
             await self._store._use_disk("write a file", self._write_now, chunk)
             return
         self._meter.add(chunk)
@@ -238,6 +237,7 @@ def _documented_root() -> Path:
 
 @lru_cache(maxsize=8)
 def _warn_of_other_root(root: Path, owner: str, own_root: Path) -> None:
+    # Once for each folder: the cache sees to that.
     logger.warning("%s belongs to %s; files go to %s (ABP_OUTPUT_DIR names another folder)", root, owner, own_root)
 
 

@@ -12,7 +12,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -253,29 +253,21 @@ class Tree:
 
         With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised.
         """
-        opened: list[Folder] = []
-        try:
-            for depth in range(len(parts) + 1):
-                parent = opened[-1] if opened else None
-                self._open(opened, parts[:depth], parent, create=create)
-            yield opened[-1]
-        finally:
-            for folder in opened:
-                folder.close()
+        with ExitStack() as opened:
+            folder = self._open(opened, (), None, create=create)
+            for depth in range(1, len(parts) + 1):
+                folder = self._open(opened, parts[:depth], folder, create=create)
+            yield folder
 
     @contextmanager
     def folders(self) -> Iterator[StoreFolders]:
         """Open the folders of the store for the block; missing ones are made."""
-        opened: list[Folder] = []
-        try:
+        with ExitStack() as opened:
             root = self._open(opened, (), None, create=True)
             abp_folder = self._open(opened, (".abp",), root, create=True)
             # Each field of StoreFolders but the root is also the name of a folder in .abp.
             names = StoreFolders._fields[1:]
             yield StoreFolders(root, *[self._open(opened, (".abp", name), abp_folder, create=True) for name in names])
-        finally:
-            for folder in opened:
-                folder.close()
 
     @contextmanager
     def lock(self, folders: StoreFolders, digest: str) -> Iterator[int]:
@@ -308,8 +300,8 @@ class Tree:
         with self.folders() as folders, self.lock(folders, digest):
             yield folders
 
-    def _open(self, opened: list[Folder], parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
-        """Open the folder at ``parts`` in its ``parent``, or the root, without a parent, and add it to ``opened``."""
+    def _open(self, opened: ExitStack, parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
+        """Open the folder at ``parts`` in its ``parent``, or the root, without a parent. ``opened`` closes it."""
         path = str(self.root) if parent is None else parts[-1]
         try:
             if create:
@@ -320,7 +312,7 @@ class Tree:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
-        opened.append(folder)
+        opened.callback(folder.close)
 
         if parent is None and self._private:
             owner = folder.owner()

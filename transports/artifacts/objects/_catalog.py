@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from ...errors import Corrupt, StoreUnavailable, UsageError, first_line
 from ...protocol._plain_text import is_loopback, origin_of
-from .._ref import ID, Metadata, Query, ReindexReport, Scope, damaged_metadata
+from .._ref import ID, Metadata, Query, ReindexReport, Scope, age_key, damaged_metadata
 from .._retention import Entry, Retention
 from ._index import Indexed, NotBuilt, StoreIndex
 
@@ -269,27 +269,35 @@ def _require_usable_variables() -> None:
         value = os.environ.get(name, "")
         if not value.isprintable() or value != value.strip():
             raise UsageError(f"{name} has a space or a line end that is not part of it; remove it")
-    # The library reads no other variable if the first is set.
-    names = _ENDPOINT_VARIABLES[:1] if _ENDPOINT_VARIABLES[0] in os.environ else _ENDPOINT_VARIABLES
+
+    # The library reads no other variable if the first is set, even to nothing.
+    first, *others = _ENDPOINT_VARIABLES
+    names = [first] if first in os.environ else others
     for name in names:
-        value = os.environ.get(name, "http://unset")
-        if value != value.strip() or not value.lower().startswith(("http://", "https://")) or origin_of(value) is None:
+        address = os.environ.get(name)
+        if address is not None and not _is_http_address(address):
             raise UsageError(f"{name} is not an address such as https://host:9000; correct it, or unset it")
+
+
+def _is_http_address(text: str) -> bool:
+    has_scheme = text.lower().startswith(("http://", "https://"))
+    return has_scheme and text == text.strip() and origin_of(text) is not None
 
 
 def _http_is_allowed() -> bool:
     """Return whether plain HTTP may be used: for an endpoint on this machine, or with ``AWS_ALLOW_HTTP``.
 
     Raises :class:`~transports.errors.UsageError` for any other endpoint with plain HTTP."""
-    name = next(filter(os.environ.get, _ENDPOINT_VARIABLES), "")
-    endpoint = os.environ.get(name, "")
+    variable = next((name for name in _ENDPOINT_VARIABLES if os.environ.get(name)), "")
+    endpoint = os.environ.get(variable, "")
     if is_loopback(urlsplit(endpoint).hostname):
         return True
+
     is_allowed = os.environ.get("AWS_ALLOW_HTTP", "").strip().lower() in ("1", "true", "on", "yes", "y")
     if endpoint.lower().startswith("http:") and not is_allowed:
         raise UsageError(
-            f"{name} leads to another machine by plain http:, where others could read or change the files; use https:, "
-            "or set AWS_ALLOW_HTTP=true in a network that you trust"
+            f"{variable} leads to another machine by plain http:, where others could read or change the files; "
+            "use https:, or set AWS_ALLOW_HTTP=true in a network that you trust"
         )
     return is_allowed
 
@@ -399,7 +407,7 @@ class Catalog:
                 current = self._metadata.get(key)
                 if current and scope.covers(current.metadata.scope):
                     covered.append(current.metadata)
-        return sorted(covered, key=lambda metadata: metadata.age_key)
+        return sorted(covered, key=age_key)
 
     def _is_current(self, key: str, e_tag: str) -> bool:
         """Return whether the remembered metadata has this ETag. Some servers have none."""
@@ -638,8 +646,10 @@ class IndexedCatalog(Catalog):
         if not self._is_due():
             return
         async with self._catching_up:
+            # Another task may have done it while this one waited.
             if not self._is_due():
                 return
+
             started = time.monotonic()
             missed = list(self._missed)
             _, is_built = await self._index.state()

@@ -26,7 +26,7 @@ from ..._internal.database import (
 )
 from ...errors import StoreUnavailable, UsageError
 from ...protocol._plain_text import redact_url
-from .._ref import ID, Metadata, OtherCase, Query, Scope, scope_condition
+from .._ref import ID, Metadata, OtherCase, Query, Scope, age_key, scope_condition
 from .._retention import Entry, Retention
 
 logger = logging.getLogger("transports.artifacts")
@@ -93,6 +93,7 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
     """Return the values of an artifact's row, in the order of :data:`COLUMNS`."""
     metadata = indexed.metadata
     scope = metadata.scope
+    created, _ = age_key(metadata)
     capability = metadata.source.get("capability")
     if not isinstance(capability, str):
         capability = ""
@@ -107,7 +108,7 @@ def row_of(indexed: Indexed) -> tuple[Value, ...]:
         document,
         metadata.size_bytes,
         indexed_text(metadata.mime_type),
-        indexed_text(metadata.age_key[0]),
+        indexed_text(created),
         metadata.stored,
         # The time of its last use: when it was stored.
         metadata.stored,
@@ -475,20 +476,26 @@ def _entry_of_row(row: tuple[Value, ...]) -> Entry:
 def _groups_over_limit(
     cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]
 ) -> list[Scope]:
-    """Return the sessions and traces that are over a limit of ``policy``."""
+    """Return the sessions and traces that are over a limit of ``policy``, among the rows that meet the condition
+    ``text`` with its ``values``."""
+    if policy.cleanup_strategy == "none":
+        return []
+
     no_limit = 1 << 62  # more than any sum of sizes
+    session_columns = 'tenant, "user", session'
     groups = []
-    for level, names in (("trace", 'tenant, "user", session, trace'), ("session", 'tenant, "user", session')):
+    for level, columns in (("trace", f"{session_columns}, trace"), ("session", session_columns)):
         max_bytes, max_count = policy.limits(level)
-        if policy.cleanup_strategy == "none" or (max_bytes is None and max_count is None):
+        if max_bytes is None and max_count is None:
             continue
+
         if max_bytes is None:
             max_bytes = no_limit
         if max_count is None:
             max_count = no_limit
         cursor.execute(
-            f"SELECT {names} FROM abp_artifacts_1 WHERE store = ?{text} AND {level} IS NOT NULL "
-            f"GROUP BY {names} HAVING sum(size) > ? OR count(*) > ?",
+            f"SELECT {columns} FROM abp_artifacts_1 WHERE store = ?{text} AND {level} IS NOT NULL "
+            f"GROUP BY {columns} HAVING sum(size) > ? OR count(*) > ?",
             (store, *values, max_bytes, max_count),
         )
         groups += [Scope(*cast("tuple[str | None, ...]", row)) for row in cursor.fetchall()]

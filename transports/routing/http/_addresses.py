@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 #: Addresses whose last 32 bits are an IPv4 address (RFC 6052).
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_LOOPBACK = frozenset({"127.0.0.1", "::1"})
 
 
 def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) -> frozenset[str]:
@@ -32,7 +31,7 @@ def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) 
     """
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
-        return _LOOPBACK
+        return frozenset({"127.0.0.1", "::1"})
     address = _canonical_address(host)
     if address is None and server_address is not None:
         server_host, server_port = server_address

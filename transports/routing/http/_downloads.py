@@ -370,6 +370,7 @@ class Transfer:
         return await self._stage_body(answer, coding, end)
 
     def _can_decode(self, coding: str, response: aiohttp.ClientResponse, *, holds_part: bool) -> bool:
+        """Return whether a body is a whole file in a coding that the request has offered."""
         was_offered = self.request.accept_compression and can_decode(coding)
         return was_offered and not holds_part and transfer_coding(response.headers) is None
 

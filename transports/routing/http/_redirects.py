@@ -29,9 +29,6 @@ from ._request import (
 )
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
-#: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
-_HEADERS = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
-
 
 class UserHost:
     """The host that the user gave. Its first address may be private; later addresses must be the same or public."""
@@ -261,5 +258,7 @@ async def fetch_public(
     )
     async with resource.deadline(), resource.final_response() as response:
         body = await resource.read_body(response, max_bytes)
-        headers = {name: response.headers[name] for name in _HEADERS if response.headers.get(name)}
+        # A browser needs these to use the body. None has a side effect such as a cookie or a policy.
+        needed = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
+        headers = {name: response.headers[name] for name in needed if response.headers.get(name)}
         return WebResource(body, headers)

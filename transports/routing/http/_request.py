@@ -35,9 +35,6 @@ REDIRECTS = (301, 302, 303, 307, 308)
 #: Function that returns the cookies for a URL, by name.
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 
-#: Bytes read of an error's body, and characters of it in a message.
-_EXCERPT_BYTES, _EXCERPT_CHARS = 4096, 200
-
 
 def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
     """Return the source of cookies for downloads on behalf of ``sender``, or ``None`` if ``app`` has no cookies."""
@@ -276,11 +273,12 @@ def failure_reason(failure: Exception) -> str:
 
 async def _read_beginning(response: aiohttp.ClientResponse, timeout: float) -> tuple[bytes, bool]:
     """Return what arrives of a body within ``timeout`` seconds, up to a limit, and whether that is all of it."""
+    max_bytes = 4096
     data = b""
     with suppress(aiohttp.ClientError, OSError):
         async with asyncio.timeout(timeout):
-            while len(data) < _EXCERPT_BYTES:
-                chunk = await response.content.read(_EXCERPT_BYTES - len(data))
+            while len(data) < max_bytes:
+                chunk = await response.content.read(max_bytes - len(data))
                 if not chunk:
                     return data, True
                 data += chunk
@@ -306,7 +304,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str],
     if longest_first and not is_whole:
         # A secret may be cut off at the end.
         text = text[: -len(longest_first[0])]
-    return text[:_EXCERPT_CHARS]
+    return text[:200]
 
 
 async def status_error(

@@ -20,8 +20,6 @@ _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECA
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Characters that browsers strip from both ends of a URL.
 _CONTROLS_AND_SPACE = "".join(map(chr, range(33)))
-_PATH_SAFE = "/:@!$&'()*+,;=~-._%[]|"
-_QUERY_SAFE = _PATH_SAFE + "?"
 # Headers with credentials, the only ones that an app may set. Others control how a request travels, undo a check, or
 # open the metadata services of clouds (``Metadata-Flavor``, ``X-aws-ec2-metadata-token``).
 _CREDENTIALS = {
@@ -110,8 +108,9 @@ def _encoded_url(scheme: str, parts: SplitResult) -> URL:
     default_port = 80 if scheme == "http" else 443
     if parts.port not in (None, default_port):
         authority += f":{parts.port}"
-    path = quote(parts.path or "/", safe=_PATH_SAFE, errors="surrogateescape")
-    query = quote(parts.query, safe=_QUERY_SAFE, errors="surrogateescape")
+    safe = "/:@!$&'()*+,;=~-._%[]|"
+    path = quote(parts.path or "/", safe=safe, errors="surrogateescape")
+    query = quote(parts.query, safe=f"{safe}?", errors="surrogateescape")
     if query:
         path += f"?{query}"
     return URL(f"{scheme}://{authority}{path}", encoded=True)

@@ -18,8 +18,7 @@ from ...errors import UsageError
 from ...playwright._scripts import EXTENSION_PAGE
 from ...protocol._declarations import Capability
 from ...protocol._plain_text import plain_line
-from ...protocol._strict_json import members_of
-from ...protocol.schema import MAX_INTEGER
+from ...protocol._strict_json import MAX_INTEGER, members_of
 from ..shared._apps import App, Apps
 from ..shared._capability_tools import (
     MAX_TOOLS,
