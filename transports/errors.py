@@ -623,13 +623,10 @@ def first_line(error: BaseException | str) -> str:
     return line
 
 
-#: Errors after which it is unknown whether the call has run.
-_ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
-
-
 def may_have_run(error: ABPError) -> bool:
     """Return whether the call that ended with ``error`` may have run: a retry could run it twice."""
-    return isinstance(error, _ANSWER_LOST) and error.sent is not False
+    is_answer_lost = isinstance(error, CallTimeout | Disconnected | OutcomeUnknown)
+    return is_answer_lost and error.sent is not False
 
 
 def repeat_advice(error: ABPError) -> str:

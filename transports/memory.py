@@ -141,12 +141,14 @@ class MemoryTransport(Transport):
         return Message(f"{message.type}-result", self._hold_large_content(result), id=message.id)
 
     async def _call_handler(self, payload: Any, timeout: float) -> object:
+        """Return the app's answer to a call, or raise the failure that its handler simulates."""
         name = payload["capability"]
         call_id = payload["options"]["callId"]
         if name in self._answers:
             return self._answers[name]
         if name not in self._handlers:
             return _error_answer(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
+
         call = Call(call_id, name, self)
         task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], call))
         self._running[call_id] = task

@@ -455,9 +455,6 @@ _ExcInfo: TypeAlias = (
     tuple[type[BaseException], BaseException, TracebackType | None] | tuple[type[BaseException] | None, None, None]
 )
 
-#: Seconds that closing may take; the closed objects have stricter limits of their own.
-_CLOSE_TIMEOUT = 30.0
-
 
 class _OpenManager(Generic[T]):
     """Open asynchronous context manager, held open by a task: it must be entered and left in the same task."""
@@ -556,12 +553,11 @@ class _OpenManager(Generic[T]):
         assert self._task is not None
         if not self._leaving.done():
             self._leaving.set_result(exc_info)
-        await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
+        timeout = 30.0  # the closed objects have stricter limits of their own
+        await asyncio.wait((self._task,), timeout=timeout)
         if not self._task.done():
             self._task.cancel()
-            raise CallTimeout(
-                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; some of its processes may still run"
-            )
+            raise CallTimeout(f"it did not close within {format_seconds(timeout)}; some of its processes may still run")
         return self._task.result()
 
     async def _close_and_release(self) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from transports.artifacts._ref import Metadata, OtherCase
+from transports.artifacts._ref import Metadata, OtherCase, age_key
 from transports.batch import Job
 from transports.batch._files import read_jobs
 from transports.batch._jobs import Consent, job_document, parse_job
@@ -75,7 +75,7 @@ def metadata(data: bytes) -> None:
     except (ValueError, OtherCase):  # the caller reports the first as Corrupt, and takes the other for a missing file
         return
     assert Metadata.decode(read.encode(), _ID) == read
-    assert isinstance(read.age_key, tuple)
+    assert isinstance(age_key(read), tuple)
     read.ref().as_dict()
 
 
