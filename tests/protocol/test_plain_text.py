@@ -70,7 +70,7 @@ def test_schema_texts_are_sanitized_or_schema_is_dropped() -> None:
 def test_similar_names_returns_three_by_default() -> None:
     known = ["export.pdg", "export.pdf2", "EXPORT.PDF", "export.pd"]
     assert similar_names("Export.pdf", known) == ["EXPORT.PDF", "export.pdf2", "export.pd"]
-    assert similar_names("Export.pdf", known, most=1) == ["EXPORT.PDF"]
+    assert similar_names("Export.pdf", known, max_names=1) == ["EXPORT.PDF"]
 
 
 def test_similar_names_compares_200_characters_and_needs_60_percent() -> None:

@@ -24,26 +24,24 @@ def open_regular(path: str | os.PathLike[str]) -> FileIO:
     return regular_file(fd, os.fspath(path))
 
 
-def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+def read_regular(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     """Return the content of a regular file.
 
-    Raises :class:`OSError` as :func:`open_regular`, and for more than ``most`` bytes."""
+    Raises :class:`OSError` as :func:`open_regular`, and for a file of more than ``max_bytes``."""
     pieces: list[bytes] = []
     with open_regular(path) as file:
         # The size is only a hint: a file may grow, and some file systems report 0.
         size = os.fstat(file.fileno()).st_size
         piece_size = max(size, 1 << 20)
-        remaining = most
-        if size > most:
-            remaining = -1  # nothing is read
-        while remaining >= 0:
+        remaining = max_bytes
+        while size <= max_bytes and remaining >= 0:
             # One byte more than allowed shows that the file is too large.
             piece = file.read(min(remaining, piece_size) + 1)
             if not piece:
                 return b"".join(pieces)
             pieces.append(piece)
             remaining -= len(piece)
-    raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
+    raise OSError(errno.EFBIG, f"larger than {max_bytes:,} bytes", os.fspath(path))
 
 
 def regular_file(fd: int, name: str) -> FileIO:

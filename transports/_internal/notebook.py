@@ -167,12 +167,12 @@ def make_thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | N
     return Picture(kind, base64.b64encode(smaller).decode())
 
 
-def _unchanged_content(path: str | None, most: int, sha256: str) -> bytes | None:
-    """Return the content of a stored file, or ``None``: larger than ``most`` bytes, gone or changed."""
+def _unchanged_content(path: str | None, max_bytes: int, sha256: str) -> bytes | None:
+    """Return the content of a stored file, or ``None`` for one that is larger than ``max_bytes``, gone or changed."""
     if path is None:
         return None
     try:
-        content = read_regular(Path(path), most)
+        content = read_regular(Path(path), max_bytes)
     except OSError:
         return None
     if hashlib.sha256(content).hexdigest() != sha256:

@@ -119,15 +119,15 @@ class ArtifactRef:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the file for a notebook as text, as HTML and, if it can be shown as one, as a picture."""
         html: str = files_table([("", self)])
-        forms = {"text/plain": repr(self)}
+        bundle = {"text/plain": repr(self)}
 
         picture = shown_picture([self])
         if picture:
             html += picture.html(self.filename)
-            forms[picture.mime_type] = picture.content
+            bundle[picture.mime_type] = picture.content
         elif self.local_path is not None and not is_binary_mime(self.mime_type):
             html += notebook.first_lines(self.local_path)
-        return {**forms, "text/html": html}
+        return {**bundle, "text/html": html}
 
     def _html_cells(self) -> tuple[str, str, str]:
         """Return name, type and size for a table. The name is a link to the file if there is one, followed by a link

@@ -77,9 +77,9 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
     """
     key = _ANSWER_KEYS.get(request.method)
     data_example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
-    form = f'{{"success": True, "data": {data_example}}}'
+    expected = f'{{"success": True, "data": {data_example}}}'
     if not isinstance(answer, Mapping):
-        return f"it is of the type {type(answer).__name__}, not {form}"
+        return f"it is of the type {type(answer).__name__}, not {expected}"
     try:
         encode_json(answer)
     except (TypeError, ValueError) as error:
@@ -90,13 +90,13 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
     if success is False or (success is None and is_declined):
         return ""
     if success is not True:
-        return f"it does not say whether it is a success; return {form}"
+        return f"it does not say whether it is a success; return {expected}"
     if key is None:
         return ""
 
     data = answer.get("data")
     if not isinstance(data, Mapping) or key not in data:
-        return f"its data has no {key!r}; return {form}"
+        return f"its data has no {key!r}; return {expected}"
     return _value_fault(request, key, data[key])
 
 

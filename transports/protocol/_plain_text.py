@@ -116,20 +116,20 @@ def _plain_character(match: re.Match[str]) -> str:
     return "\ufffd" if match["obeyed"] else ""
 
 
-def first_names(names: Sequence[str], most: int) -> str:
-    """Return at most ``most`` of the ``names`` as one text: ``a, b and 3 more``."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def first_names(names: Sequence[str], max_names: int) -> str:
+    """Return at most ``max_names`` of the ``names`` as one text: ``a, b and 3 more``."""
+    more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + more
 
 
-def similar_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
-    """Return at most ``most`` of the ``names`` with a spelling similar to ``name``, nearest first; never ``name``
+def similar_names(name: str, names: Iterable[str], *, max_names: int = 3) -> list[str]:
+    """Return at most ``max_names`` of the ``names`` with a spelling similar to ``name``, nearest first; never ``name``
     itself.
 
     Case is ignored. The first 5,000 names are searched.
     """
     originals = {other.casefold(): other for other in islice(names, 5000) if other != name}
-    similar = difflib.get_close_matches(name.casefold()[:200], originals, n=most, cutoff=0.6)
+    similar = difflib.get_close_matches(name.casefold()[:200], originals, n=max_names, cutoff=0.6)
     return [originals[folded] for folded in similar]
 
 

@@ -383,7 +383,7 @@ def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
 
 def _unnamed_hint(place: Place, name: str, names: list[str]) -> str:
     """Return the hint about the member ``name`` of the object at ``place``, whose schema has the members ``names``."""
-    nearest = similar_names(name, names[:500], most=1)
+    nearest = similar_names(name, names[:500], max_names=1)
     if nearest:
         advice = f"did you mean {field_of((*place, nearest[0]))!r}?"
     else:

@@ -191,10 +191,10 @@ class Result:
             parts.append(notebook.preformatted(msgspec.json.format(encode_json(data), indent=2).decode()))
         parts += [notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
 
-        forms = {"text/plain": repr(self), "text/html": "".join(parts)}
+        bundle = {"text/plain": repr(self), "text/html": "".join(parts)}
         if picture is not None:
-            forms[picture.mime_type] = picture.content
-        return forms
+            bundle[picture.mime_type] = picture.content
+        return bundle
 
     @checked
     def artifact(self, place: str | None = None) -> ArtifactRef:
@@ -247,7 +247,7 @@ class Result:
 
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]
-        listed = first_names([*map(repr, places)], most=20) or "none"
+        listed = first_names([*map(repr, places)], max_names=20) or "none"
         return UsageError(f"{self.capability}: {reason}; places with an artifact: {listed}", details={"places": places})
 
     def by_reference(self) -> Result:

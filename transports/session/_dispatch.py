@@ -541,17 +541,17 @@ class EventDispatcher:
                 else:
                     self._dispatch_notification(notification)
 
-    def _dispatch_capabilities(self, form: str, notification: Notification) -> None:
+    def _dispatch_capabilities(self, message_type: str, notification: Notification) -> None:
         """Deliver a change of the capabilities once: many apps send it in both forms (docs/protocol.md 4.6)."""
         now = time.monotonic()
         if self._last_change is not None:
-            last_form, last_data, last_time = self._last_change
-            is_other_form = form != last_form and notification.data == last_data
-            if is_other_form and now - last_time < LIMITS.duplicate:
+            last_type, last_data, last_time = self._last_change
+            is_other_type = message_type != last_type and notification.data == last_data
+            if is_other_type and now - last_time < LIMITS.duplicate:
                 self._last_change = None
                 return
 
-        self._last_change = (form, notification.data, now)
+        self._last_change = (message_type, notification.data, now)
         self._dispatch_notification(notification)
         spawn(self._connection.capabilities_changed(notification.data), self._tasks)
 

@@ -140,7 +140,7 @@ class Results:
         if not evicted:
             return result
 
-        names = first_names([field or "the answer" for field in evicted], most=5)
+        names = first_names([field or "the answer" for field in evicted], max_names=5)
         reason = "the answer is over the limits of the retention"
         # An earlier check of the same result may have left such a warning: this one replaces it.
         others = [warning for warning in result.warnings if not warning.startswith(reason)]

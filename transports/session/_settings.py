@@ -54,19 +54,19 @@ def _parse_milliseconds(text: str) -> float:
     return milliseconds
 
 
-def _parse_count(text: str, least: int = 0) -> int:
-    """Return a whole number of at least ``least``. Raises :class:`ValueError` for another text."""
+def _parse_count(text: str, minimum: int = 0) -> int:
+    """Return a whole number of at least ``minimum``. Raises :class:`ValueError` for another text."""
     try:
         count = int(text)
     except ValueError:
-        count = least - 1  # refused below
-    if count < least:
-        raise ValueError(f"{text!r} is not a valid whole number of {least} or more")
+        count = minimum - 1  # refused below
+    if count < minimum:
+        raise ValueError(f"{text!r} is not a valid whole number of {minimum} or more")
     return count
 
 
 def _parse_size(text: str) -> int:
-    return _parse_count(text, least=1)
+    return _parse_count(text, minimum=1)
 
 
 def _parse_log_level(text: str) -> str:

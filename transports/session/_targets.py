@@ -187,9 +187,10 @@ def _plugin_transport(target: str, name: str, seconds: float) -> Transport | Non
     for different objects.
     """
     if name == "auto":
-        name, separator, _ = target.lower().partition("://")
-        if not name or not separator or name in _TRANSPORTS:
+        scheme, separator, _ = target.lower().partition("://")
+        if not scheme or not separator or scheme in _TRANSPORTS:
             return None
+        name = scheme
     elif any(name in names for names in _TRANSPORTS.values()):
         return None
 
@@ -197,10 +198,11 @@ def _plugin_transport(target: str, name: str, seconds: float) -> Transport | Non
     if plugin is None:
         return None
     with blame_plugin(plugin.label):
-        made = cast(Callable[..., object], plugin.value)(target, timeout=seconds)
-    if not isinstance(made, Transport):
-        raise UsageError(f"{plugin.label} made a {type(made).__name__}, not a transports.Transport; please report it")
-    return made
+        transport = cast(Callable[..., object], plugin.value)(target, timeout=seconds)
+    if not isinstance(transport, Transport):
+        kind = type(transport).__name__
+        raise UsageError(f"{plugin.label} made a {kind}, not a transports.Transport; please report it")
+    return transport
 
 
 def _transport_names(target: str) -> tuple[str, ...]:

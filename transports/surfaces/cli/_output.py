@@ -386,7 +386,7 @@ def _usage_message(error: Exception) -> str:
 
     option = getattr(error, "option_name", None)
     if option:
-        similar = similar_names(option, getattr(error, "possibilities", None) or (), most=1)
+        similar = similar_names(option, getattr(error, "possibilities", None) or (), max_names=1)
         if similar:
             return f"no such option: {option}; did you mean {similar[0]}?; {hint}"
 
