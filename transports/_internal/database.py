@@ -378,7 +378,8 @@ class PostgresUrl:
         scheme, mark, rest = url.partition("://")
         # The place begins after one of the @, or at once if there is no user.
         possible_starts = [0, *(at_sign.end() for at_sign in re.finditer("@", rest))]
-        start = next((start for start in possible_starts if _is_place(rest[start:])), possible_starts[-1])
+        valid_starts = [start for start in possible_starts if _is_place(rest[start:])]
+        start = min(valid_starts, default=possible_starts[-1])
         userinfo = rest[: max(start - 1, 0)]
         place, question_mark, query = rest[start:].partition("?")
 

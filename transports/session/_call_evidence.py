@@ -119,35 +119,32 @@ class EvidenceOfCalls:
         results: Results,
         streams: EventStreams,
     ) -> None:
+        store = results.store
+        if isinstance(store, NoneStore):
+            raise UsageError(f"{spelled('evidence=')} needs a store that keeps files, not none:")
+
         self._evidence = evidence
         self._transport = transport
         self._streams = streams
         self._results = results
-        store = results.store
-
         # Mask the values that this user was given (for the operator: all). Masking others would reveal them as secrets.
         self._known = known_to(store.scope.holder)
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        if isinstance(store, NoneStore):
-            raise UsageError(f"{spelled('evidence=')} needs a store that keeps files, not none:")
 
         self._store = store
         #: View of the store that enforces the limits of the evidence.
         self._limits: ArtifactStore | None = None
-        if store.scope.trace:
-            # The store's owner chose the trace; limits on it would count the owner's files, too.
-            return
-
-        trace = Scope(trace="evidence")
-        self._store = store.scoped(trace)
-        if evidence.max_files is not None or evidence.max_age is not None:
-            self._limits = store.scoped(trace)
-            self._limits.retention = Retention.only(
-                max_artifacts_per_trace=evidence.max_files,
-                ttl_seconds=evidence.max_age,
-                cleanup_strategy="fifo",
-            )
+        # On a trace that the store's owner chose, limits would count the owner's files, too.
+        if not store.scope.trace:
+            self._store = store.scoped(Scope(trace="evidence"))
+            if evidence.max_files is not None or evidence.max_age is not None:
+                self._limits = store.scoped(Scope(trace="evidence"))
+                self._limits.retention = Retention.only(
+                    max_artifacts_per_trace=evidence.max_files,
+                    ttl_seconds=evidence.max_age,
+                    cleanup_strategy="fifo",
+                )
 
     async def __aenter__(self) -> Self:
         """Check that the evidence can be recorded. Raises :class:`~transports.errors.UsageError` if it cannot."""
