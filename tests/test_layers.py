@@ -19,6 +19,7 @@ RANKS = {
     "errors": 0,
     "_internal.arguments": 1,
     "_internal.files": 1,
+    "_internal.recent": 1,
     "_internal.tasks": 1,
     "_internal.reader_programs": 1,
     "_internal.readers": 1,

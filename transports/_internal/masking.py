@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ..errors import ABPError
+from .recent import Recent
 
 #: Bytes that are searched at a time: a longer search would hold the GIL for too long.
 _PIECE = 1 << 18
@@ -480,7 +481,8 @@ class KnownSecrets:
     """
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
+        # Of a secret that changes each hour, these are the values of over a month.
+        self._names: Recent[str, str] = Recent(1000)
         self._finder = Finder({})
         #: Placeholders of numeric values, which an app may answer as JSON numbers.
         self.numbers: Mapping[float, str] = {}
@@ -496,13 +498,7 @@ class KnownSecrets:
             return
         if not self._names and self is KNOWN_SECRETS:
             _redact_logs()
-        # Taken out and put in again, so that the values are in order, the newest last.
-        self._names.pop(value, None)
         self._names[value] = name
-        # Of a secret that changes each hour, these are the values of over a month.
-        max_values = 1000
-        if len(self._names) > max_values:
-            del self._names[next(iter(self._names))]
         self._rebuild()
 
     def forget(self) -> None:
@@ -597,7 +593,7 @@ NO_SECRETS = KnownSecrets()
 #: Values given to each user. ``_SECRETS_OF_RECENT_USERS`` keeps those of users with any value after their last session
 #: is closed.
 _SECRETS_BY_USER: WeakValueDictionary[str, KnownSecrets] = WeakValueDictionary()
-_SECRETS_OF_RECENT_USERS: dict[str, KnownSecrets] = {}
+_SECRETS_OF_RECENT_USERS: Recent[str, KnownSecrets] = Recent(10_000)
 
 
 def why_guessable(value: str) -> str | None:
@@ -636,15 +632,10 @@ def record_given_secret(user: str | None, name: str, value: str) -> None:
     KNOWN_SECRETS.add(name, value)
     if user is None:
         return
-    # Taken out and put in again, so that the users are in the order of their newest values.
-    secrets = _SECRETS_OF_RECENT_USERS.pop(user, None) or known_to(user)
+    secrets = known_to(user)
     secrets.add(name, value)
-    _SECRETS_OF_RECENT_USERS[user] = secrets
-
     # Of users with an open session, the secrets stay known even without an entry here.
-    max_users = 10_000
-    if len(_SECRETS_OF_RECENT_USERS) > max_users:
-        del _SECRETS_OF_RECENT_USERS[next(iter(_SECRETS_OF_RECENT_USERS))]
+    _SECRETS_OF_RECENT_USERS[user] = secrets
 
 
 def _redact_logs() -> None:

@@ -11,12 +11,12 @@ import hashlib
 import inspect
 import json
 import typing
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar, Unpack, runtime_checkable
 
+from .._internal.recent import Recent
 from .._internal.tasks import in_thread
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
 from ..protocol._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
@@ -279,7 +279,7 @@ class HostedStore(ArtifactStore):
         self._takes_scope = not isinstance(self._host, FacadeStore) and "scope" in (keywords_of(put) or ())
         self._make_scope = scope_class(put)
         #: References by id and scope, shared by all views.
-        self._remembered: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()
+        self._remembered: Recent[str, dict[Scope, ArtifactRef]] = Recent(10_000)
 
     def __repr__(self) -> str:
         return f"HostedStore({self.url.removeprefix('host:')})"
@@ -444,12 +444,8 @@ class HostedStore(ArtifactStore):
 
     def _remember_ref(self, ref: ArtifactRef) -> None:
         """Keep a reference for :meth:`stat` and :meth:`list`: many hosts can neither describe nor list artifacts."""
-        self._remembered.setdefault(ref.id, {})[ref.scope] = ref
-        self._remembered.move_to_end(ref.id)
-
-        max_ids = 10_000
-        while len(self._remembered) > max_ids:
-            self._remembered.popitem(last=False)
+        refs_by_scope = self._remembered.get(ref.id, {})
+        self._remembered[ref.id] = refs_by_scope | {ref.scope: ref}
 
     def _remembered_refs(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
         return (ref for ref in self._remembered.get(artifact_id, {}).values() if scope.covers(ref.scope))

@@ -23,6 +23,7 @@ from yarl import URL
 
 from .. import protocol
 from .._internal.arguments import short_traceback
+from .._internal.recent import Recent
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
 from ..protocol._capabilities import Discovery
 from ..protocol._find_content import MAX_DEPTH
@@ -337,17 +338,15 @@ class ManifestCache:
 
     def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
-        self._entries = entries
-        self._responses: dict[URL, CachedResponse] = {}
+        self._responses: Recent[URL, CachedResponse] = Recent(entries)
         self._lock = threading.Lock()
 
     def get(self, url: URL) -> CachedResponse | None:
         """Return the stored response of a URL, fresh or stale, and count this as its use."""
         with self._lock:
-            cached = self._responses.pop(url, None)
+            cached = self._responses.get(url)
             if cached is not None:
-                # Inserted again, as the most recently used.
-                self._responses[url] = cached
+                self._responses.move_to_end(url)
             return cached
 
     def is_fresh(self, cached: CachedResponse) -> bool:
@@ -381,8 +380,6 @@ class ManifestCache:
             self._responses.pop(url, None)
             if is_storable and is_reusable:
                 self._responses[url] = response
-            while len(self._responses) > self._entries:
-                del self._responses[next(iter(self._responses))]
 
 
 def _lifetime(headers: CIMultiDict[str]) -> float | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .. import protocol
 from .._internal.arguments import short_traceback
+from .._internal.recent import Recent
 from .._internal.tasks import Owner
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef
@@ -42,7 +42,7 @@ class ResourceCache:
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
-        self._results: OrderedDict[str, tuple[Result, float]] = OrderedDict()
+        self._results: Recent[str, tuple[Result, float]] = Recent(1000)
         self.changes = 0
 
     async def get(self, uri: str) -> Result | None:
@@ -74,9 +74,6 @@ class ResourceCache:
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
         if seconds > 0 and changes == self.changes:
             self._results[uri] = result, time.monotonic() + seconds
-            max_results = 1000
-            if len(self._results) > max_results:
-                self._results.popitem(last=False)  # the least recently used
 
     def discard(self, uri: str) -> None:
         self._results.pop(uri, None)

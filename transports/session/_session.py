@@ -123,7 +123,8 @@ class Session(OpenedHere):
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
-        self._settings, self._routing = settings, routing
+        self._settings = settings
+        self._routing = routing
         self._owner = Owner("session")
 
         self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)

@@ -154,17 +154,18 @@ def unknown_variables(read_names: Callable[[], Collection[str]], prefix: str = _
 
     ``read_names`` returns the names of variables that are read; it is called only if there are others than those of
     :class:`Settings`. Empty variables count as not set."""
-    names = {"ABP_BROWSER", *_VARIABLES}
+    own_names = {"ABP_BROWSER", *_VARIABLES}
     set_names = [name for name, text in sorted(os.environ.items()) if text and name.upper().startswith(prefix)]
-    others = [name for name in set_names if name.upper() not in names and not _KUBERNETES_VARIABLES.fullmatch(name)]
+    others = [name for name in set_names if name.upper() not in own_names and not _KUBERNETES_VARIABLES.fullmatch(name)]
     if not others:
         return {}
-    names |= {*read_names()}
+
+    all_names = own_names | {*read_names()}
     unknown: dict[str, str | None] = {}
     for name in others:
-        if name.upper() not in names:
-            similar = difflib.get_close_matches(name.upper(), names, n=1, cutoff=0.75)
-            unknown[name] = next(iter(similar), None)
+        if name.upper() not in all_names:
+            similar = difflib.get_close_matches(name.upper(), all_names, n=1, cutoff=0.75)
+            unknown[name] = similar[0] if similar else None
     return unknown
 
 

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from ..._internal.recent import Recent
 from ...errors import Corrupt, StoreUnavailable, UsageError, first_line
 from ...protocol._plain_text import is_loopback, origin_of
 from .._ref import ID, Metadata, Query, ReindexReport, Scope, age_key, damaged_metadata
@@ -487,6 +488,7 @@ class IndexedCatalog(Catalog):
 
     def __init__(self, bucket: Bucket, index: StoreIndex) -> None:
         super().__init__(bucket)
+        self._metadata = Recent(10_000)
         self._index = index
         #: Time of the last search for changes that the index lacks (monotonic).
         self._caught_up = -LIMITS.interval
@@ -536,12 +538,6 @@ class IndexedCatalog(Catalog):
                 logger.warning("%s. Artifacts are still stored, and are listed once it is back", error.message)
             self._missed.add(key)
             return None
-
-    def _remember(self, record: Indexed) -> None:
-        super()._remember(record)
-        max_remembered = 10_000
-        if len(self._metadata) > max_remembered:
-            del self._metadata[next(iter(self._metadata))]
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
+from ...._internal.recent import Recent
 from ...._internal.tasks import in_thread
 from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import Scope
@@ -49,25 +48,8 @@ from ._stats import Stats, log_file, measure_answer
 
 logger = logging.getLogger("transports")
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 #: Most unanswered requests and progress tokens that are remembered. Messages about older ones pass unchanged.
 _MAX_OPEN = 10_000
-
-
-class Recent(OrderedDict[K, V]):
-    """Mapping that forgets its oldest entries above ``limit``."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > self._limit:
-            self.popitem(last=False)
 
 
 class _ListedTool(msgspec.Struct):

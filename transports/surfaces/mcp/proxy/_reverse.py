@@ -16,6 +16,7 @@ import httpx2
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ...._internal.recent import Recent
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
@@ -23,7 +24,7 @@ from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from .._messages import read_request_body
 from ._address import SESSION, VERSION, events_of, is_event_stream, read_body, refusal_of, unreachable, upstream_client
-from ._exchange import Exchange, Facts, Recent, Shared, refusal as request_refusal
+from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 
 logger = logging.getLogger("transports")
