@@ -88,6 +88,13 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     return await finished(asyncio.get_running_loop().run_in_executor(None, call))
 
 
+async def in_thread_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return ``work(…)``, run in a thread if it is ``large`` work, which would hold the event loop."""
+    if large:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    return work(*args, **kwargs)
+
+
 async def finished(task: asyncio.Future[T]) -> T:
     """Return the result of ``task``; a cancellation of the caller is raised only when the task has ended."""
     try:

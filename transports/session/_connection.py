@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from .._internal.masking import placeholder_paths
-from .._internal.tasks import backoff_delay, cancel_and_wait
+from .._internal.tasks import backoff_delay, cancel_and_wait, in_thread_if
 from .._internal.telemetry import traced
 from ..base import Transport
 from ..errors import ABPError, Disconnected, ProtocolError, TransportError, UsageError, format_seconds
@@ -88,10 +88,8 @@ class Handshake:
             declared = Capabilities().merge(initialized.capabilities).merge(listed)
             return self._generate(declared.with_manifest(self._in_manifest))
 
-        self.capabilities = await _merge_capabilities(
-            read_capabilities,
-            in_thread=is_long(initialized.capabilities) or is_long(listed),
-        )
+        is_large = is_long(initialized.capabilities) or is_long(listed)
+        self.capabilities = await in_thread_if(is_large, read_capabilities)
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
         """Fill in from the manifest what the app did not say at run time (docs/protocol.md 7.5)."""
@@ -141,10 +139,8 @@ class Handshake:
                 capabilities = capabilities.merge(listed).only(current)
             return self._generate(capabilities.with_manifest(self._in_manifest))
 
-        self.capabilities = await _merge_capabilities(
-            read_capabilities,
-            in_thread=len(previous) > MANY or is_long(listed),
-        )
+        is_large = len(previous) > MANY or is_long(listed)
+        self.capabilities = await in_thread_if(is_large, read_capabilities)
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
         """Check the parameters of a call against the capability's ``inputSchema``, and return warnings.
@@ -179,13 +175,6 @@ class Handshake:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return None
         return reply.payload
-
-
-async def _merge_capabilities(merge: Callable[[], Capabilities], *, in_thread: bool) -> Capabilities:
-    """Return ``merge()``, called in a thread if its lists are long."""
-    if in_thread:
-        return await asyncio.to_thread(merge)
-    return merge()
 
 
 class Connection:
@@ -306,9 +295,6 @@ class Connection:
     async def _emit_difference(self, previous: Capabilities) -> None:
         """Tell the listeners which capabilities have changed since ``previous``, if any."""
         current = self._handshake.capabilities
-        if len(current) > MANY:
-            change = await asyncio.to_thread(current.diff, previous)
-        else:
-            change = current.diff(previous)
+        change = await in_thread_if(len(current) > MANY, current.diff, previous)
         if change.added or change.removed or change.changed:
             self._emit(change)

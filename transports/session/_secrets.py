@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .._internal.files import open_regular
 from .._internal.masking import (
@@ -25,6 +24,7 @@ from .._internal.masking import (
     record_given_secret,
     why_guessable,
 )
+from .._internal.tasks import in_thread_if
 from ..artifacts._base import ArtifactStore
 from ..base import Transport, WrappedTransport
 from ..errors import (
@@ -182,9 +182,6 @@ async def _run_command(command: tuple[str, ...]) -> tuple[int, bytes]:
                 process.kill()
             await asyncio.shield(process.wait())
 
-
-P = TypeVar("P")
-R = TypeVar("R")
 
 #: Number of open sessions by the names of their apps.
 _open_sessions: Counter[str] = Counter()
@@ -390,7 +387,7 @@ class Guarded(WrappedTransport):
         if message.type not in ("capabilities/call", "elicitation/response"):
             # Messages of the kit itself hold no secrets.
             return message
-        names = await _run_on_payload(placeholders, message.payload, message.payload)
+        names = await in_thread_if(_is_large(message), placeholders, message.payload)
         if not names:
             return message
 
@@ -404,7 +401,7 @@ class Guarded(WrappedTransport):
         secrets = self._guard.known
         if not secrets:
             return message
-        return await _run_on_payload(partial(_mask_secrets, secrets), message, message.payload)
+        return await in_thread_if(_is_large(message), _mask_secrets, secrets, message)
 
     @contextmanager
     def _cleaning_errors(self, *, settings: bool = False) -> Iterator[None]:
@@ -445,8 +442,6 @@ def _mask_secrets(secrets: KnownSecrets, message: Message) -> Message:
     )
 
 
-async def _run_on_payload(work: Callable[[P], R], argument: P, payload: object) -> R:
-    """Return ``work(argument)``, run in a thread if the message's ``payload`` has more than 1,000 JSON values."""
-    if is_larger(payload, 1000):
-        return await asyncio.to_thread(work, argument)
-    return work(argument)
+def _is_large(message: Message) -> bool:
+    """Return whether a search for secrets in a message would hold the event loop."""
+    return is_larger(message.payload, 1000)
