@@ -202,7 +202,7 @@ class Session(OpenedHere):
         """Return the session for a notebook: a table of its app and its state, and the last picture of the page."""
         info: AppInfo | None = getattr(self._handshake, "info", None)  # missing before it has opened
         app_name = (info.name or info.id) if info else ""
-        html = notebook.table(("", ""), self._html_rows(), title=app_name or type(self).__name__)
+        html: str = notebook.table(("", ""), self._html_rows(), title=app_name or type(self).__name__)
 
         picture = shown_picture(self._html_pictures())
         if picture:
