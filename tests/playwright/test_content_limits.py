@@ -437,7 +437,7 @@ async def test_remote_file_of_same_path_and_size_is_not_uploaded(tmp_path: Path,
     file, data = tmp_path / "in.bin", b"ours" * 50_000
     file.write_bytes(data)
     page = FarPage(None if shares else {str(file): b"else" * 50_000})
-    uploads = Uploads(page, tmp_path, near=False)  # type: ignore[arg-type]
+    uploads = Uploads(page, tmp_path, shares_disk=False)  # type: ignore[arg-type]
     for _ in range(2):
         params, content = prepare_params({"file": file})
         async with uploads.prepare({"params": params}, content, timeout=5) as (_, elements):
@@ -455,5 +455,5 @@ async def test_local_browser_receives_upload_path_directly(tmp_path: Path) -> No
     file.write_bytes(bytes(100_000))
     page = FarPage(None)
     params, content = prepare_params({"file": file})
-    async with Uploads(page, tmp_path, near=True).prepare({"params": params}, content, timeout=5):  # type: ignore[arg-type]
+    async with Uploads(page, tmp_path, shares_disk=True).prepare({"params": params}, content, timeout=5):  # type: ignore[arg-type]
         assert page.chosen == [str(file)]

@@ -241,8 +241,6 @@ T = TypeVar("T")
 INLINE_BYTES = 256 * 1024
 #: Seconds to wait for the event that explains why a page was closed.
 _CLOSE_DELAY = 0.25
-#: Seconds for each step of removing the agent from a page that stays open.
-_UNINSTALL_TIMEOUT = 2.0
 #: Names, in error messages, of the agent's methods that are requests of the protocol.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
 _INSPECTING = "inspecting the page"
@@ -398,14 +396,14 @@ class PageAgent(Agent):
         }
         scripts = [load_script(name) for name in ("natives.js", *parts)]
 
-        def source(configuration: Mapping[str, object]) -> str:
-            arguments = ", ".join((json.dumps(configuration), *scripts))
+        def source_with(options: Mapping[str, object]) -> str:
+            arguments = ", ".join((json.dumps(options), *scripts))
             return f"({load_script('agent.js')})({arguments})"
 
         await self.channel.install(
             AgentScript(
-                source=source(configuration),
-                late=source({**configuration, "late": True}),
+                source=source_with(configuration),
+                late=source_with({**configuration, "late": True}),
                 binding=self._binding,
                 on_emit=self._on_emit,
                 on_document=self._on_document,
@@ -417,11 +415,12 @@ class PageAgent(Agent):
     async def uninstall(self) -> None:
         """Remove the agent from a page that stays open, and stop listening to the page. This takes about four seconds
         at most."""
+        step_timeout = 2.0
         with contextlib.suppress(TransportError):
             if self.channel.agent is not None:
-                await self.invoke("uninstall", timeout=_UNINSTALL_TIMEOUT)
+                await self.invoke("uninstall", timeout=step_timeout)
         with contextlib.suppress(TransportError):
-            await self.with_deadline(self.channel.close(), "leaving the page", timeout=_UNINSTALL_TIMEOUT)
+            await self.with_deadline(self.channel.close(), "leaving the page", timeout=step_timeout)
         self.stop_listening()
 
     def stop_listening(self) -> None:

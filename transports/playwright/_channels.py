@@ -101,7 +101,7 @@ class CdpChannel(Channel):
         self.target = target["targetInfo"]
         if contexts is not None:
             # The main frame has the id of the page.
-            contexts.page = contexts.page or self.target["targetId"]
+            contexts.main_frame_id = contexts.main_frame_id or self.target["targetId"]
 
         if script.now:
             if contexts is not None:
@@ -199,7 +199,7 @@ class CdpChannel(Channel):
         return stream
 
     def leave_out(self, document: FrameDocument) -> bool:
-        return self._frames is not None and self._frames.drop(document)
+        return self._frames is not None and self._frames.leave_out(document)
 
     async def close(self) -> None:
         """Detach the page's session, which removes its scripts and bindings."""
@@ -219,6 +219,7 @@ class PlaywrightChannel(Channel):
         self._page = page
         self._world = frame or page.main_frame
         self._undo = contextlib.AsyncExitStack()
+        # Name of a global function of the document, and the key for which it returns the agent.
         self._place, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
 
     async def install(self, script: AgentScript) -> None:
@@ -350,13 +351,13 @@ class _FrameDocuments:
         self._page = channel._page
         self._watcher = watcher
         self._documents: dict[Frame, FrameDocument] = {}
-        self._on_detached = listener(self._leave)
+        self._on_detached = listener(self._forget_document)
 
     def begin(self, undo: contextlib.AsyncExitStack) -> None:
         self._page.on("framedetached", self._on_detached)
         undo.callback(self._page.remove_listener, "framedetached", self._on_detached)
 
-    def _leave(self, frame: Frame) -> None:
+    def _forget_document(self, frame: Frame) -> None:
         document = self._documents.pop(frame, None)
         if document is not None:
             self._watcher.remove_document(document)
@@ -364,7 +365,7 @@ class _FrameDocuments:
     def on_emit(self, frame: Frame, text: object) -> None:
         """Handle an output of the document of a frame; an empty text announces a new document."""
         if text == "":
-            self._leave(frame)
+            self._forget_document(frame)
         else:
             self._watcher.on_emit(self.document_of(frame), text)
 

@@ -113,7 +113,7 @@ class Ladder:
         return rungs
 
     async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> bytes:
-        """Return the JSON of an answer that is a reference to a very long text (:func:`is_elsewhere`).
+        """Return the JSON of an answer that is a reference to a very long text (:func:`is_reference`).
 
         The text goes through a temporary file in ``folder``. Raises :class:`~transports.errors.TooLarge` if it is
         longer than the largest content can be (base64 is a third longer), and the errors of :meth:`save`.
@@ -312,20 +312,17 @@ def _append_slice(slice_path: Path, path: Path) -> None:
     slice_path.unlink()
 
 
-#: Bytes up to which content travels as base64 in the call itself: faster than another round trip (measured).
-_MAX_INLINE = 64 * 1024
-
-
 class Uploads:
     """Uploads to one document. ``folder`` is for bytes that must become a file first.
 
-    With ``near`` the browser was started here and sees our files. Otherwise that is probed with the first upload.
+    With ``shares_disk`` the browser sees our files. Otherwise that is probed with the first upload.
     """
 
-    def __init__(self, agent: Agent, folder: Path, *, near: bool) -> None:
+    def __init__(self, agent: Agent, folder: Path, *, shares_disk: bool) -> None:
         self._agent = agent
         self._folder = folder
-        self._is_near = True if near else None
+        # ``None`` until the first upload.
+        self._shares_disk = True if shares_disk else None
 
     @contextlib.asynccontextmanager
     async def prepare(
@@ -372,9 +369,9 @@ class Uploads:
     async def _element_with_file(self, path: Path, timeout: float) -> PageObject:
         """Return an ``<input>`` of the page with the file, or an object with the same interface: a browser on another
         machine cannot read our files, so the content travels as text."""
-        if self._is_near is None:
-            self._is_near = await self._sees_our_files(timeout)
-        if self._is_near:
+        if self._shares_disk is None:
+            self._shares_disk = await self._sees_our_files(timeout)
+        if self._shares_disk:
             element = await self._file_input(path, timeout)
             if element is not None:
                 return element
@@ -428,11 +425,12 @@ def _descriptor(binary: BinaryData) -> dict[str, object]:
 
 def _inline_bytes(binary: BinaryData) -> bytes | None:
     """Return content that is small enough for the call itself, or ``None``."""
+    max_size = 64 * 1024  # up to here, base64 in the call is faster than another round trip (measured)
     match binary.content:
-        case bytes() as data if len(data) <= _MAX_INLINE:
+        case bytes() as data if len(data) <= max_size:
             return data
-        case LocalFile(path) if path.stat().st_size <= _MAX_INLINE:
-            return read_regular(path, _MAX_INLINE)
+        case LocalFile(path) if path.stat().st_size <= max_size:
+            return read_regular(path, max_size)
         case bytes() | LocalFile():
             return None
     raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")

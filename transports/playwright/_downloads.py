@@ -288,7 +288,7 @@ class CdpDownloads:
 
             self._saving = saving = _Saving(limit)
             self._on_save()
-            asking = asyncio.ensure_future(self.keep_asking())
+            watching = asyncio.ensure_future(self.watch_driver())
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
                 guid = await self._wait_for_start(agent, saving.begun, deadline)
@@ -303,12 +303,12 @@ class CdpDownloads:
             finally:
                 self._saving = None
                 drop(saving.state)
-                drop(asking)
+                drop(watching)
                 # Downloads from frames of windows are known only by this folder.
                 with contextlib.suppress(TransportError):
                     await self.set_folder(self.app_folder)
 
-    async def keep_asking(self) -> None:
+    async def watch_driver(self) -> None:
         """Send a command each second, since the end of the driver shows only in commands: then the page is lost."""
         with contextlib.suppress(TransportError):
             while True:
@@ -319,11 +319,13 @@ class CdpDownloads:
         """Cancel a download, also one that has not begun yet, and remove its file."""
         # This has no effect on a download that has begun. Any other is cancelled when it begins.
         saving.begun.cancel()
-        if saving.begun.cancelled():
+        has_begun = not saving.begun.cancelled()
+        if not has_begun:
             self._given_up[saving.name] = folder
+
         # Before the download is cancelled, which takes seconds and may itself be cancelled.
         await growing.drop()
-        if saving.begun.cancelled() or saving.begun.exception():
+        if not has_begun or saving.begun.exception():
             return
 
         guid = saving.begun.result()
@@ -568,12 +570,7 @@ class AppDownloads:
     A download is cancelled if it is unwanted, or if it exceeds one of the ``limits``.
     """
 
-    def __init__(
-        self,
-        agent: PageAgent,
-        downloads: CdpDownloads,
-        limits: ByteLimits,
-    ) -> None:
+    def __init__(self, agent: PageAgent, downloads: CdpDownloads, limits: ByteLimits) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
         self.on_window: Callable[[str], None] = lambda _: None
         self._browser = downloads.browser

@@ -328,10 +328,10 @@ class EffectTracker:
         is_loading = not self._lost.done() and any(effect.is_navigation for effect in call.expected)
         if is_loading and UNFINISHED not in warnings:
             warnings.append(UNFINISHED)
-        waiting = sum(effect.wait > 0 for effect in call.expected)
-        if waiting:
+        postponed = sum(effect.wait > 0 for effect in call.expected)
+        if postponed:
             warnings.append(
-                f"{waiting} downloads had not begun in time; they come with later calls, so allow more time"
+                f"{postponed} downloads had not begun in time; they come with later calls, so allow more time"
             )
         unbegun = call.given_up + sum(effect.is_counted and not effect.wait for effect in call.expected)
         if unbegun:
@@ -487,7 +487,8 @@ class EffectTracker:
         is_counted: bool = False,
     ) -> ExpectedEffect | None:
         """Let the call's reply wait for this effect, which begins in ``wait`` seconds, ``timeout`` seconds longer at
-        most. Ignored if the call waits for a hundred others (docs/security.md)."""
+        most. The other arguments are those of :class:`ExpectedEffect`. Returns ``None``, and does not wait, if the call
+        waits for a hundred others (docs/security.md)."""
         if len(call.expected) >= 100:
             return None
 
@@ -508,11 +509,13 @@ class EffectTracker:
         self.expect(call, frame, {}, timeout=LOAD_TIMEOUT)
 
     def mark_received(self, number: int) -> None:
+        """Stop waiting for the events of an app's frame up to this number."""
         for expected in tuple(self._expected):
             if expected.place == "event" and expected.number <= number:
                 self.mark_begun(expected)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
+        """Remove and return the effect that is expected at one of these places, which are tried in this order."""
         for place in places:
             expected = self.find_expected(place)
             if expected is not None:
@@ -521,7 +524,7 @@ class EffectTracker:
         return None
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Return the oldest one of a call under way, or else of a call that has ended."""
+        """Return the oldest effect at this place of a call under way, or else of a call that has ended."""
         matching = [expected for expected in self._expected if expected.place == place]
         return min(matching, key=lambda expected: expected.call.id not in self._calls, default=None)
 

@@ -221,14 +221,14 @@ class PageEffects:
         """Add the effects and outputs of a call to ``reply``, as :meth:`EffectTracker.settle` does, and a warning about
         each window that was not ready."""
         self._windows.expect_content(call)
-        asking = None
+        watching = None
         if self._cdp_downloads is not None:
-            asking = self.tracker.spawn(self._cdp_downloads.keep_asking())
+            watching = self.tracker.spawn(self._cdp_downloads.watch_driver())
         try:
             await self.tracker.settle(call, reply, timeout=timeout)
         finally:
-            if asking is not None:
-                asking.cancel()
+            if watching is not None:
+                watching.cancel()
         for window in call.windows:
             if not window.is_unfinished:
                 continue

@@ -391,7 +391,9 @@ def _is_json(text: str) -> bool:
 
 def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
     """Return the JSON object or list in a text, whatever its declared type, or ``None``."""
-    if "json" not in mime_type and text[:64].lstrip()[:1] not in ("{", "[", ")"):
+    first_character = text[:64].lstrip()[:1]
+    # The guard of a service begins with a closing parenthesis.
+    if "json" not in mime_type and first_character not in ("{", "[", ")"):
         return None
     guard = _GUARD.match(text)
     if guard is not None:

@@ -41,7 +41,7 @@ from ._agent import (
     is_closed,
 )
 from ._process import listen
-from ._received import Clipboard, Effect, FileChooser, Flood, Tools, is_elsewhere, parse_reply
+from ._received import Clipboard, Effect, FileChooser, Flood, Tools, is_reference, parse_reply
 
 logger = logging.getLogger("transports.playwright")
 
@@ -107,7 +107,7 @@ class FrameSession:
             if reply.done() and not reply.cancelled():
                 reply.exception()
 
-    def take(self, text: str) -> bool:
+    def receive(self, text: str) -> bool:
         """Handle a message of the process. Returns ``False`` if there are too many in this second."""
         if self._rate.is_over():
             return False
@@ -174,14 +174,14 @@ class FrameContexts:
         self._tasks: set[asyncio.Task[None]] = set()
         # The following are used in the root only, and so hold for the whole page.
         #: Id of the page's main frame, and the page's origin.
-        self.page = ""
-        self.origin = ""
+        self.main_frame_id = ""
+        self.page_origin = ""
         #: Numbers of documents in frames, and of processes of frames.
-        self.total = 0
-        self.sessions = 0
+        self.document_count = 0
+        self.session_count = 0
         listen(session, "Runtime.executionContextCreated", self._on_context)
-        listen(session, "Runtime.executionContextDestroyed", lambda event: self._leave(event["executionContextId"]))
-        listen(session, "Runtime.executionContextsCleared", lambda _: self._leave_all())
+        listen(session, "Runtime.executionContextDestroyed", lambda event: self._forget_context(event["executionContextId"]))
+        listen(session, "Runtime.executionContextsCleared", lambda _: self._forget_all_contexts())
         listen(session, "Page.frameNavigated", self._on_navigated)
         listen(session, "Page.frameDetached", self._on_detached)
         listen(session, "Target.attachedToTarget", self._on_attached)
@@ -197,39 +197,39 @@ class FrameContexts:
         if not data.get("isDefault"):
             return
         self._contexts[context["id"]] = context
-        if self._root is self and data.get("frameId") == self.page:
-            self.origin = _origin_of(context)
+        if self._root is self and data.get("frameId") == self.main_frame_id:
+            self.page_origin = _origin_of(context)
 
     def _on_navigated(self, event: Mapping[str, Any]) -> None:
         frame = event["frame"]
         self._urls[frame["id"]] = frame["url"]
         if self._root is self and not frame.get("parentId"):
-            self.page = frame["id"]
+            self.main_frame_id = frame["id"]
 
     def _on_detached(self, event: Mapping[str, Any]) -> None:
         self._urls.pop(event["frameId"], None)
         for number, document in tuple(self._documents.items()):
             if document.id == event["frameId"]:
-                self._leave(number)
+                self._forget_context(number)
 
     def read_tree(self, tree: Mapping[str, Any]) -> None:
         """Learn the frames that the page has already, from CDP's ``FrameTree``."""
-        self.page = self.page or tree["frame"]["id"]
+        self.main_frame_id = self.main_frame_id or tree["frame"]["id"]
         nodes = [tree]
         while nodes:
             node = nodes.pop()
             self._urls.setdefault(node["frame"]["id"], node["frame"]["url"])
             nodes += node.get("childFrames", ())
         for context in self._contexts.values():
-            if context["auxData"].get("frameId") == self.page:
-                self.origin = _origin_of(context)
+            if context["auxData"].get("frameId") == self.main_frame_id:
+                self.page_origin = _origin_of(context)
 
     def is_page(self, context: int) -> bool:
         """Return whether a context is the page's own. False for a context that has gone already, true for all others
         until the main frame is known."""
         if context not in self._contexts or self._root is not self:
             return False
-        return not self.page or self._contexts[context]["auxData"].get("frameId") == self.page
+        return not self.main_frame_id or self._contexts[context]["auxData"].get("frameId") == self.main_frame_id
 
     def on_agent(self, event: Mapping[str, Any]) -> None:
         self._add_document(event["executionContextId"], event["object"])
@@ -239,32 +239,36 @@ class FrameContexts:
         root = self._root
         object_id = remote.get("objectId")
         context = self._contexts.get(number)
-        if object_id is None or context is None or number in self._documents or root.total >= LIMITS.documents:
+        is_known = number in self._documents
+        if object_id is None or context is None or is_known:
+            return
+        if root.document_count >= LIMITS.documents:
             return
 
-        root.total += 1
+        root.document_count += 1
         frame_id = context["auxData"].get("frameId", "")
         origin = _origin_of(context)
         document = FrameDocument(
             channel=self._channel_of(self._session, PageObject(object_id)),
             origin=origin,
-            same_origin=origin != OPAQUE and origin == root.origin,
+            same_origin=origin != OPAQUE and origin == root.page_origin,
             url=self._urls.get(frame_id, "about:blank"),
             id=frame_id,
         )
         self._documents[number] = document
         self._watcher.add_document(document)
 
-    def _leave(self, number: int) -> None:
+    def _forget_context(self, number: int) -> None:
+        """Forget the context ``number`` and its document, which has ended."""
         self._contexts.pop(number, None)
         document = self._documents.pop(number, None)
         if document is not None:
-            self._root.total -= 1
+            self._root.document_count -= 1
             self._watcher.remove_document(document)
 
-    def _leave_all(self) -> None:
+    def _forget_all_contexts(self) -> None:
         for number in tuple(self._contexts):
-            self._leave(number)
+            self._forget_context(number)
 
     async def install_now(self) -> None:
         """Install the agent in the documents that are loaded already."""
@@ -293,9 +297,9 @@ class FrameContexts:
         contexts._urls[target["targetId"]] = target["url"]
         self._inner_sessions[session_id] = session, contexts
 
-        self._root.sessions += 1
-        if self._root.sessions > LIMITS.sessions:
-            self._drop(session_id, "too many processes of frames")
+        self._root.session_count += 1
+        if self._root.session_count > LIMITS.sessions:
+            self._disconnect(session_id, "too many processes of frames")
         else:
             spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
 
@@ -327,10 +331,11 @@ class FrameContexts:
         if session_id not in self._inner_sessions:
             return
         session, _ = self._inner_sessions[session_id]
-        if not session.take(event["message"]):
-            self._drop(session_id, f"more than {LIMITS.messages:,} messages in a second")
+        if not session.receive(event["message"]):
+            self._disconnect(session_id, f"more than {LIMITS.messages:,} messages in a second")
 
-    def _drop(self, session_id: str, reason: str) -> None:
+    def _disconnect(self, session_id: str, reason: str) -> None:
+        """Leave out a process of frames that sends too much, or is one too many."""
         logger.warning("a frame is left out, with its tools: %s", reason)
         self.end(session_id)
         spawn(self._detach(session_id), self._tasks)
@@ -344,20 +349,20 @@ class FrameContexts:
         if session_id not in self._inner_sessions:
             return
         session, contexts = self._inner_sessions.pop(session_id)
-        self._root.sessions -= 1
+        self._root.session_count -= 1
         session.end()
-        contexts._leave_all()
+        contexts._forget_all_contexts()
         for inner in tuple(contexts._inner_sessions):
             contexts.end(inner)
 
-    def drop(self, document: FrameDocument) -> bool:
+    def leave_out(self, document: FrameDocument) -> bool:
         """Disconnect the process of a document that harms the others. Returns ``False`` for a document in the page's
         own process."""
         for session_id, (_, contexts) in tuple(self._inner_sessions.items()):
             if document in contexts._documents.values():
-                self._drop(session_id, "it sends events without end")
+                self._disconnect(session_id, "it sends events without end")
                 return True
-            if contexts.drop(document):
+            if contexts.leave_out(document):
                 return True
         return False
 
@@ -620,7 +625,7 @@ class FrameTools:
     async def _list_tools(self, frame: ToolFrame) -> object:
         """Return the list of tools as the agent of a frame answers it."""
         text = await frame.agent.invoke("list", timeout=5.0, returns=str)
-        if is_elsewhere(text):
+        if is_reference(text):
             logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _shown_name(frame))
             return []
         return (await in_thread_if_long(partial(parse_reply, Message("capabilities/list", None)), text)).payload
@@ -687,7 +692,7 @@ class FrameTools:
             await asyncio.sleep(0.02)
         return self._tools_by_name.get(name)
 
-    def owner(self, name: str) -> ToolFrame | None:
+    def frame_of_tool(self, name: str) -> ToolFrame | None:
         if name not in self._tools_by_name:
             return None
         frame, _ = self._tools_by_name[name]
@@ -700,15 +705,15 @@ class FrameTools:
             oldest = next(iter(self._frames_by_call))
             del self._frames_by_call[oldest]
 
-    def sent_to(self, call_id: str) -> ToolFrame | None:
+    def frame_of_call(self, call_id: str) -> ToolFrame | None:
         """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
         frame = self._frames_by_call.get(call_id)
         if frame is None or frame.document not in self._frames:
             return None
         return frame
 
-    def holder_of(self, name: str) -> tuple[ToolFrame | None, str]:
-        """Return the frame of a handle ``NUMBER/ID`` and the id; ``None`` if its document is gone."""
+    def frame_of_handle(self, name: str) -> tuple[ToolFrame | None, str]:
+        """Return the frame of a handle ``NUMBER/ID``, ``None`` if its document is gone, and the id of the content."""
         number, _, held_id = name.partition("/")
         frame = next((frame for frame in self._frames.values() if str(frame.number) == number), None)
         return frame, held_id

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 64 << 10
-#: Address of HTML that is rendered, and what Chromium holds against it and its frames, windows and workers.
-_ADDRESS = "http://html.invalid/"
+#: Header that forbids WebRTC to a document in Chromium, and to its frames, windows and workers.
 _WITHOUT_WEBRTC = {"Connection-Allowlist": '("*://*:*/*");redirects=allow;webrtc=block'}
 #: Script before the first script of a frame: WebRTC would send datagrams past the proxy. Chromium starts a sandboxed
 #: ``srcdoc`` frame in a process of its own, sometimes before the script is there.
@@ -389,6 +388,8 @@ async def screenshot_of_url(
 
 
 class _Picture:
+    """A picture to take, with the options of the caller."""
+
     def __init__(self, options: ScreenshotOptions, timeout: float, browser: Browser | None = None) -> None:
         self._browser = browser
         self._options = _checked_options(options, ScreenshotOptions, "screenshot")
@@ -522,9 +523,10 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
         if fetch is not None:
             await context.route("**/*", FetchedRequests(fetch).answer)
         # Later routes take precedence. The page needs an address for the header that forbids WebRTC.
-        await context.route(f"{_ADDRESS}**", _answer_empty)
+        address = "http://html.invalid/"
+        await context.route(f"{address}**", _answer_empty)
         page = await context.new_page()
-        await page.goto(_ADDRESS)
+        await page.goto(address)
         yield page
 
 

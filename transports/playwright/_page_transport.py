@@ -54,7 +54,7 @@ from ._diagnosis import explain_slow_load
 from ._downloads import ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effects import Dialogs, PageEffects
 from ._process import SESSION_CONTEXTS
-from ._received import Elicitation, Flood, is_elsewhere, parse_reply
+from ._received import Elicitation, Flood, is_reference, parse_reply
 from ._source import PageSource, Tab, check_permissions
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ class PageTransport(Transport):
         tab = self._open_tab()
         ladder = Ladder(agent, self._downloads, max_bytes=self._limits.file, used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
-        return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
+        return Reach(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), holder)
 
     async def _reconnect(self, agent: PageAgent) -> None:
         """Open the app again each time its page is lost (docs/faults.md 1-5, 10), until it cannot be opened again.
@@ -372,11 +372,12 @@ class PageTransport(Transport):
             self._events.put_nowait(Message("connection/restored", {"reason": loss.message}))
 
     def _can_reopen(self, lost: TransportError) -> bool:
-        """Return whether the app can be opened again after ``lost``; if not, the feature ``reconnects`` ends. A browser
-        that is not ours can be started only by its owner."""
-        is_over = isinstance(lost, BrowserCrashed) or self._source.closed_option != ""
+        """Return whether the app can be opened again after ``lost``; if not, the feature ``reconnects`` ends."""
         if self._browser is not None:
             is_over = self._source.is_over(self._browser)
+        else:
+            # Only the owner of the page or the context can start its browser again.
+            is_over = isinstance(lost, BrowserCrashed) or self._source.closed_option != ""
         if is_over:
             self.features = replace_field(self.features, reconnects=False)
         return self.features.reconnects
@@ -502,7 +503,7 @@ class PageTransport(Transport):
         pinned_agent = None if of is None else of.agent
         text: str | bytes = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned_agent)
 
-        if isinstance(text, str) and is_elsewhere(text):
+        if isinstance(text, str) and is_reference(text):
             text = await reach.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
         return await in_thread_if_long(partial(parse_reply, message, holder=reach.holder), text)
 

@@ -183,11 +183,14 @@ def _set_variables(folder: Path, cache: Path | None) -> None:
     variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     if cache is not None:
         variables[_COMPILE_CACHE] = str(cache)
+
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
     if "utf" not in locale.lower():
         # Otherwise Chromium calls each download "download" whose name the locale cannot spell. The language of pages
         # comes from the other variables.
-        variables["LC_ALL" if os.environ.get("LC_ALL") else "LC_CTYPE"] = "C.UTF-8"
+        name = "LC_ALL" if os.environ.get("LC_ALL") else "LC_CTYPE"
+        variables[name] = "C.UTF-8"
+
     _saved_variables.update({name: os.environ.get(name) for name in variables})
     os.environ.update(variables)
 
@@ -241,7 +244,8 @@ def _is_writable_only_by_user(base: Path, folder: Path) -> bool:
     for path in (folder.parent, folder):
         # Not stat(): a link could lead to a folder of another user.
         status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_mode & writable_by_others or status.st_uid != os.geteuid():
+        is_own_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own_folder or status.st_mode & writable_by_others:
             return False
     return True
 
@@ -331,25 +335,25 @@ class Remote:
         for value in filter(None, self.headers.values()):
             reason = reason.replace(value, "…")
 
-        how = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
+        advice = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
         if self.is_server:
-            how = "start one of the same version of Playwright with `playwright run-server`"
+            advice = "start one of the same version of Playwright with `playwright run-server`"
         elif reason.startswith("within"):
             # Its user may have to agree, and Playwright waits for every tab to respond.
-            how = (
+            advice = (
                 "if one runs there, allow the connection if it asks, and wake or close its tabs that sleep or hang; "
-                f"otherwise {how}"
+                f"otherwise {advice}"
             )
         elif any(status in reason for status in ("status 500", "HTTP 500")):
             # It refuses all names but localhost, such as those of containers.
             how = f"if one runs there under another name than localhost, give its IP address; otherwise {how}"
         elif any(status in reason for status in ("status 404", "HTTP 404")):
             # Debugging that is allowed at chrome://inspect has no HTTP.
-            how = (
+            advice = (
                 "if one allows debugging at chrome://inspect, give ws:// with the port and the path in "
-                f"DevToolsActivePort, a file in its profile's folder; otherwise {how}"
+                f"DevToolsActivePort, a file in its profile's folder; otherwise {advice}"
             )
-        return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
+        return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {advice}, and give its address")
 
 
 def _debugger_url(version: str) -> str | None:
@@ -456,11 +460,12 @@ class BrowserProcess:
 
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
-            # Downloads are assigned to windows and frames by these events. Targets of other kinds have no downloads.
-            other_kinds = ("browser", "browser_ui", "tab")
-            targets = [*({"type": kind, "exclude": True} for kind in other_kinds), {}]
-            discover = self.cdp.send("Target.setDiscoverTargets", {"discover": True, "filter": targets})
-            self.pids, _ = await asyncio.gather(self._read_pids(self.cdp), discover)
+            # Downloads are assigned to windows and frames by events of their targets. These kinds have no downloads.
+            without_downloads = [{"type": kind, "exclude": True} for kind in ("browser", "browser_ui", "tab")]
+            all_others: dict[str, object] = {}
+            options = {"discover": True, "filter": [*without_downloads, all_others]}
+            discovering = self.cdp.send("Target.setDiscoverTargets", options)
+            self.pids, _ = await asyncio.gather(self._read_pids(self.cdp), discovering)
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
@@ -505,7 +510,8 @@ class BrowserProcess:
         try:
             if self.cdp is None:
                 # After the end of the driver, is_connected() may still be true. So its process is checked, too.
-                return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
+                driver_pids = self.pids[:1]
+                return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in driver_pids)
             async with asyncio.timeout(timeout):
                 await self.cdp.send("Browser.getVersion")
         except Exception:  # noqa: BLE001 - whatever is wrong with it
@@ -539,7 +545,8 @@ class BrowserProcess:
                 if hasattr(self, "browser"):
                     await self._close_browser()
                     # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
-                    await kill(process for process in processes if process.pid != self.pids[0])
+                    driver_pids = self.pids[:1]
+                    await kill(process for process in processes if process.pid not in driver_pids)
                 await _try_step(_GRACE, playwright.stop())
         finally:
             await kill(processes)
@@ -616,6 +623,7 @@ async def driver_ahead() -> AsyncIterator[None]:
 
 
 def next_process() -> BrowserProcess:
+    """Return the process whose driver was started ahead, or a new one."""
     unused = _ahead.get([])
     return unused.pop() if unused else BrowserProcess()
 
@@ -743,6 +751,7 @@ def _make_folder(longest_base: int) -> Path:
 
 
 def _hold(lock: int) -> bool:
+    """Return whether this process holds the lock now."""
     try:
         return try_lock(lock)
     except OSError:  # the file system has no locks; the folder stays if this process is killed
@@ -784,7 +793,7 @@ def _remove_abandoned(folder: Path) -> None:
     try:
         lock = os.open(folder / _LOCK_NAME, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
-        # A living process is making or removing it at the moment.
+        # A living process that makes or removes a folder needs less than a minute.
         if time.time() - status.st_mtime > 60:
             shutil.rmtree(folder, ignore_errors=True)
         return

@@ -19,8 +19,6 @@ from ..protocol.binary import BinaryData, Broken, Handle
 from ..protocol.messages import Message, misdirected
 
 T = TypeVar("T")
-#: Longest event in characters: it is parsed in the event loop.
-_MAX_EVENT = 8 << 20
 #: Size of content in bytes. JavaScript counts exactly only up to 2**53.
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -104,8 +102,8 @@ class _Reply(msgspec.Struct):
     denied: str | None = None
 
 
-def is_elsewhere(answer: str) -> bool:
-    """Return whether an answer of the agent is no reply, but a reference to one that is too long for it."""
+def is_reference(answer: str) -> bool:
+    """Return whether an answer of the agent is a reference to a reply that is too long to be the answer itself."""
     return answer.startswith('{"id":')
 
 
@@ -138,7 +136,7 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
 
 
 def _with_contents(answer: object, binaries: list[_Binary], holder: str) -> object:
-    """Return an answer with its binaries at their places."""
+    """Return an answer with its binaries at their places. Their handles begin with ``holder``."""
     contents: dict[Place, object] = {binary.path: _binary_of(binary, holder) for binary in binaries}
     try:
         return replace(answer, contents)
@@ -292,9 +290,10 @@ def parse_event(text: object) -> tuple[str, Any]:
     module for side effects, questions, ``tools`` and ``flood``. The kinds ``counts``, ``emitted``, ``unknown`` and
     ``unloaded`` come from the harness of embedded apps.
     """
+    max_chars = 8 << 20  # it is parsed in the event loop
     text = checked(text, str, "an event")
-    if len(text) > _MAX_EVENT:
-        raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {_MAX_EVENT:,}")
+    if len(text) > max_chars:
+        raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {max_chars:,}")
     kind, payload = parse_json(text, tuple[str, Any], "an event")
     if kind not in _EVENTS:
         raise ProtocolError(f"the page interfered with its agent: an event of the kind {kind[:50]!r}")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 #: Default path of the page that speaks ABP; ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
-_SCHEME = "extension:"
 #: Chromium writes an id in hexadecimal digits from ``a`` to ``p``.
 _DIGITS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
@@ -103,10 +102,11 @@ def extension_folder(target: str) -> Path | None:
 
     Raises :class:`~transports.errors.UsageError` for ``extension:`` with a folder without a ``manifest.json``.
     """
-    has_scheme = target.startswith(_SCHEME)
+    scheme = "extension:"
+    has_scheme = target.startswith(scheme)
     if not has_scheme and "://" in target:
         return None
-    folder = Path(target.removeprefix(_SCHEME))
+    folder = Path(target.removeprefix(scheme))
     with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
         folder = folder.expanduser()
         if (folder / "manifest.json").is_file():

@@ -88,8 +88,8 @@ class Tab:
     permissions_set: asyncio.Future[None] | None = None
 
     @property
-    def is_near(self) -> bool:
-        """True if the browser was started here and so shares our disk."""
+    def shares_disk(self) -> bool:
+        """True if the browser was started here and so sees our files."""
         return self.browser is not None and not self.browser.attached
 
     async def set_permissions(self, agent: PageAgent, granted: Collection[str]) -> None:
@@ -100,7 +100,7 @@ class Tab:
         if self.permissions_set is not None:
             await asyncio.wait((self.permissions_set,))
             self.permissions_set.result()
-        elif self.browser is not None and not self.browser.attached and agent.channel.cdp is not None:
+        elif self.browser is not None and self.shares_disk and agent.channel.cdp is not None:
             context_id = agent.channel.target["browserContextId"]
             await set_permissions(self.browser.cdp, context_id, granted)
 
@@ -108,7 +108,7 @@ class Tab:
         """Let the page draw and run its timers as usual while another tab of its window is shown.
 
         Playwright does so in a browser that it starts. A borrowed page is left as it is."""
-        if self.borrowed or self.is_near or agent.channel.cdp is None:
+        if self.borrowed or self.shares_disk or agent.channel.cdp is None:
             return
         # A browser of another maker may not know the command.
         with contextlib.suppress(Error):

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds for work to end once it is cancelled.
-_CANCEL_TIMEOUT = 10.0
-
 
 class _Context(async_api.BrowserContext):
     """An asynchronous context whose page and browser are wrapped here, not by Playwright.
@@ -123,7 +120,7 @@ class PageRunner:
             # Only the wait was interrupted (Ctrl-C, or the driver is gone), not the work.
             task.cancel()
             if not self._is_stopped():
-                self._owner._sync(asyncio.wait((task,), timeout=_CANCEL_TIMEOUT))
+                self._owner._sync(asyncio.wait((task,), timeout=10.0))
             raise
         return task.result()
 

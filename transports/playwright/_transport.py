@@ -241,9 +241,11 @@ class TopPageTransport(PageTransport):
         failure = "" if self._adapter is None else failure_of(self._adapter, app.threw)
         if failure:
             return f"{failure}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""
+
         refusal = refused_page(app, status, self._target)
         if refusal:
             return f"{refusal} (the page{moved.removesuffix(',')}, {title}, {fault})", ""
+
         described = f"{title}, HTTP {status}" if status else title
         return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
@@ -424,7 +426,7 @@ class TopPageTransport(PageTransport):
         payload: Any = message.payload
         frame = None
         if message.type == "capabilities/call" and self._frames is not None:
-            frame = self._frames.owner(payload["capability"])
+            frame = self._frames.frame_of_tool(payload["capability"])
         if frame is None:
             return self.url
         if origin_of(frame.url) != frame.origin:
@@ -437,7 +439,7 @@ class TopPageTransport(PageTransport):
         if kind != "frame" or self._frames is None:
             await super().save(handle, path, timeout=timeout)
             return
-        frame, held_id = self._frames.holder_of(name)
+        frame, held_id = self._frames.frame_of_handle(name)
         if frame is None:
             raise ContextLost("the frame that holds this content navigated or went away")
         await self._reach_of(frame).ladder.save(Handle(held_id, handle.size), path, timeout=timeout)
@@ -448,7 +450,7 @@ class TopPageTransport(PageTransport):
         if kind != "frame" or self._frames is None:
             await super().release(handle)
             return
-        frame, held_id = self._frames.holder_of(name)
+        frame, held_id = self._frames.frame_of_handle(name)
         if frame is not None:
             with contextlib.suppress(TransportError):
                 await frame.agent.invoke("release", held_id, timeout=2.0)
@@ -468,7 +470,7 @@ class TopPageTransport(PageTransport):
 
         payload: Any = message.payload
         if message.type == "capabilities/cancel" and self._frames is not None:
-            frame = self._frames.sent_to(payload["callId"])
+            frame = self._frames.frame_of_call(payload["callId"])
             if frame is not None:
                 reach = self._reach_of(frame)
                 return await self._invoke(message, "cancel", *cancellation(payload), timeout=timeout, reach=reach)
