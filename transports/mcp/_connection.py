@@ -59,10 +59,6 @@ logger = logging.getLogger("transports.mcp")
 
 #: MIME type of the document of a view.
 VIEW_TYPE = "text/html;profile=mcp-app"
-#: Seconds to find out which transport an address has that cannot be connected.
-_PROBE_TIMEOUT = 3.0
-#: Seconds before a server is asked again that sent a state and no questions.
-_STATE_PAUSE = 0.25
 _ERROR_CODES = {
     types.INVALID_PARAMS: "INVALID_PARAMS",
     types.METHOD_NOT_FOUND: "NOT_SUPPORTED",
@@ -226,10 +222,11 @@ class Connection:
         an event ``endpoint``."""
         if not isinstance(self.server, HttpServer):
             return False
+        timeout = 3.0
         try:
             async with (
-                asyncio.timeout(_PROBE_TIMEOUT),
-                http_client(self.server, auth=self._auth, timeout=_PROBE_TIMEOUT) as client,
+                asyncio.timeout(timeout),
+                http_client(self.server, auth=self._auth, timeout=timeout) as client,
                 client.stream("GET", self.server.url, headers={"Accept": "text/event-stream"}) as response,
             ):
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -489,13 +486,15 @@ async def _exchange(
             raise ProtocolError(f"the server asked a question about {request.method}, which has none")
         if is_larger(result, LIMITS.values_on_loop):
             raise ProtocolError("the server asked a question of very many values; nothing was answered")
+
         required = types.InputRequiredResult.model_validate(result, by_name=False)
         responses: types.InputResponses | None = None
         if required.input_requests:
             responses = await _answer_questions(session, required.input_requests)
         else:
             # The server is still working, and waits to be asked again.
-            await asyncio.sleep(_STATE_PAUSE)
+            await asyncio.sleep(0.25)
+
         answers = {"input_responses": responses, "request_state": required.request_state}
         request = request.model_copy(update={"params": request.params.model_copy(update=answers)})
     raise ProtocolError(f"the server asked {LIMITS.rounds} times and never answered")

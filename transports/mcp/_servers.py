@@ -65,10 +65,11 @@ class StdioServer:
 
     def redact(self, text: str) -> str:
         """Return text of the server without the secrets in its environment and options."""
-        secrets = [arg.partition("=")[2] for arg in self.args if _SECRET_OPTION.match(arg)]
-        secrets += [
-            value for option, value in zip(self.args, self.args[1:], strict=False) if _SECRET_OPTION.match(option)
-        ]
+        # The value of a secret option is in the same argument (--token=VALUE) or in the next one.
+        secrets: list[str] = []
+        for arg, next_arg in zip(self.args, (*self.args[1:], ""), strict=True):
+            if _SECRET_OPTION.match(arg):
+                secrets += [arg.partition("=")[2], next_arg]
         # The address of a proxy may hold a password.
         secrets += [value for value in network_variables().values() if "@" in value]
         return _redact(text, [*secrets, *self.env.values()])

@@ -33,9 +33,6 @@ CHUNK_BYTES = 1 << 20
 GRACE = 1.0
 #: Whether processes have groups, which are signalled together.
 _HAS_GROUPS = hasattr(os, "killpg")
-#: Ends a server's process group when its stdin closes, since this process has died. The server may end by itself
-#: within two seconds.
-_GUARD = 'read _; sleep 2; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
 
 
 # --- process ----------------------------------------------------------------------------------------------------------
@@ -61,9 +58,11 @@ def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
     """Start the shell that ends a process group if this process dies; ``None`` on Windows, and without a shell."""
     if not _HAS_GROUPS:
         return None
+    # Its stdin closes when this process dies. The server may end by itself within two seconds.
+    script = 'read _; sleep 2; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
     with contextlib.suppress(OSError):
         return subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, str(group)],
+            ["/bin/sh", "-c", script, str(group)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -226,6 +225,7 @@ def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
+# Members of an object that are a text or a number, such as "id": 7, as far as no other kind is between them.
 _TEXT = rb'"(?:[^"\\]|\\.)*+"'
 _MEMBER = rb"\s*+(%s)\s*+:\s*+(%s|[-+.\w]++)\s*+" % (_TEXT, _TEXT)
 _MEMBERS_AT_START = re.compile(rb"\s*+\{(?:%s,)*" % _MEMBER, re.DOTALL)

@@ -163,6 +163,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         """Return the message for the SDK; ``None`` if the message is dropped."""
         if not isinstance(message, SessionMessage):
             return message
+
         if isinstance(message.message, types.JSONRPCError):
             if message.message.id is None:
                 logger.warning(
@@ -172,6 +173,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if isinstance(message.message, types.JSONRPCResponse):
             message.message.result = await self._repair_result(message.message.result)
             return message
+
         if is_larger(message.message.params, LIMITS.values_of_notification):
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
@@ -415,14 +417,16 @@ def _broken_answer(request_id: int, error: Exception) -> bytes:
 
 async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Response) -> None:
     """Replace the stream of a response by one that is limited and converted for the SDK."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
     limit = max_message_bytes(max_bytes)
     coding = response.headers.get("content-encoding", "identity").lower()
+    is_compressed = not _COMPRESSIONS.isdisjoint(coding.replace(" ", "").split(","))
     # As requested: a compressed answer is not inflated.
     response.headers["content-encoding"] = "identity"
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    kind = response.headers.get("content-type", "").lower()
-    is_compressed = not _COMPRESSIONS.isdisjoint(coding.replace(" ", "").split(","))
-    if response.is_success and kind.startswith("text/event-stream") and not is_compressed:
+
+    content_type = response.headers.get("content-type", "").lower()
+    is_event_stream = response.is_success and content_type.startswith("text/event-stream")
+    if is_event_stream and not is_compressed:
         response.stream = _Events(response.stream, limit, aside)
         return
 
@@ -431,21 +435,21 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
     if request_id is not None and is_compressed:
         convert = partial(_refuse_coding, request_id, coding)
     elif request_id is not None:
-        convert = _converter_for(response, kind, request_id, aside)
+        convert = _converter_for(response, content_type, request_id, aside)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)
 
 
 def _converter_for(
-    response: httpx2.Response, kind: str, request_id: int, aside: Aside
+    response: httpx2.Response, content_type: str, request_id: int, aside: Aside
 ) -> Callable[[bytes], bytes] | None:
     """Return the function that makes a message of a response's body; ``None`` if the SDK gets the body as it is.
 
-    ``kind`` is the type of the body, as the server sent it."""
+    ``content_type`` is the server's own: the response may have another one for the SDK."""
     # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
-        return partial(_convert_answer, request_id, kind, aside)
+        return partial(_convert_answer, request_id, content_type, aside)
     # The SDK reports a 404 without a session itself, as an unknown method.
     has_session = _SESSION_HEADER in response.request.headers
     if response.is_error and (has_session or response.status_code != 404):
@@ -454,9 +458,10 @@ def _converter_for(
 
 
 class _Body(httpx2.AsyncByteStream):
-    """Response body that raises once it is too large, and is converted for the SDK.
+    """Response body that raises once it has more than ``limit`` bytes, and is converted for the SDK.
 
-    The SDK limits the size of events, but not of bodies."""
+    The SDK limits the size of events, but not of bodies. ``display_bytes`` is the limit that the error names,
+    ``request_id`` the request that the body answers, if it is known. Without ``convert`` the body stays as it is."""
 
     def __init__(
         self,
@@ -510,7 +515,7 @@ async def _request_id(request: httpx2.Request) -> int | None:
     return int(ends.identity)
 
 
-def _convert_answer(request_id: int, kind: str, aside: Aside, body: bytes) -> bytes:
+def _convert_answer(request_id: int, content_type: str, aside: Aside, body: bytes) -> bytes:
     """Return a short message in place of the answer to a request: its result is put aside.
 
     The answer may have any type. One that cannot be read becomes an error."""
@@ -518,8 +523,8 @@ def _convert_answer(request_id: int, kind: str, aside: Aside, body: bytes) -> by
         message = parse_message(body.removeprefix(BOM_UTF8), request_id)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
         code, text = unreadable(error)
-        if not kind.startswith("application/json"):
-            text += f"; its type is {kind[:80]}" if kind else "; it has no type"
+        if not content_type.startswith("application/json"):
+            text += f"; its type is {content_type[:80]}" if content_type else "; it has no type"
         return encode_message(error_of_request(request_id, code, text))
     if isinstance(message, types.JSONRPCResponse):
         message.result = aside.put(message.result)
@@ -599,7 +604,7 @@ class _Events(httpx2.AsyncByteStream):
     async def _readable_event(self, event: bytes) -> bytes:
         """Return an event with a message as its data that the SDK can read."""
         data = _data_of(event)
-        readable = await _readable(data, self._aside)
+        readable = await _make_readable(data, self._aside)
         if readable is not data:
             other_lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
             event = b"\n".join([*other_lines, b"data: " + readable, b"", b""])
@@ -623,7 +628,7 @@ def _is_whole(data: bytes) -> bool:
     return True
 
 
-async def _readable(message: bytes, aside: Aside) -> bytes:
+async def _make_readable(message: bytes, aside: Aside) -> bytes:
     """Return a message as it came, or in its place one that the SDK can read: short if it is long, or repaired.
 
     Anything that is no message becomes empty: the SDK would take it for the answer, and fail the request."""

@@ -186,7 +186,8 @@ def _parse_line(line: bytes) -> types.JSONRPCMessage:
     try:
         return parse_message(line)
     except (ProtocolError, ValidationError):
-        start = _ANSWER_START.search(line, 0, 4096)
+        max_words = 4096
+        start = _ANSWER_START.search(line, 0, max_words)
         if line.startswith(b"{") or start is None:
             raise
         message = parse_message(line[start.start() :])
@@ -232,7 +233,7 @@ def _error_of_answered_request(ends: Ends, code: int, message: str) -> types.JSO
     return error_of_request(int(ends.identity), code, message)
 
 
-def error_of_request(request_id: int, code: int, message: str) -> types.JSONRPCError:
+def error_of_request(request_id: types.RequestId, code: int, message: str) -> types.JSONRPCError:
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
 
 
@@ -280,12 +281,13 @@ def _answer_among(messages: object, request_id: int) -> object:
     """Return the answer to a request in what came back for it over HTTP.
 
     Servers of protocol 2025-03-26 may answer with a list. An error without an id is about this request, too."""
+    answer = messages
     if isinstance(messages, list):
         own_answers = [message for message in messages if isinstance(message, dict) and message.get("id") == request_id]
-        messages = own_answers[0] if own_answers else messages
-    if isinstance(messages, dict) and "error" in messages and messages.get("id") is None:
-        return {**messages, "id": request_id}
-    return messages
+        answer = own_answers[0] if own_answers else messages
+    if isinstance(answer, dict) and "error" in answer and answer.get("id") is None:
+        return {**answer, "id": request_id}
+    return answer
 
 
 def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMessage:
@@ -357,8 +359,7 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
     logger.warning("%s", problem)
     if not isinstance(message.message, types.JSONRPCRequest):
         return None
-    data = types.ErrorData(code=UNREADABLE, message=problem)
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
+    return SessionMessage(error_of_request(message.message.id, UNREADABLE, problem))
 
 
 def to_capability(tool: types.Tool) -> dict[str, object]:
@@ -684,28 +685,32 @@ def _form_defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
 
 
 def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any]) -> types.ElicitResult:
-    """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
+    """Return the handler's answer for the server: the values of a form, or whether a person has confirmed."""
     declined = types.ElicitResult(action="decline")
     if not answer.get("success"):
         return declined
     data: Any = answer.get("data")
     if not isinstance(data, Mapping):
         data = {}
-    fields = {} if isinstance(params, types.ElicitRequestURLParams) else _form_fields(params)
-    if not fields:
-        if data.get("confirmed") is not True:
-            return declined
-        if isinstance(params, types.ElicitRequestURLParams):
-            return types.ElicitResult(action="accept")
-        return types.ElicitResult(action="accept", content={})
 
-    content = data.get("value")
-    if not isinstance(content, Mapping):
+    if isinstance(params, types.ElicitRequestURLParams):
+        confirmed = types.ElicitResult(action="accept")
+    elif _form_fields(params):
+        return _form_result(_form_fields(params), data.get("value"))
+    else:
+        confirmed = types.ElicitResult(action="accept", content={})
+    return confirmed if data.get("confirmed") is True else declined
+
+
+def _form_result(fields: Mapping[str, object], values: Any) -> types.ElicitResult:
+    """Return the answer with the values of a form. A form of one field accepts a value without the field's name."""
+    declined = types.ElicitResult(action="decline")
+    if not isinstance(values, Mapping):
         if len(fields) != 1:
             return declined
-        content = dict.fromkeys(fields, content)
+        values = dict.fromkeys(fields, values)
     try:
-        return types.ElicitResult(action="accept", content=dict(content))
+        return types.ElicitResult(action="accept", content=dict(values))
     except ValidationError:
         return declined
 

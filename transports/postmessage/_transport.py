@@ -57,16 +57,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger("transports.postmessage")
 
-#: Inches: Chromium's default margin, and the tallest page that PDF allows.
-_MARGIN, _MAX_PAPER_HEIGHT = 0.4, 200.0
-_PIXELS_PER_INCH = 96  # CSS pixels
-_PRINTED_WIDTH = int((A4_WIDTH - 2 * _MARGIN) * _PIXELS_PER_INCH)
-#: No top navigation (the app could leave the harness), no popups, no modal dialogs.
-_SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 #: The origin of a harness on another site. ``.localhost`` is a secure context without https, so that http and https
 #: apps can both be embedded and keep the features of secure contexts.
 HARNESS_ORIGIN = "http://abp-harness.localhost"
-_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
+_HARNESS_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
 <style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
 #: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
 #: browser's own would block the frame.
@@ -105,7 +99,8 @@ class PostMessageTransport(PageTransport):
         url: str,
         *,
         timeout: float = 30.0,
-        sandbox: str | None = _SANDBOX,
+        # No top navigation (the app could leave the harness), no popups, no modal dialogs.
+        sandbox: str | None = "allow-scripts allow-same-origin allow-forms allow-downloads",
         allow: str = "",
         harness: HarnessSite = "same",
         **options: Unpack[PageOptions],
@@ -269,14 +264,19 @@ class PostMessageTransport(PageTransport):
         app = self._app
         if app is None:
             return await super()._print_page()
+
+        # Inches: Chromium's default margin, and the tallest page that PDF allows.
+        margin, max_paper_height = 0.4, 200.0
+        pixels_per_inch = 96
+        width = int((A4_WIDTH - 2 * margin) * pixels_per_inch)
         try:
             await app.send("Emulation.setEmulatedMedia", {"media": "print"})
-            await agent.invoke("resize", _PRINTED_WIDTH, None, timeout=self._timeout)
+            await agent.invoke("resize", width, None, timeout=self._timeout)
             height = await app.height()
-            await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
+            await agent.invoke("resize", width, height, timeout=self._timeout)
 
-            printed_height = height / _PIXELS_PER_INCH + 2 * _MARGIN
-            paper_height = min(max(A4_HEIGHT, printed_height), _MAX_PAPER_HEIGHT)
+            printed_height = height / pixels_per_inch + 2 * margin
+            paper_height = min(max(A4_HEIGHT, printed_height), max_paper_height)
             return await super()._print_page(paper_height=paper_height)
         finally:
             await app.send("Emulation.setEmulatedMedia", {"media": ""})
@@ -344,7 +344,7 @@ async def _serve_harness(route: Route) -> None:
     # The agent cluster of the site, not of the origin, so that a buffer can move between frames without a copy.
     policy = "default-src 'none'; style-src 'unsafe-inline'; frame-src *"
     headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?0"}
-    await route.fulfill(body=_HTML, content_type="text/html; charset=utf-8", headers=headers)
+    await route.fulfill(body=_HARNESS_HTML, content_type="text/html; charset=utf-8", headers=headers)
 
 
 class AppFrame:
@@ -358,7 +358,7 @@ class AppFrame:
         self._agent = agent
         self._session = session
         self._timeout = timeout
-        self._shared = False
+        self._shares_page = False
         self._frame_id = ""
         self._context: dict[str, Any] = {}
 
@@ -370,7 +370,7 @@ class AppFrame:
         try:
             app = await cls._attach(frame, agent, timeout)
             if app is not None:
-                await effects.watch_frame(app._session, app._context, shared=app._shared)
+                await effects.watch_frame(app._session, app._context, shared=app._shares_page)
         except Error:
             return None
         return app
@@ -393,7 +393,7 @@ class AppFrame:
 
     async def _find_context(self) -> bool:
         """Find the context of the app in the harness's process. Returns false if there is none."""
-        self._shared = True
+        self._shares_page = True
         tree = await self._session.send("Page.getFrameTree")
         children = tree["frameTree"].get("childFrames", ())
         if not children:
@@ -426,7 +426,7 @@ class AppFrame:
 
     async def height(self) -> float:
         """Return the height of the app's content in CSS pixels. Raises :class:`~transports.errors.ProtocolError`."""
-        if not self._shared:
+        if not self._shares_page:
             metrics = await self.send("Page.getLayoutMetrics", {})
             return float(metrics["cssContentSize"]["height"])
 
@@ -467,21 +467,21 @@ class NavigationWatcher:
             self._page.remove_listener(*self._listeners.popitem())
 
     def _on_failed(self, request: Request) -> None:
-        if request.is_navigation_request() and self._is_app(request.frame):
+        if request.is_navigation_request() and self._is_app_frame(request.frame):
             self._failed = request
             # A download, or an answer without content: the frame stays empty, without an error page.
             if request.frame.url in ("", "about:blank"):
                 self.failed.set()
 
     def _on_response(self, response: Response) -> None:
-        if response.request.is_navigation_request() and self._is_app(response.frame):
+        if response.request.is_navigation_request() and self._is_app_frame(response.frame):
             self.response = response
 
     def _on_navigated(self, frame: Frame) -> None:
-        if self._is_app(frame) and frame.url.startswith("chrome-error:"):
+        if self._is_app_frame(frame) and frame.url.startswith("chrome-error:"):
             self.failed.set()
 
-    def _is_app(self, frame: Frame) -> bool:
+    def _is_app_frame(self, frame: Frame) -> bool:
         # Frames that the app itself embeds are nested deeper.
         return frame.parent_frame == self._page.main_frame
 

@@ -79,7 +79,7 @@ class HostProfile(_Data, frozen=True):
 
 def host_names() -> Sequence[str]:
     """Return the names of the hosts that come with the kit, ``spec`` first."""
-    names = sorted(file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml"))
+    names = sorted(file.name.removesuffix(".toml") for file in _hosts_folder().iterdir() if file.name.endswith(".toml"))
     return ["spec", *(name for name in names if name != "spec")]
 
 
@@ -101,10 +101,10 @@ def read_profile(host: str | Path) -> HostProfile:
 
 @functools.cache
 def _bundled_profile(name: str) -> HostProfile:
-    return _decode_profile((_folder() / f"{name}.toml").read_bytes(), ".toml", name)
+    return _decode_profile((_hosts_folder() / f"{name}.toml").read_bytes(), ".toml", name)
 
 
-def _folder() -> Any:
+def _hosts_folder() -> Any:
     return resources.files(__package__) / "hosts"
 
 
@@ -127,7 +127,7 @@ def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
 
 def with_openai(html: str, properties: Mapping[str, object]) -> str:
     """Return the document of a view with ``window.openai``, which has ``properties``, before its first script."""
-    script = (_folder() / "openai.js").read_text(encoding="utf-8")
+    script = (_hosts_folder() / "openai.js").read_text(encoding="utf-8")
     values = encode_json(properties).decode().replace("<", "\\u003c")
     natives = load_script("natives.js")
     doctype = ""

@@ -52,8 +52,6 @@ logger = logging.getLogger("transports.views")
 
 _HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view</title>
 <style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body>"""
-#: Seconds that a view has to answer before it is taken down.
-_TEARDOWN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +158,13 @@ class ViewTransport(PageTransport):
         agent = self._agent
         is_initialized = self._host is not None and self._host.initialized.is_set()
         if agent is not None and not agent.is_lost and is_initialized:
+            timeout = 2.0
             # Many views do not know the request.
             with contextlib.suppress(ABPError):
-                await agent.invoke("ask", "ui/resource-teardown", "{}", timeout=_TEARDOWN)
+                await agent.invoke("ask", "ui/resource-teardown", "{}", timeout=timeout)
             # The view may send its last requests during its teardown.
             if self._answering:
-                await asyncio.wait(self._answering, timeout=_TEARDOWN)
+                await asyncio.wait(self._answering, timeout=timeout)
         for task in tuple(self._answering):
             task.cancel()
         await super().aclose()
@@ -178,16 +177,7 @@ class ViewTransport(PageTransport):
         """Show the view in a frame of its host's page, and send it the result of its tool once it has begun."""
         opened = self._opened
         assert opened is not None
-        self._host = host = Host(
-            self._context,
-            opened.tool,
-            self._handlers,
-            relay=self._relay,
-            save_file=self._save_file,
-            discard=self.release,
-            profile=self._profile,
-            current_call=lambda: self._effects.current_call,
-        )
+        self._host = host = self._new_host(opened.tool)
         host_origin = _new_origin("abp-host")
         view_origin = _new_origin("abp-view")
         self._address = f"{view_origin}/"
@@ -211,8 +201,20 @@ class ViewTransport(PageTransport):
                     diagnosis.watch_policy(page, self._frame, self._page_stack), self._wait_for_handshake(host)
                 )
         except TimeoutError:
-            raise self._stayed_blank(patience, diagnosis, opened.document) from None
+            raise self._blank_error(patience, diagnosis, opened.document) from None
         await self._send_result(agent, opened)
+
+    def _new_host(self, tool: Mapping[str, object]) -> Host:
+        return Host(
+            self._context,
+            tool,
+            self._handlers,
+            relay=self._relay,
+            save_file=self._save_file,
+            discard=self.release,
+            profile=self._profile,
+            current_call=lambda: self._effects.current_call,
+        )
 
     async def _serve_documents(self, page: Page, opened: OpenedTool, host_origin: str, view_origin: str) -> None:
         """Prepare the page: its surroundings, and the documents of host and view at their origins."""
@@ -233,7 +235,7 @@ class ViewTransport(PageTransport):
             page.route(f"{view_origin}/**", _serve_document(self._view_html(opened), view_headers)),
         )
 
-    def _stayed_blank(self, seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
+    def _blank_error(self, seconds: float, diagnosis: Diagnosis, document: ViewDocument) -> NotAbpApp:
         """Return the error for a view that did not begin, with the likely reason and what to do about it."""
         reason, remedy = diagnosis.why_blank
         sentences = [f"the view {self._target} stayed blank for {format_seconds(seconds)}: {reason}"]
