@@ -459,8 +459,9 @@ class Reader:
                 raise self.error(line, f"its content {path} cannot be read ({reason})", fix) from None
 
             if sha256 != entry.sha256:
-                fix = "put the file back as it was, or record again"
-                raise self.error(line, f"its content {path} was changed", fix)
+                raise self.error(
+                    line, f"its content {path} was changed", "put the file back as it was, or record again"
+                )
             # The caller closes the file.
             stack.pop_all()
         return file
@@ -559,13 +560,14 @@ class ContentPacker:
 
 
 def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256 of content."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
 
 
-def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterator[bytes | memoryview]:
+def _masked(chunks: Iterable[bytes | memoryview], known_secrets: KnownSecrets) -> Iterator[bytes | memoryview]:
     """Yield content with known secrets masked, if it is small enough for that."""
     beginning = bytearray()
     rest = iter(chunks)
@@ -573,7 +575,7 @@ def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterat
         beginning += chunk
         if len(beginning) > MAX_MASKED_BYTES:
             break
-    yield known.mask(bytes(beginning))
+    yield known_secrets.mask(bytes(beginning))
     yield from rest
 
 
@@ -653,8 +655,12 @@ def unpack_content(reader: Reader, line: int, entry: ContentEntry) -> object:
 
 def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
     """Return a discovery as JSON without secrets, for :func:`unpack_discovery`."""
-    manifest = discovery.manifest and discovery.manifest.model_dump(by_alias=True)
-    reason = discovery.reason and record_error(discovery.reason, scrubber).model_dump()
+    manifest = None
+    if discovery.manifest is not None:
+        manifest = discovery.manifest.model_dump(by_alias=True)
+    reason = None
+    if discovery.reason is not None:
+        reason = record_error(discovery.reason, scrubber).model_dump()
     return scrubber.tree(
         {
             "page_url": discovery.page_url,

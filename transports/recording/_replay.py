@@ -57,8 +57,6 @@ from ._file import (
 if TYPE_CHECKING:
     from ..playwright._source import PageSource
 
-#: Seconds without progress after which the program is assumed to behave differently than recorded.
-_STALL_TIMEOUT = 1.0
 _CHUNK = 1 << 20
 
 
@@ -397,7 +395,7 @@ class ReplayProgress:
             awaited = before.popleft()
             question = self._script.questions_answered_at.get(awaited)
             is_question = question in self.asked
-            await self._wait_for_line(awaited, None if is_question else _STALL_TIMEOUT)
+            await self._wait_for_line(awaited, None if is_question else 1.0)
             if is_question and question in self.mismatches:
                 raise self.mismatches[question]
 
@@ -495,6 +493,7 @@ class ReplayTransport(Transport):
         return reply
 
     def _restore_server_call(self, action: Action, answer: Answer) -> ServerCall:
+        """Return the call of an MCP server with which a view was opened. It blocks."""
         line = action.end or action.start
         recorded = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
         values = {field.name: self._require_object(line, recorded.get(field.name)) for field in fields(ServerCall)}

@@ -24,17 +24,12 @@ from websockets.protocol import State
 #: Bytes read from the socket at a time.
 _BUFFER_BYTES = 64 * 1024
 _FIN = 0x80
-_MASKED = 0x80
 _PONG = _FIN | Opcode.PONG
-#: First bytes of control frames, and the maximum bytes of their payload (RFC 6455 §5.5).
+#: First bytes of control frames.
 _CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _PONG}
-_MAX_CONTROL = 125
 #: Bytes per second that the slowest peer reads, and the seconds that it gets at most for what was sent before a ping.
 #: The pong comes after all of that, and buffers on the way, of some megabytes, hide how much the peer has read.
 _SLOWEST_RATE, _MAX_EXTRA = 64 * 1024, 60.0
-#: Bytes that the peer's system has acknowledged, in ``tcp_info`` of Linux. The write buffer of asyncio does not
-#: tell with TLS, which passes everything on at once.
-_ACKNOWLEDGED = slice(120, 128)
 
 #: Handler of a message, called in the event loop with the content and whether it is text. Returns false if handling
 #: would take long: the message then goes to :meth:`Connection.receive`. Messages come in order. An exception ends the
@@ -168,6 +163,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     def _read_frames(self) -> None:
         """Process the frames in the buffer. Only an incomplete head or control frame stays there."""
+        max_control = 125  # bytes of the payload of a control frame (RFC 6455 §5.5)
         start = 0
         end = self._end
         while self._reads_frames:
@@ -176,7 +172,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             head = self._read_head(start, end)
             if head is None:
                 break
-            if head.first in _CONTROL and head.length <= _MAX_CONTROL:
+            if head.first in _CONTROL and head.length <= max_control:
                 if end < head.payload_end:
                     break
                 self._read_control(bytes(self._buffer[start : head.payload_end]))
@@ -197,8 +193,8 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             return None
         length = self._buffer[start + 1]
         payload = start + 2
-        if length >= _MASKED:
-            # A server must not mask its frames (RFC 6455 §5.1).
+        if length >= 0x80:
+            # The bit of a masked frame. A server must not mask its frames (RFC 6455 §5.1).
             self._fail(CloseCode.PROTOCOL_ERROR, "masked frame")
             return None
         if length >= 126:
@@ -374,9 +370,12 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def _bytes_taken(self) -> int:
-        """Return the number of bytes that have left for the peer: on Linux those that its system has acknowledged."""
+        """Return the number of bytes that have left for the peer: on Linux those that its system has acknowledged.
+
+        The write buffer of asyncio does not tell with TLS, which passes everything on at once."""
         if sys.platform != "linux":
             return self._sent - self.transport.get_write_buffer_size()
         connection = self.transport.get_extra_info("socket")
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
-        return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+        acknowledged = info[120:128]  # tcpi_bytes_acked of Linux's struct tcp_info
+        return int.from_bytes(acknowledged, sys.byteorder)

@@ -65,8 +65,6 @@ from .pending import PendingReplies
 
 logger = logging.getLogger("transports.websocket")
 
-_MAX_REDIRECTS = 5
-
 
 class _Handshake(connect):
     """Handshake that does not follow redirects; :func:`open_connection` does, with rules of its own."""
@@ -84,9 +82,10 @@ async def open_connection(
     library. Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and the errors of the
     library.
     """
+    max_redirects = 5
     headers_to_send: Mapping[str, str] | None = headers
     async with asyncio.timeout(timeout):
-        for _ in range(_MAX_REDIRECTS + 1):
+        for _ in range(max_redirects + 1):
             try:
                 return await _Handshake(url, additional_headers=headers_to_send, open_timeout=None, **options)
             except InvalidStatus as refused:
@@ -100,7 +99,7 @@ async def open_connection(
             if (source.secure, source.host, source.port) != (target.secure, target.host, target.port):
                 # For good: the other origin chooses every later address.
                 headers_to_send = None
-    raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
+    raise ConnectFailed(f"{redact_url(url)}: more than {max_redirects} redirects; give the final address")
 
 
 def _redirect_address(url: str, location: str) -> str:
@@ -131,13 +130,11 @@ def _redirect_address(url: str, location: str) -> str:
     return target
 
 
-#: Reasons that OpenSSL reports for an answer without TLS.
-_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
-
-
 def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     """Return the error for a connection that could not be opened. ``timeout`` is the limit in seconds."""
     address = redact_url(url)
+    # Reasons that OpenSSL reports for an answer without TLS.
+    no_tls = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
     match error:
         case InvalidStatus():
             return _status_error(address, error.response.status_code)
@@ -150,7 +147,7 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             return ConnectFailed(f"{address} did not answer in HTTP/1.1, as a WebSocket does{_doubt_address(address)}")
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
-        case ssl.SSLError() if error.reason in _NO_TLS:
+        case ssl.SSLError() if error.reason in no_tls:
             return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
         case ssl.SSLError():
             advice = "give an ssl= context that it accepts"
@@ -240,9 +237,6 @@ _CLOSED = "the connection is closed; connect again"
 
 #: Seconds after a loss with short delays between attempts, and the longest short delay before jitter.
 _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
-
-#: Seconds that a connection lasts before its loss counts as a new one. A server may accept and then close each one.
-_SETTLED_AFTER = 5.0
 
 
 def _delays() -> Iterator[float]:
@@ -403,7 +397,9 @@ class WebSocketTransport(Transport):
         while connection is not None:
             opened_at = time.monotonic()
             error = await self._receive_until_closed(connection)
-            if time.monotonic() - opened_at >= _SETTLED_AFTER:
+            # A server may accept each connection and then close it: that is still the same loss.
+            is_new_loss = time.monotonic() - opened_at >= 5.0
+            if is_new_loss:
                 delays = _delays()
             self._connection = None
             self._loss = error.message

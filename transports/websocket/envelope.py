@@ -30,7 +30,7 @@ _SHORTEST_RUN = 128 * 1024
 #: Function that returns the replacement of a run, given the object that holds it, its key there, and the run.
 RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 #: End of the JSON before content.
-_KEY = re.compile(rb'"content"\s*:\s*"\Z')
+_CONTENT_KEY = re.compile(rb'"content"\s*:\s*"\Z')
 #: Type of a message that may hold an app's list of capabilities.
 _LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
 #: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
@@ -166,7 +166,7 @@ def decode_envelope(data: bytes) -> Message:
     # Those of an answer, and as many for the rest. Most code that walks a message recurses.
     max_levels = 2 * MAX_DEPTH
     text = data.removeprefix(BOM_UTF8)
-    envelope = decode_with_runs(text, _KEY, _content_of_run, max_values=max_values, max_levels=max_levels)
+    envelope = decode_with_runs(text, _CONTENT_KEY, _content_of_run, max_values=max_values, max_levels=max_levels)
     if not isinstance(envelope, dict) or not isinstance(envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
 
