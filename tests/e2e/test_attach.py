@@ -38,7 +38,7 @@ OURS = "Object.getOwnPropertyNames(window).filter(name => name.startsWith('__abp
 
 def ladder_of(app: Session) -> Ladder:
     assert isinstance(app.transport, PlaywrightTransport)
-    return app.transport._top_reach.ladder
+    return app.transport._page_access.ladder
 
 
 def value(tree: object, *path: str) -> Any:

@@ -115,7 +115,7 @@ async def test_missing_download_events_are_probed_once(
 
     monkeypatch.setattr(page, "expect_download", counted)
     async with connect(fixture.url, page=page, store=tmp_path) as app:
-        app.transport._top_reach.ladder.downloads.limits = replace(LIMITS, start=0.3)  # type: ignore[attr-defined]
+        app.transport._page_access.ladder.downloads.limits = replace(LIMITS, start=0.3)  # type: ignore[attr-defined]
         for seed in range(2):
             ref = (await app.call("file.generate", {"bytes": 9 * MB, "seed": seed})).artifacts["file"]
             assert ref.sha256 == digest(9 * MB, seed)

@@ -178,6 +178,7 @@ async def end_process(process: ServerProcess) -> None:
 
 
 async def _end_process(process: ServerProcess) -> None:
+    """End the process group as :func:`end_process` describes."""
     if not _HAS_GROUPS:
         from ..playwright._process import kill, process_tree
 

@@ -511,6 +511,7 @@ class PageAgent(Agent):
                 self._lost.set_result(reason)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()

@@ -298,18 +298,7 @@ class Browser(OpenedHere):
 
             async with asyncio.timeout(self._timeout):
                 await process.start_driver(self.folder)
-                if self._remote is not None:
-                    await process.attach(self._remote, self.engine, timeout=self._timeout)
-                elif choice is not None:
-                    await process.launch(
-                        choice,
-                        self.engine,
-                        headless=self._headless,
-                        slow_mo=self._slow_mo,
-                        profile=self._profile_folder(),
-                        extensions=bool(self._extensions),
-                        switches=self._switches,
-                    )
+                await self._launch_or_attach(process, choice)
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:
@@ -319,6 +308,21 @@ class Browser(OpenedHere):
             if is_playwright_error(error):
                 raise self._start_error(f"({start_reason(error)})") from None
             raise
+
+    async def _launch_or_attach(self, process: BrowserProcess, choice: BrowserChoice | None) -> None:
+        """Start the browser of ``choice``, or attach to the remote browser."""
+        if self._remote is not None:
+            await process.attach(self._remote, self.engine, timeout=self._timeout)
+        elif choice is not None:
+            await process.launch(
+                choice,
+                self.engine,
+                headless=self._headless,
+                slow_mo=self._slow_mo,
+                profile=self._profile_folder(),
+                extensions=bool(self._extensions),
+                switches=self._switches,
+            )
 
     def _profile_folder(self) -> Path | None:
         """Return the profile to start with: the given one, or a temporary one for extensions, which need a profile."""

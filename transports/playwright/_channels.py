@@ -59,13 +59,6 @@ def _function_calling(method: str, arguments: int) -> str:
     return f'function({parameters}) {{ "use strict"; return this.{method}({parameters}); }}'
 
 
-def _call_argument(arg: object) -> dict[str, object]:
-    """Return an argument in the form of CDP ``CallArgument``."""
-    if isinstance(arg, PageObject):
-        return {"objectId": arg.ref}
-    return {"value": arg}
-
-
 class CdpChannel(Channel):
     """The channel over a CDP session of the page or of a frame. Its scripts and bindings end with the session."""
 
@@ -77,6 +70,7 @@ class CdpChannel(Channel):
         self._frames: FrameContexts | None = None
 
     async def install(self, script: AgentScript) -> None:
+        """Install the script over CDP, and receive the agents that it hands over."""
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
         hand_over = f"(agent => {{ if (agent) inspect(agent); }})({script.source})"
@@ -104,11 +98,15 @@ class CdpChannel(Channel):
             contexts.main_frame_id = contexts.main_frame_id or self.target["targetId"]
 
         if script.now:
-            if contexts is not None:
-                contexts.read_tree((await self.cdp.send("Page.getFrameTree"))["frameTree"])
-            self._set_agent(await evaluate(self.cdp, script.late))
-            if contexts is not None:
-                await contexts.install_now()
+            await self._install_now(script, contexts)
+
+    async def _install_now(self, script: AgentScript, contexts: FrameContexts | None) -> None:
+        """Install the agent in the documents that are loaded already: the page's, then those of its frames."""
+        if contexts is not None:
+            contexts.read_tree((await self.cdp.send("Page.getFrameTree"))["frameTree"])
+        self._set_agent(await evaluate(self.cdp, script.late))
+        if contexts is not None:
+            await contexts.install_now()
 
     def _listen(self, script: AgentScript, contexts: FrameContexts | None) -> None:
         """Receive the agents of documents and their output. Those of documents in frames go to ``contexts``."""
@@ -156,16 +154,14 @@ class CdpChannel(Channel):
         await self.cdp.send("Runtime.evaluate", {"expression": "0"})
 
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
-        reply = await self.cdp.send(
-            "Runtime.callFunctionOn",
-            {
-                "objectId": agent.ref,
-                "functionDeclaration": _function_calling(method, len(args)),
-                "arguments": [_call_argument(arg) for arg in args],
-                "awaitPromise": True,
-                "returnByValue": by_value,
-            },
-        )
+        command = {
+            "objectId": agent.ref,
+            "functionDeclaration": _function_calling(method, len(args)),
+            "arguments": [{"objectId": arg.ref} if isinstance(arg, PageObject) else {"value": arg} for arg in args],
+            "awaitPromise": True,
+            "returnByValue": by_value,
+        }
+        reply = await self.cdp.send("Runtime.callFunctionOn", command)
         if "exceptionDetails" in reply:
             exception = reply["exceptionDetails"].get("exception", {})
             raise _page_error(method, str(exception.get("description", "?")))
@@ -223,6 +219,7 @@ class PlaywrightChannel(Channel):
         self._place, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
 
     async def install(self, script: AgentScript) -> None:
+        """Install the script with a binding and an init script of Playwright's."""
         documents: _FrameDocuments | None = None
         if script.frames is not None:
             documents = _FrameDocuments(self, script.frames)
@@ -294,6 +291,7 @@ class PlaywrightChannel(Channel):
             call = f"(agent, args) => {{ 'use strict'; return agent.{method}(...args); }}"
             return PageObject(await handle.evaluate_handle(call, js_args))
 
+        # The outcome is a list: the value, or ``null`` and what the method threw.
         outcome = await handle.evaluate(
             f"async (agent, args) => {{ 'use strict'; try {{ return [await agent.{method}(...args)]; }}"
             " catch (error) { return [null, String(error)]; } }",

@@ -651,15 +651,23 @@ class AppDownloads:
         elif event["state"] == "canceled":
             self._sizes.pop(guid)
             ended.set_exception(TransportError("the browser broke it off"))
-        elif is_over(event, self._limits.file):
-            self._break_off(guid, too_large(self._limits.file))
-        elif self._limits.total is not None and sum(self._sizes.values()) > self._limits.total:
-            error = StoreFull(
-                f"the app's downloads exceed the {self._limits.total:,} bytes that a session may store; request fewer, "
-                "or raise ABP_MAX_SESSION_BYTES",
-                details={"limit": self._limits.total},
-            )
-            self._break_off(guid, error)
+        else:
+            excess = self._excess_error(event)
+            if excess is not None:
+                self._break_off(guid, excess)
+
+    def _excess_error(self, progress: Mapping[str, Any]) -> ABPError | None:
+        """Return the error of a download that exceeds the limit of a file, or of all files; ``None`` within both."""
+        if is_over(progress, self._limits.file):
+            return too_large(self._limits.file)
+        total = self._limits.total
+        if total is None or sum(self._sizes.values()) <= total:
+            return None
+        return StoreFull(
+            f"the app's downloads exceed the {total:,} bytes that a session may store; request fewer, or raise "
+            "ABP_MAX_SESSION_BYTES",
+            details={"limit": total},
+        )
 
     def _break_off(self, guid: str, error: ABPError) -> None:
         ended, folder = self._running[guid]

@@ -417,7 +417,7 @@ class EffectTracker:
         is_late: bool = False,
         on_discard: Callable[[], None] = lambda: None,
     ) -> None:
-        """Add content to the call, ready once ``work`` is done. ``what`` names it in warnings."""
+        """Add content to the call, ready once ``work`` is done. The other arguments are those of :class:`_Output`."""
         output = _Output(self.spawn(work), what, required, on_discard, is_late)
         if call.id in self._calls:
             call.outputs.append(output)

@@ -486,9 +486,13 @@ def _clean_har_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, An
     text = body.get("text")
     if not isinstance(text, str):
         return body
-    if body.get("encoding") != "base64":
-        return {**body, "text": clean_body(text, mime_type, secrets)}
+    if body.get("encoding") == "base64":
+        return _clean_encoded_body(body, text, mime_type, secrets)
+    return {**body, "text": clean_body(text, mime_type, secrets)}
 
+
+def _clean_encoded_body(body: dict[str, Any], text: str, mime_type: str, secrets: SecretValues) -> dict[str, Any]:
+    """Clean a body whose ``text`` is base64."""
     left_out = {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
     data = decode_base64_or_none(text)
     if data is None:

@@ -149,7 +149,8 @@ class FrameContexts:
     installed. In both cases the browser names origin and frame of a context.
 
     ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
-    the page from its frames. The source of ``script`` hands the agent over.
+    the page from its frames. The source of ``script`` hands the agent over. ``root`` are the contexts of the page's own
+    session, for those of a session inside it.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class FrameContexts:
         self.document_count = 0
         self.session_count = 0
         listen(session, "Runtime.executionContextCreated", self._on_context)
-        listen(session, "Runtime.executionContextDestroyed", lambda event: self._forget_context(event["executionContextId"]))
+        listen(session, "Runtime.executionContextDestroyed", self._on_context_destroyed)
         listen(session, "Runtime.executionContextsCleared", lambda _: self._forget_all_contexts())
         listen(session, "Page.frameNavigated", self._on_navigated)
         listen(session, "Page.frameDetached", self._on_detached)
@@ -199,6 +200,9 @@ class FrameContexts:
         self._contexts[context["id"]] = context
         if self._root is self and data.get("frameId") == self.main_frame_id:
             self.page_origin = _origin_of(context)
+
+    def _on_context_destroyed(self, event: Mapping[str, Any]) -> None:
+        self._forget_context(event["executionContextId"])
 
     def _on_navigated(self, event: Mapping[str, Any]) -> None:
         frame = event["frame"]

@@ -143,7 +143,7 @@ def _site(origin: str, domain: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class DocumentAccess:
     """The agent, downloads and uploads of one document. Handles of content in that document begin with ``holder``."""
 
     agent: Agent
@@ -277,7 +277,7 @@ class PageTransport(Transport):
         self._tab = tab
         agent = await self._install_agent(tab)
         preparing = await self._watch_effects(tab, agent)
-        self._top_reach = self._make_reach(agent)
+        self._page_access = self._make_access(agent)
         await self._load_app(tab.page, agent)
         await preparing
 
@@ -341,11 +341,11 @@ class PageTransport(Transport):
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         return None
 
-    def _make_reach(self, agent: Agent, holder: str = "held:") -> Reach:
+    def _make_access(self, agent: Agent, holder: str = "held:") -> DocumentAccess:
         tab = self._open_tab()
         ladder = Ladder(agent, self._downloads, max_bytes=self._limits.file, used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
-        return Reach(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), holder)
+        return DocumentAccess(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), holder)
 
     async def _reconnect(self, agent: PageAgent) -> None:
         """Open the app again each time its page is lost (docs/faults.md 1-5, 10), until it cannot be opened again.
@@ -435,7 +435,7 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "capabilities/call":
-                return await self._send_call(message, self._top_reach, timeout)
+                return await self._send_call(message, self._page_access, timeout)
             case "initialize":
                 return await self._invoke(message, "initialize", encode_json(payload).decode(), timeout=timeout)
             case "capabilities/list":
@@ -454,19 +454,21 @@ class PageTransport(Transport):
             await agent.check_responsive()
             raise
 
-    async def _send_call(self, message: Message, reach: Reach, timeout: float) -> Message:
-        """Send a call to the document at ``reach``, and add its side effects to the reply."""
+    async def _send_call(self, message: Message, access: DocumentAccess, timeout: float) -> Message:
+        """Send a call to the document of ``access``, and add its side effects to the reply."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
 
         # Only this document may answer the call.
-        document = await reach.agent.document(timeout=timeout)
+        document = await access.agent.document(timeout=timeout)
         deadline = time.monotonic() + timeout
         call = self._effects.tracker.begin_call(payload["options"]["callId"])
         try:
-            async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                reply = await self._invoke(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
+            async with access.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                reply = await self._invoke(
+                    message, "call", text, *elements, timeout=timeout, access=access, of=document
+                )
             reply.sender = self._sender(document)
             if self._effects.tracker.has_effects_for(call):
                 # At least a second, also after a call that used up its time: its outputs may be ready already.
@@ -494,18 +496,18 @@ class PageTransport(Transport):
         method: str,
         *args: object,
         timeout: float,
-        reach: Reach | None = None,
+        access: DocumentAccess | None = None,
         of: Document | None = None,
     ) -> Message:
-        """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
+        """Call a method of the page's agent, or of the agent of ``access``, and return its answer as the reply. A very
         long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
-        reach = reach or self._top_reach
+        access = access or self._page_access
         pinned_agent = None if of is None else of.agent
-        text: str | bytes = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned_agent)
+        text: str | bytes = await access.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned_agent)
 
         if isinstance(text, str) and is_reference(text):
-            text = await reach.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
-        return await in_thread_if_long(partial(parse_reply, message, holder=reach.holder), text)
+            text = await access.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
+        return await in_thread_if_long(partial(parse_reply, message, holder=access.holder), text)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``. They have no reply."""
@@ -554,13 +556,13 @@ class PageTransport(Transport):
         """Write content of the page to ``path``: held by the agent, a CDP stream, a download, or a ``blob:`` URL."""
         kind, _, name = handle.id.partition(":")
         if kind == "stream":
-            await self._top_reach.ladder.save_stream(name, path, timeout=timeout)
+            await self._page_access.ladder.save_stream(name, path, timeout=timeout)
         elif kind == "file":
             await self._effects.save(handle, path)
         elif kind == "blob":
-            await self._top_reach.ladder.save_url(handle.id, path, timeout=timeout)
+            await self._page_access.ladder.save_url(handle.id, path, timeout=timeout)
         else:
-            await self._top_reach.ladder.save(Handle(name, handle.size), path, timeout=timeout)
+            await self._page_access.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
         """Drop content that nobody takes."""

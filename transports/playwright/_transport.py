@@ -48,7 +48,7 @@ from ._diagnosis import (
 )
 from ._effects import Dialogs
 from ._frames import MARK, FrameTools, ToolFrame, own_tools
-from ._page_transport import PageTransport, Reach, addresses_around, cancellation, sender_of
+from ._page_transport import PageTransport, DocumentAccess, addresses_around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import AppState, Effect, parse_json
 from ._scripts import Adapter, extension_folder, extension_page_in, failure_of, not_installed, read_adapter
@@ -138,7 +138,7 @@ class TopPageTransport(PageTransport):
         self._grace = self._default_grace if grace is None else grace
         self._submitting: set[str] = set()
         self._frames: FrameTools | None = None
-        self._reaches: dict[ToolFrame, Reach] = {}
+        self._accesses: dict[ToolFrame, DocumentAccess] = {}
         self._greeted = False
         # Tasks that announce the tools of a new document.
         self._announcements: set[asyncio.Task[None]] = set()
@@ -342,7 +342,7 @@ class TopPageTransport(PageTransport):
         if not self._script_options:
             return None
         self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)
-        self._reaches.clear()
+        self._accesses.clear()
         self._page_stack.push_async_callback(frames.aclose)
         if agent.page is self._source.page:
             self._page_stack.push_async_callback(frames.uninstall)
@@ -360,10 +360,10 @@ class TopPageTransport(PageTransport):
         else:
             self._effects.on_event(kind, effect, holder=frame.holder)
 
-    def _reach_of(self, frame: ToolFrame) -> Reach:
-        if frame not in self._reaches:
-            self._reaches[frame] = self._make_reach(frame.agent, frame.holder)
-        return self._reaches[frame]
+    def _access_to(self, frame: ToolFrame) -> DocumentAccess:
+        if frame not in self._accesses:
+            self._accesses[frame] = self._make_access(frame.agent, frame.holder)
+        return self._accesses[frame]
 
     async def _list_tools(self, message: Message, *, timeout: float) -> Message:
         """Send ``initialize`` or ``capabilities/list``, and add the tools of frames to the page's own in the reply."""
@@ -394,7 +394,7 @@ class TopPageTransport(PageTransport):
         frames.begin(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
         try:
-            reply = await self._send_call(inner, self._reach_of(frame), timeout)
+            reply = await self._send_call(inner, self._access_to(frame), timeout)
             reply.sender = self._sender_in(frame, page)
             return reply
         except ContextLost as lost:
@@ -442,7 +442,7 @@ class TopPageTransport(PageTransport):
         frame, held_id = self._frames.frame_of_handle(name)
         if frame is None:
             raise ContextLost("the frame that holds this content navigated or went away")
-        await self._reach_of(frame).ladder.save(Handle(held_id, handle.size), path, timeout=timeout)
+        await self._access_to(frame).ladder.save(Handle(held_id, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
         """Drop content as :meth:`PageTransport.release` does, also content in a frame."""
@@ -472,8 +472,8 @@ class TopPageTransport(PageTransport):
         if message.type == "capabilities/cancel" and self._frames is not None:
             frame = self._frames.frame_of_call(payload["callId"])
             if frame is not None:
-                reach = self._reach_of(frame)
-                return await self._invoke(message, "cancel", *cancellation(payload), timeout=timeout, reach=reach)
+                access = self._access_to(frame)
+                return await self._invoke(message, "cancel", *cancellation(payload), timeout=timeout, access=access)
         return await super().request(message, timeout=timeout)
 
     async def _call_tool(self, message: Message, timeout: float) -> Message:

@@ -125,6 +125,8 @@ class Recorder(WrappedTransport):
             self._writer.close()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request to the wrapped transport, and record it with its reply."""
+
         async def describe(reply: Message) -> Fields:
             fields = await self._reply_fields(reply)
             if message.type == "view/request":
@@ -231,7 +233,8 @@ class Recorder(WrappedTransport):
     ) -> T:
         """Record an operation, run it, and record its outcome.
 
-        ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`.
+        ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`. The other arguments
+        are fields of the :class:`~transports.recording._file.Operation`.
         """
         writer = self._writer
         if writer is None:

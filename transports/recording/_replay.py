@@ -160,7 +160,7 @@ class Script:
             except KeyError as error:
                 raise self._bad_line(action.start, str(error.args[0])) from None
             self._unplayed.setdefault(key, deque()).append(action)
-        self.responses = [action for action in self.actions if _is_response(action.operation)]
+        self.responses = [action for action in self.actions if action.operation.type == "elicitation/response"]
         #: Ids of the app's questions, by the lines at which they were answered.
         self.questions_answered_at = {action.start: action.operation.id for action in self.responses}
         starts = [action.start for action in self.actions]
@@ -290,10 +290,6 @@ def _comparable_call(operation: Operation, payload: dict[str, Any]) -> object:
     hashes: dict[Place, object] = {tuple(entry.path): {"sha256": entry.sha256} for entry in operation.leaves}
     hashed_payload: Any = replace(payload, hashes)
     return _canonical({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
-
-
-def _is_response(operation: Operation) -> bool:
-    return (operation.kind, operation.type) == ("notify", "elicitation/response")
 
 
 def _canonical(node: object) -> object:

@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pybase64
 
@@ -199,21 +199,25 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
         if not isinstance(domains, list):
             domains = [domains]
 
-        allowed: list[str] = []
-        refused: list[str] = []
-        for domain in domains[:max_domains]:
-            reason = _why_refused(domain)
-            if reason:
-                refused.append(f"{domain!r:.100}: {reason}")
-            else:
-                allowed.append(domain)
-        sources[kind] = allowed
-
+        sources[kind], refused = _sort_domains(domains[:max_domains])
         if refused:
             warnings.append(f"the view's policy leaves out {kind} {refused[0]}")
         if len(domains) > max_domains:
             warnings.append(f"the view's policy leaves out {kind} after the first {max_domains}")
     return sources
+
+
+def _sort_domains(domains: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """Return the declared domains that are allowed, and the refused ones, each with the reason."""
+    allowed: list[str] = []
+    refused: list[str] = []
+    for domain in domains:
+        reason = _why_refused(domain)
+        if reason:
+            refused.append(f"{domain!r:.100}: {reason}")
+        else:
+            allowed.append(domain)
+    return allowed, refused
 
 
 def policy_remedy(directive: str, address: str) -> str:
