@@ -20,7 +20,7 @@ from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Effect as SideEffect, Message
 from ._agent import PageAgent
 from ._process import listen
-from ._received import Held, parse_json
+from ._received import HELD, Held, parse_json
 from ._source import close_quietly
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ logger = logging.getLogger("transports.playwright")
 
 #: Characters of a text of the app in the record of an effect.
 MAX_TEXT = 500
-#: Prefix of handles of content held by the page's own agent.
-HELD = "held:"
 #: Seconds between two looks at a window that shows nothing yet.
 _LOOK_INTERVAL = 0.05
 #: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.

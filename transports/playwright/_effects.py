@@ -28,7 +28,6 @@ from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effect_tracker import (
-    HELD,
     LOAD_TIMEOUT,
     MAX_TEXT,
     UNFINISHED,
@@ -40,7 +39,7 @@ from ._effect_tracker import (
     is_loaded,
 )
 from ._process import listen, listener
-from ._received import Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, checked
+from ._received import HELD, Clipboard, Download, Effect, FileChooser, Notice, Print, Unsent, checked
 from ._scripts import load_script
 from ._source import Tab
 
@@ -267,17 +266,17 @@ class PageEffects:
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
-    def on_event(self, kind: str, payload: Any, *, holder: str = HELD) -> None:
+    def on_event(self, kind: str, payload: Any, *, handle_prefix: str = HELD) -> None:
         """Handle an event of an agent: ``print``, ``frameprint``, ``windowprint``, ``download``, ``filechooser``,
         ``clipboard``, ``share``, ``notice``, ``unfinished`` or ``unsent``.
 
-        Handles of its content begin with ``holder``. Effects of a frame, which has a prefix of its own, are assigned
-        only to calls of that frame.
+        Handles of its content begin with ``handle_prefix``. Effects of a frame, which has a prefix of its own, are
+        assigned only to calls of that frame.
         """
         if not isinstance(payload, Effect):
             return
 
-        if holder == HELD:
+        if handle_prefix == HELD:
             call = self.tracker.current_call(payload.call)
         else:
             call = self.tracker.call_of(payload.call)
@@ -289,7 +288,7 @@ class PageEffects:
             case FileChooser():
                 self._on_picker(call, payload)
             case Clipboard():
-                self._on_clipboard(call, kind, payload, holder, is_late=is_late)
+                self._on_clipboard(call, kind, payload, handle_prefix, is_late=is_late)
             case Notice(title=title, body=body):
                 self.tracker.record(call, "notification", {"title": title[:MAX_TEXT], "body": body[:MAX_TEXT]})
             case Unsent():
@@ -332,11 +331,11 @@ class PageEffects:
             work = self._print_snapshot(printed.id)
             self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
 
-    def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
+    def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, prefix: str, *, is_late: bool) -> None:
         """Record what the app wrote to the clipboard or shared, and add it to the outputs of the call."""
         content: Handle | bytes | None = written.base64
         if written.id is not None:
-            content = Handle(f"{holder}{written.id}", written.size)
+            content = Handle(f"{prefix}{written.id}", written.size)
 
         detail: Detail = {"type": written.type[:MAX_TEXT], "bytes": written.size}
         is_recorded = self.tracker.record(call, kind, detail)

@@ -464,7 +464,7 @@ class ToolFrame:
         return self.document.url
 
     @property
-    def holder(self) -> str:
+    def handle_prefix(self) -> str:
         return f"frame:{self.number}/"
 
 

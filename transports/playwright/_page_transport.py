@@ -54,7 +54,7 @@ from ._diagnosis import explain_slow_load
 from ._downloads import ByteLimits, CdpDownloads, PlaywrightDownloads
 from ._effects import Dialogs, PageEffects
 from ._process import SESSION_CONTEXTS
-from ._received import Elicitation, Flood, is_reference, parse_reply
+from ._received import HELD, Elicitation, Flood, is_reference, parse_reply
 from ._source import PageSource, Tab, check_permissions
 
 if TYPE_CHECKING:
@@ -144,12 +144,12 @@ def _site(origin: str, domain: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAccess:
-    """The agent, downloads and uploads of one document. Handles of content in that document begin with ``holder``."""
+    """The agent, downloads and uploads of one document, and the prefix of handles of content that is held there."""
 
     agent: Agent
     ladder: Ladder
     uploads: Uploads
-    holder: str
+    handle_prefix: str
 
 
 def cancellation(payload: Any) -> tuple[str, str]:
@@ -341,11 +341,11 @@ class PageTransport(Transport):
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         return None
 
-    def _make_access(self, agent: Agent, holder: str = "held:") -> DocumentAccess:
+    def _make_access(self, agent: Agent, handle_prefix: str = HELD) -> DocumentAccess:
         tab = self._open_tab()
         ladder = Ladder(agent, self._downloads, max_bytes=self._limits.file, used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
-        return DocumentAccess(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), holder)
+        return DocumentAccess(agent, ladder, Uploads(agent, tab.folder, shares_disk=tab.shares_disk), handle_prefix)
 
     async def _reconnect(self, agent: PageAgent) -> None:
         """Open the app again each time its page is lost (docs/faults.md 1-5, 10), until it cannot be opened again.
@@ -507,7 +507,7 @@ class PageTransport(Transport):
 
         if isinstance(text, str) and is_reference(text):
             text = await access.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
-        return await in_thread_if_long(partial(parse_reply, message, holder=access.holder), text)
+        return await in_thread_if_long(partial(parse_reply, message, handle_prefix=access.handle_prefix), text)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``. They have no reply."""

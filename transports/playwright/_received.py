@@ -19,6 +19,8 @@ from ..protocol.binary import BinaryData, Broken, Handle
 from ..protocol.messages import Message, misdirected
 
 T = TypeVar("T")
+#: Prefix of handles of content held by the page's own agent.
+HELD = "held:"
 #: Size of content in bytes. JavaScript counts exactly only up to 2**53.
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -107,10 +109,11 @@ def is_reference(answer: str) -> bool:
     return answer.startswith('{"id":')
 
 
-def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
+def parse_reply(request: Message, text: str | bytes, *, handle_prefix: str = HELD) -> Message:
     """Return the reply to ``request`` from the agent's JSON.
 
-    Handles of content in the document begin with ``holder``. An exception of the app's ``call`` is a failed answer.
+    Handles of content in the document begin with ``handle_prefix``. An exception of the app's ``call`` is a failed
+    answer.
 
     Raises :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins, and
     :class:`~transports.errors.ProtocolError` for an answer or a reply that cannot be used.
@@ -128,16 +131,16 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
 
     answer = reply.answer
     if reply.rest.binaries:
-        answer = _with_contents(answer, reply.rest.binaries, holder)
+        answer = _with_contents(answer, reply.rest.binaries, handle_prefix)
     warnings = reply.rest.warnings
     if warnings:
         warnings = [warning[:1000] for warning in warnings[:100]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
 
 
-def _with_contents(answer: object, binaries: list[_Binary], holder: str) -> object:
-    """Return an answer with its binaries at their places. Their handles begin with ``holder``."""
-    contents: dict[Place, object] = {binary.path: _binary_of(binary, holder) for binary in binaries}
+def _with_contents(answer: object, binaries: list[_Binary], handle_prefix: str) -> object:
+    """Return an answer with its binaries at their places."""
+    contents: dict[Place, object] = {binary.path: _binary_of(binary, handle_prefix) for binary in binaries}
     try:
         return replace(answer, contents)
     except (KeyError, RecursionError):
@@ -158,8 +161,8 @@ def _failed_answer(request: Message, error_name: str, error_message: str) -> Mes
     return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
 
 
-def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
-    """Return content of a reply. Handles begin with ``holder``."""
+def _binary_of(binary: _Binary, handle_prefix: str) -> BinaryData | Broken:
+    """Return content of a reply."""
     if binary.kind == "broken":
         return Broken(binary.value)
     if binary.size is None:
@@ -169,7 +172,7 @@ def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
     if binary.kind == "base64":
         content = decode_base64(binary.value)
     else:
-        content = Handle(f"{holder}{binary.value}", binary.size)
+        content = Handle(f"{handle_prefix}{binary.value}", binary.size)
     return BinaryData(content, binary.mime_type or None, binary.size, binary.name or None)
 
 

@@ -358,11 +358,11 @@ class TopPageTransport(PageTransport):
         elif kind == "frameprint":
             self._effects.on_event(kind, effect)
         else:
-            self._effects.on_event(kind, effect, holder=frame.holder)
+            self._effects.on_event(kind, effect, handle_prefix=frame.handle_prefix)
 
     def _access_to(self, frame: ToolFrame) -> DocumentAccess:
         if frame not in self._accesses:
-            self._accesses[frame] = self._make_access(frame.agent, frame.holder)
+            self._accesses[frame] = self._make_access(frame.agent, frame.handle_prefix)
         return self._accesses[frame]
 
     async def _list_tools(self, message: Message, *, timeout: float) -> Message:
