@@ -138,19 +138,14 @@ class MessageReader:
         if not isinstance(line, Ends):
             yield line
             return
-        # Only the two ends of a line over the limit were kept.
-        refusal = self._refuse_long_line(line)
-        if refusal is not None:
-            yield refusal
 
-    def _refuse_long_line(self, ends: Ends) -> SessionMessage | None:
-        """Return the error of the request that a line over the limit answers; log if that request is unknown."""
+        # Only the two ends of a line over the limit were kept.
         problem = f"a message over the limit of {self._max_bytes:,} bytes"
-        error = _error_of_answered_request(ends, OVER_LIMIT, f"the server sent {problem}")
-        if error is None:
+        error = _error_of_answered_request(line, OVER_LIMIT, f"the server sent {problem}")
+        if error is not None:
+            yield SessionMessage(error)
+        else:
             logger.warning("left out %s; the request that it answers is unknown", problem)
-            return None
-        return SessionMessage(error)
 
     async def parse(self, line: bytes | SessionMessage) -> SessionMessage | None:
         """Return the message of a line, or the error that :meth:`split` put in the place of a line.

@@ -222,7 +222,7 @@ class PlaywrightChannel(Channel):
         """Install the script with a binding and an init script of Playwright's."""
         documents: _FrameDocuments | None = None
         if script.frames is not None:
-            documents = _FrameDocuments(self, script.frames)
+            documents = _FrameDocuments(self, script.frames, self._undo)
 
         @listener
         def on_binding(source: Mapping[str, Any], text: object = None) -> None:
@@ -240,8 +240,6 @@ class PlaywrightChannel(Channel):
         announce = f"globalThis[{script.binding!r}]?.('')"
         if documents is None:
             announce = f"if (globalThis === globalThis.top) {announce}"
-        else:
-            documents.begin(self._undo)
         # A property that no script can replace returns the agent for the right key.
         hand_over = f"""(agent => {{
           "use strict";
@@ -342,18 +340,17 @@ class _FrameDocuments:
     call of each document has an empty text.
 
     A document has the origin of its address. A document without one, such as ``about:srcdoc``, counts as opaque.
+    ``undo`` ends the tracking.
     """
 
-    def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher) -> None:
+    def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher, undo: contextlib.AsyncExitStack) -> None:
         self._channel = channel
         self._page = channel._page
         self._watcher = watcher
         self._documents: dict[Frame, FrameDocument] = {}
-        self._on_detached = listener(self._forget_document)
-
-    def begin(self, undo: contextlib.AsyncExitStack) -> None:
-        self._page.on("framedetached", self._on_detached)
-        undo.callback(self._page.remove_listener, "framedetached", self._on_detached)
+        on_detached = listener(self._forget_document)
+        self._page.on("framedetached", on_detached)
+        undo.callback(self._page.remove_listener, "framedetached", on_detached)
 
     def _forget_document(self, frame: Frame) -> None:
         document = self._documents.pop(frame, None)

@@ -416,7 +416,7 @@ class PageEffects:
             self.tracker.warn(call, f"{what} went where the browser saves its files, not here; let the app answer it")
         elif is_recorded:
             work = self._wait_for_download(guid, name, detail)
-            cancel = partial(self._cancel_download, guid)
+            cancel = partial(self._app_downloads.cancel, guid)
             self.tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
             self.tracker.drop(call)
@@ -444,10 +444,6 @@ class PageEffects:
             self._app_downloads.remove(guid)
             raise TransportError("its server answered something else to a second request; let the app download it")
         return replace(content, mime_type="application/pdf")
-
-    def _cancel_download(self, guid: str) -> None:
-        if self._app_downloads is not None:
-            self._app_downloads.cancel(guid)
 
     async def save(self, handle: Handle, path: Path) -> None:
         if self._app_downloads is None:

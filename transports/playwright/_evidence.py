@@ -67,24 +67,20 @@ class ConsoleLog:
         self._page = page
         self._secrets = secrets
         self._lines = TimedLines("the page said nothing")
-        self._listening = False
-        self._listeners: list[tuple[Any, Any]] = [
+        self._listeners: list[tuple[Any, Any]] = []
+
+    def start(self) -> None:
+        self._listeners = [
             ("console", listener(self._on_console)),
             ("pageerror", listener(self._on_error)),
             ("request", listener(self._on_request)),
         ]
-
-    def start(self) -> None:
-        self._listening = True
         for event, handle in self._listeners:
             self._page.on(event, handle)
 
     def stop(self) -> None:
-        if not self._listening:
-            return
-        self._listening = False
-        for event, handle in self._listeners:
-            self._page.remove_listener(event, handle)
+        while self._listeners:
+            self._page.remove_listener(*self._listeners.pop())
 
     def text(self) -> str:
         return self._lines.text(self._secrets)
