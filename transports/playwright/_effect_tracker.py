@@ -689,7 +689,8 @@ class Windows:
         window.changed.set()
 
     async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
-        """Capture the content of a window as soon as it shows some. In any case ``expected`` has begun then."""
+        """Capture the content of a window as soon as it shows some. In any case, its call stops waiting for
+        ``expected``."""
         try:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(LOAD_TIMEOUT):

@@ -610,6 +610,7 @@ async def driver_ahead() -> AsyncIterator[None]:
 
     Raises nothing if the driver cannot run: the start of the browser raises."""
     process = BrowserProcess()
+    # next_process() takes it out of this list.
     unused = [process]
     with RunFolder() as folder:
         _ahead.set(unused)
@@ -686,6 +687,7 @@ def _remove_all_folders() -> None:
 
 
 def _forget_folders() -> None:
+    """Forget, in a forked process, the folders of its parent, which removes them itself."""
     global _folder_lock, _folder_users, _folder_path
     _folder_lock, _folder_users, _folder_path = threading.Lock(), 0, None
     for lock in _run_folders.values():

@@ -94,7 +94,8 @@ class _Rest(msgspec.Struct):
 
 
 class _Reply(msgspec.Struct):
-    """A reply of the agent: ``answer`` with ``rest``, or the reason why there is no answer."""
+    """A reply of the agent: ``answer`` with ``rest``, or why there is none: the agent ``refused`` the answer, the app
+    ``threw`` an error called ``name``, or the request was not for the document's origin (``denied``)."""
 
     answer: Any = None
     rest: _Rest | None = None

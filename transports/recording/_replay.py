@@ -27,7 +27,7 @@ from .._internal.masking import NO_SECRETS
 from .._internal.tasks import cancel_and_wait, spawn
 from ..artifacts._base import Staged
 from ..base import Features, Fetched, Transport
-from ..errors import BadRecording, CallTimeout, Disconnected, NotRecorded, no_answer
+from ..errors import CallTimeout, Disconnected, NotRecorded, no_answer
 from ..protocol._capabilities import Discovery
 from ..protocol._find_content import Place, replace
 from ..protocol._strict_json import encode_json, members_of
@@ -158,7 +158,8 @@ class Script:
             try:
                 key = match_key(action.operation)
             except KeyError as error:
-                raise self._bad_line(action.start, str(error.args[0])) from None
+                fix = "undo the edit, or record again"
+                raise self._reader.error(action.start, str(error.args[0]), fix) from None
             self._unplayed.setdefault(key, deque()).append(action)
         self.responses = [action for action in self.actions if action.operation.type == "elicitation/response"]
         #: Ids of the app's questions, by the lines at which they were answered.
@@ -166,9 +167,6 @@ class Script:
         starts = [action.start for action in self.actions]
         ends = [action.end for action in self.actions if action.end is not None]
         self._lines = sorted(starts + ends)
-
-    def _bad_line(self, line: int, what: str) -> BadRecording:
-        return self._reader.error(line, what, "undo the edit, or record again")
 
     def lines_between(self, start: int, end: int) -> Sequence[int]:
         """Return the lines strictly between two lines at which an operation began or ended."""
