@@ -158,21 +158,14 @@ class MessageReader:
         try:
             return SessionMessage(await in_thread_if_long(_parse_line, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
-            self._warn_once(error)
+            if not self._has_warned:
+                self._has_warned = True
+                problem = _reading_problem(error)
+                logger.warning("left out a line of the server's stdout: %s; more are left out quietly", problem)
             failure = unreadable_answer(line, error)
             if failure is None:
                 return None
             return SessionMessage(failure)
-
-    def _warn_once(self, error: Exception) -> None:
-        """Log why the first unreadable line was left out."""
-        if self._has_warned:
-            return
-        self._has_warned = True
-        reason = "it is not a JSON-RPC message"
-        if isinstance(error, ProtocolError):
-            reason = error.message
-        logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
 
 
 def _parse_line(line: bytes) -> types.JSONRPCMessage:
@@ -211,13 +204,16 @@ def unreadable_answer(line: bytes, reason: Exception) -> types.JSONRPCError | No
 
 def unreadable(reason: Exception) -> tuple[int, str]:
     """Return the code and the message of the error of an answer that cannot be read because of ``reason``."""
-    code = UNREADABLE
-    problem = "it is not a JSON-RPC message"
-    if isinstance(reason, ProtocolError):
-        problem = reason.message[:200]
-        if reason.code == TooLarge.code:
-            code = TOO_MANY
-    return code, f"the server sent an answer that cannot be read: {problem}"
+    has_too_many_values = isinstance(reason, ProtocolError) and reason.code == TooLarge.code
+    code = TOO_MANY if has_too_many_values else UNREADABLE
+    return code, f"the server sent an answer that cannot be read: {_reading_problem(reason)}"
+
+
+def _reading_problem(error: Exception) -> str:
+    """Return why a message could not be read, in words."""
+    if isinstance(error, ProtocolError):
+        return error.message[:200]
+    return "it is not a JSON-RPC message"
 
 
 def _error_of_answered_request(ends: Ends, code: int, message: str) -> types.JSONRPCError | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
@@ -25,8 +25,6 @@ from ._received import AppState
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
 
-#: Seconds for the page to answer.
-_TIMEOUT = 2.0
 #: Items kept of each kind: the first errors and requests, the last lines of the console.
 _MAX_ITEMS = 20
 #: The first place in the stack of an error, as Chromium writes it.
@@ -91,17 +89,23 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
 async def explain_slow_load(page: Page) -> str:
     """Return what a page that has not loaded in time waits for. Never raises; a guess after two seconds for a page that
     hangs."""
-    # A failure here must not hide the error that is being explained.
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_TIMEOUT):
-            if page.url == "about:blank":
-                return "its server has not answered; is it the right address?"
-            state, missing = await page.evaluate(_MISSING_PARTS)
-            if missing:
-                return f"it waits for {shown_address(missing)}"
-            if state != "complete":
-                return "a part of it has not arrived"
+    async with _trying():
+        if page.url == "about:blank":
+            return "its server has not answered; is it the right address?"
+        state, missing = await page.evaluate(_MISSING_PARTS)
+        if missing:
+            return f"it waits for {shown_address(missing)}"
+        if state != "complete":
+            return "a part of it has not arrived"
     return "is it the right address?"
+
+
+@contextlib.asynccontextmanager
+async def _trying() -> AsyncIterator[None]:
+    """Break the block off after two seconds, and ignore its errors: they must not hide the error that is explained."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(2.0):
+            yield
 
 
 def now_at(current: str, target: str) -> str:
@@ -140,10 +144,8 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     a page that hangs."""
     if not same_document(frame.url, target) and _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
-    # A failure here must not hide the error that is being explained.
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_TIMEOUT):
-            return await frame.locator("input[type=password]").count() > 0
+    async with _trying():
+        return await frame.locator("input[type=password]").count() > 0
     return False
 
 
@@ -227,15 +229,13 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
     Never raises. For a page that is gone or hangs, the result is incomplete.
     """
     problems = PageProblems()
-    # A failure here must not hide the error that is being explained.
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(_TIMEOUT):
-            try:
-                cdp = await page.context.new_cdp_session(frame or page)
-            except Exception:  # noqa: BLE001 - a browser without CDP, or a frame in the page's own process
-                await _read_with_playwright(page, problems)
-            else:
-                await _read_with_cdp(cdp, page.url, problems)
+    async with _trying():
+        try:
+            cdp = await page.context.new_cdp_session(frame or page)
+        except Exception:  # noqa: BLE001 - a browser without CDP, or a frame in the page's own process
+            await _read_with_playwright(page, problems)
+        else:
+            await _read_with_cdp(cdp, page.url, problems)
     return problems
 
 
