@@ -294,7 +294,7 @@ class Agent(ABC):
         agent = await self._find_agent(timeout)
         if self._document is None or self._document.agent is not agent:
             origin, domain = await asyncio.gather(
-                self.invoke("origin", timeout=timeout, returns=str, of=agent), self._domain(timeout)
+                self.invoke("origin", timeout=timeout, returns=str, agent=agent), self._domain(timeout)
             )
             self._document = Document(agent, origin, domain)
         return self._document
@@ -321,16 +321,17 @@ class Agent(ABC):
         *args: object,
         timeout: float,
         returns: type[T] = object,  # type: ignore[assignment]
-        of: PageObject | None = None,
+        agent: PageObject | None = None,
     ) -> T:
-        """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds. ``of`` is
-        the agent of one document, by default the current one.
+        """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds. ``agent`` is
+        the one of a certain document, by default of the current one.
 
         A :class:`PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
         result such a reference. Raises :class:`~transports.errors.ProtocolError` if the method throws, or if its result
         is of another type.
         """
-        agent = of or await self._find_agent(timeout)
+        if agent is None:
+            agent = await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
         if isinstance(result, returns):

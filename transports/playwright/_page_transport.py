@@ -467,7 +467,7 @@ class PageTransport(Transport):
         try:
             async with access.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
                 reply = await self._invoke(
-                    message, "call", text, *elements, timeout=timeout, access=access, of=document
+                    message, "call", text, *elements, timeout=timeout, access=access, document=document
                 )
             reply.sender = self._sender(document)
             if self._effects.tracker.has_effects_for(call):
@@ -497,13 +497,13 @@ class PageTransport(Transport):
         *args: object,
         timeout: float,
         access: DocumentAccess | None = None,
-        of: Document | None = None,
+        document: Document | None = None,
     ) -> Message:
         """Call a method of the page's agent, or of the agent of ``access``, and return its answer as the reply. A very
-        long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
+        long answer is fetched in the same way as content. With ``document`` only that document may answer."""
         access = access or self._page_access
-        pinned_agent = None if of is None else of.agent
-        text: str | bytes = await access.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned_agent)
+        agent = None if document is None else document.agent
+        text: str | bytes = await access.agent.invoke(method, *args, timeout=timeout, returns=str, agent=agent)
 
         if isinstance(text, str) and is_reference(text):
             text = await access.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)

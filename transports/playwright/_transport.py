@@ -390,12 +390,12 @@ class TopPageTransport(PageTransport):
             return _not_sent(message, tool)
 
         frame, own_name = tool_of_frame
-        page = await self._require_agent().document(timeout=timeout)
+        page_document = await self._require_agent().document(timeout=timeout)
         frames.begin(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
         try:
             reply = await self._send_call(inner, self._access_to(frame), timeout)
-            reply.sender = self._sender_in(frame, page)
+            reply.sender = self._sender_in(frame, page_document)
             return reply
         except ContextLost as lost:
             if lost.sent is False:
@@ -404,7 +404,7 @@ class TopPageTransport(PageTransport):
         finally:
             frame.calls.pop(call_id, None)
 
-    def _sender_in(self, frame: ToolFrame, page: Document) -> Sender:
+    def _sender_in(self, frame: ToolFrame, page_document: Document) -> Sender:
         """Return the sender of answers to calls of a frame.
 
         Frames of one origin in several places cannot be told apart, so the sender counts as being in all of those
@@ -414,8 +414,8 @@ class TopPageTransport(PageTransport):
         return sender_of(
             frame.url,
             frame.origin,
-            page_origin=page.origin,
-            page_domain=page.domain,
+            page_origin=page_document.origin,
+            page_domain=page_document.domain,
             around=tuple(addresses_around(same_origin)) or ("",),
             server_address=self._address_of(frame.origin),
         )
