@@ -89,7 +89,7 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
 async def explain_slow_load(page: Page) -> str:
     """Return what a page that has not loaded in time waits for. Never raises; a guess after two seconds for a page that
     hangs."""
-    async with _trying():
+    async with _best_effort():
         if page.url == "about:blank":
             return "its server has not answered; is it the right address?"
         state, missing = await page.evaluate(_MISSING_PARTS)
@@ -101,7 +101,7 @@ async def explain_slow_load(page: Page) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _trying() -> AsyncIterator[None]:
+async def _best_effort() -> AsyncIterator[None]:
     """Break the block off after two seconds, and ignore its errors: they must not hide the error that is explained."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(2.0):
@@ -144,7 +144,7 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     a page that hangs."""
     if not same_document(frame.url, target) and _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
-    async with _trying():
+    async with _best_effort():
         return await frame.locator("input[type=password]").count() > 0
     return False
 
@@ -229,7 +229,7 @@ async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
     Never raises. For a page that is gone or hangs, the result is incomplete.
     """
     problems = PageProblems()
-    async with _trying():
+    async with _best_effort():
         try:
             cdp = await page.context.new_cdp_session(frame or page)
         except Exception:  # noqa: BLE001 - a browser without CDP, or a frame in the page's own process
