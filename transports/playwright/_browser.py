@@ -148,14 +148,14 @@ def start_reason(error: BaseException) -> str:
 
 def not_found(name: str | None) -> BrowserNotFound:
     """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
-    how = HOW_TO_INSTALL
+    advice = HOW_TO_INSTALL
     if name in ("chrome", "msedge"):
-        how = f"install it, or leave {spelled('browser=')} out to take any Chromium"
+        advice = f"install it, or leave {spelled('browser=')} out to take any Chromium"
     elif name == "firefox":
-        how = "run `playwright install firefox`, or install the system's"
+        advice = "run `playwright install firefox`, or install the system's"
     elif name == "webkit":
-        how = "run `playwright install webkit`"
-    return BrowserNotFound(f"no {name or 'Chromium or Chrome'} was found on this system; {how}")
+        advice = "run `playwright install webkit`"
+    return BrowserNotFound(f"no {name or 'Chromium or Chrome'} was found on this system; {advice}")
 
 
 def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:

@@ -142,7 +142,7 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     """Return whether the page in ``frame``, which was opened at ``target``, has a password field, or has led to the
     address of a sign-in page: there is no sign-in yet, or it has expired. Never raises; ``False`` after two seconds for
     a page that hangs."""
-    if not same_document(frame.url, target) and _names_sign_in(frame.url) and not _names_sign_in(target):
+    if _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
     async with _best_effort():
         return await frame.locator("input[type=password]").count() > 0
@@ -334,7 +334,10 @@ def app_fault(app: AppState, protocol: str, waited: float) -> str:
 
 def refused_page(app: AppState, status: int | None, url: str) -> str:
     """Return the server's refusal of the page, in words; empty if the page has an app or the status is no failure."""
-    if app.present or app.threw or status is None or status < 400 or status == _UPGRADE:
+    has_app = app.present or app.threw
+    if has_app or status is None:
+        return ""
+    if status < 400 or status == _UPGRADE:
         return ""
     return f"the server answers {status_phrase(status)} at {redact_url(url)}; {_status_advice(status)}"
 

@@ -123,7 +123,6 @@ class PageEffects:
         await asyncio.gather(*steps)
 
     def _listen_to_window(self, page: Page, downloads: object) -> None:
-        """Listen to the page, or to a window of it."""
         page.on("dialog", self._on_dialog)
         if isinstance(downloads, PlaywrightDownloads):
             listen(page, "download", lambda event: self._on_unreceived(event.url, event.suggested_filename))
@@ -349,7 +348,6 @@ class PageEffects:
 
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
-        """Answer a dialog at once, and record it."""
         detail: Detail = {"type": dialog.type, "message": dialog.message[:MAX_TEXT]}
         if self._accept_dialogs or dialog.type in ("alert", "beforeunload"):
             detail["answer"] = "accepted"

@@ -86,7 +86,6 @@ def body_text(data: bytes, mime_type: str) -> str | None:
 
 
 def _charset_of(mime_type: str) -> str:
-    """Return the charset by which a body of this type is decoded."""
     if "multipart/" in mime_type:
         # Latin-1 keeps every byte, so that binary parts survive.
         return "latin-1"

@@ -559,7 +559,8 @@ class BrowserProcess:
         browser. The browser is closed for its profile, and to remove downloads that were cut off."""
         contexts_of_callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
         await asyncio.gather(*(_try_step(_GRACE, context.close()) for context in contexts_of_callers))
-        if self.cdp is None or self.context is not None or self._may_have_downloads:
+        may_have_files = self.context is not None or self._may_have_downloads
+        if self.cdp is None or may_have_files:
             await _try_step(_GRACE, self.browser.close())
 
 

@@ -245,7 +245,6 @@ class ViewTransport(PageTransport):
         return NotAbpApp("; ".join(sentences))
 
     async def _send_result(self, agent: PageAgent, opened: OpenedTool) -> None:
-        """Send the view the arguments and the result of its tool."""
         await agent.invoke(
             "tell",
             "ui/notifications/tool-input",
