@@ -292,10 +292,7 @@ class CdpDownloads:
             try:
                 await agent.invoke(method, *args, saving.name, timeout=remaining(deadline))
                 guid = await self._wait_for_start(agent, saving.begun, deadline)
-                ending = asyncio.shield(saving.state)
-                state = await agent.with_deadline(ending, "a download", timeout=remaining(deadline))
-                if state != "completed":
-                    raise RungUnusable(f"the browser {state} the download")
+                await self._wait_for_end(agent, saving.state, deadline)
                 await growing.take(folder / guid)
             except BaseException:
                 await self._give_up(saving, growing, folder)
@@ -379,6 +376,12 @@ class CdpDownloads:
         if not in_frame:
             self._has_worked = True
         return guid
+
+    async def _wait_for_end(self, agent: Agent, ended: asyncio.Future[str], deadline: float) -> None:
+        """Wait until a download is completed. Raises :class:`RungUnusable` if it ends in another state."""
+        state = await agent.with_deadline(asyncio.shield(ended), "a download", timeout=remaining(deadline))
+        if state != "completed":
+            raise RungUnusable(f"the browser {state} the download")
 
     @listener
     def _on_started(self, event: dict[str, Any]) -> None:

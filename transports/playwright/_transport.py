@@ -495,7 +495,8 @@ class TopPageTransport(PageTransport):
             except ContextLost as lost:
                 has_new_document = await self._wait_for_new_document(agent)
                 # A call that did not reach the old document can be sent to the new one.
-                if has_new_document and lost.sent is False and attempt < _MAX_ATTEMPTS:
+                can_send_again = has_new_document and lost.sent is False
+                if can_send_again and attempt < _MAX_ATTEMPTS:
                     continue
                 # A form without respondWith() answers by navigating to another page.
                 if has_new_document and call_id in self._submitting:
