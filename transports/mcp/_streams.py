@@ -732,6 +732,7 @@ async def stdio_streams(
     def report_break(error: BaseException) -> None:
         on_exit(f"the connection to {server} broke: {server.redact(repr(error))}")
 
+    # Of each pair, the first is written to and the second is read.
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     # The streams are closed however the block ends, a second cancellation included.
