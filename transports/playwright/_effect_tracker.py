@@ -354,16 +354,14 @@ class EffectTracker:
         Adds a warning if it failed or is late. Raises the error of a required output."""
         try:
             content = output.task.result()
-        except ABPError as error:
-            if output.required:
-                raise
-            warnings.append(f"{output.what}: {error.message}")
-            return []
         except Exception as error:
-            if output.required:
-                raise TransportError(f"{output.what}: {first_line(error)}") from error
-            warnings.append(f"{output.what}: {first_line(error)}")
-            return []
+            reason = error.message if isinstance(error, ABPError) else first_line(error)
+            if not output.required:
+                warnings.append(f"{output.what}: {reason}")
+                return []
+            if isinstance(error, ABPError):
+                raise
+            raise TransportError(f"{output.what}: {reason}") from error
 
         if is_late:
             warnings.append(f"{output.what} began before this call")
