@@ -48,7 +48,7 @@ from ._diagnosis import (
 )
 from ._effects import Dialogs
 from ._frames import MARK, FrameTools, ToolFrame, own_tools
-from ._page_transport import PageTransport, DocumentAccess, addresses_around, cancellation, sender_of
+from ._page_transport import DocumentAccess, PageTransport, addresses_around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import AppState, Effect, parse_json
 from ._scripts import Adapter, extension_folder, extension_page_in, failure_of, not_installed, read_adapter
