@@ -67,7 +67,7 @@ class StdioServer:
         """Return text of the server without the secrets in its environment and options."""
         # The value of a secret option is in the same argument (--token=VALUE) or in the next one.
         secrets: list[str] = []
-        for arg, next_arg in zip(self.args, (*self.args[1:], ""), strict=True):
+        for arg, next_arg in zip(self.args, (*self.args[1:], ""), strict=False):
             if _SECRET_OPTION.match(arg):
                 secrets += [arg.partition("=")[2], next_arg]
         # The address of a proxy may hold a password.

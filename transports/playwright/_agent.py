@@ -323,8 +323,8 @@ class Agent(ABC):
         returns: type[T] = object,  # type: ignore[assignment]
         agent: PageObject | None = None,
     ) -> T:
-        """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds. ``agent`` is
-        the one of a certain document, by default of the current one.
+        """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds.
+        ``agent`` is the one of a certain document, by default of the current one.
 
         A :class:`PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
         result such a reference. Raises :class:`~transports.errors.ProtocolError` if the method throws, or if its result
