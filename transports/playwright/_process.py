@@ -346,7 +346,7 @@ class Remote:
             )
         elif any(status in reason for status in ("status 500", "HTTP 500")):
             # It refuses all names but localhost, such as those of containers.
-            how = f"if one runs there under another name than localhost, give its IP address; otherwise {how}"
+            advice = f"if one runs there under another name than localhost, give its IP address; otherwise {advice}"
         elif any(status in reason for status in ("status 404", "HTTP 404")):
             # Debugging that is allowed at chrome://inspect has no HTTP.
             advice = (
