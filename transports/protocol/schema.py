@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from ..errors import ProtocolError, UsageError, spelled
 from ._find_content import MAX_DEPTH, Place, field_of, replace
 from ._plain_text import redact_url, similar_names
-from ._strict_json import decode_json, encode_json, items_of, members_of
+from ._strict_json import MAX_REQUESTED, decode_json, encode_json, items_of, members_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -469,7 +469,7 @@ def as_meant(schema: object, value: object) -> Any:
 
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") and _refuses(schema, "string"):
         try:
-            value = decode_json(value)
+            value = decode_json(value, max_values=MAX_REQUESTED)
         except ProtocolError:
             # The check of the arguments names it.
             return value
