@@ -1,6 +1,6 @@
 """What somebody writes who has no ``abp batch``: the jobs of a file in so many sessions of one browser.
 
-``python -m tests.benchmarks.by_hand URL JOBS FOLDER SESSIONS``; with 0 sessions each job has a browser of its own."""
+``python -m tests.benchmarks.by_hand URL JOBS FOLDER SESSIONS``"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from transports import Browser, Session, connect, open_store
+from transports import Browser, connect, open_store
 
 
 async def main(url: str, jobs: str, folder: str, sessions: int) -> None:
@@ -17,24 +17,16 @@ async def main(url: str, jobs: str, folder: str, sessions: int) -> None:
     async with open_store(out / "files") as store:
         with Path(jobs).open() as lines, (out / "done.jsonl").open("w") as done:
 
-            async def run(app: Session, line: str) -> None:
-                job = json.loads(line)
-                result = await app.call(job["capability"], job["params"])
-                files = [ref.sha256 for ref in result.artifacts.values()]
-                done.write(json.dumps({"id": job["id"], "files": files}) + "\n")
-
             async def work(browser: Browser) -> None:
                 async with connect(url, browser=browser, store=store) as app:
                     for line in lines:
-                        await run(app, line)
+                        job = json.loads(line)
+                        result = await app.call(job["capability"], job["params"])
+                        files = [ref.sha256 for ref in result.artifacts.values()]
+                        done.write(json.dumps({"id": job["id"], "files": files}) + "\n")
 
-            if sessions:
-                async with Browser() as browser:
-                    await asyncio.gather(*(work(browser) for _ in range(sessions)))
-                return
-            for line in lines:
-                async with connect(url, store=store) as app:
-                    await run(app, line)
+            async with Browser() as browser:
+                await asyncio.gather(*(work(browser) for _ in range(sessions)))
 
 
 if __name__ == "__main__":

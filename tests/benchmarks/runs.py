@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
-from tests.benchmarks.batch import beside_others
+from tests.benchmarks.batch import beside_loop
 from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row
@@ -25,7 +25,7 @@ _BATCH = ("-m", "transports.surfaces.cli", "batch", "run")
 
 async def whole_runs(bench: Bench) -> list[Row]:
     """Many small calls whose answers are kept: what a shell waits for, from the start of Python to its end."""
-    many, alone = int(os.environ.get("ABP_BENCH_JOBS", 100 if bench.quick else 200)), 1
+    many = int(os.environ.get("ABP_BENCH_JOBS", 100 if bench.quick else 200))
     folders = count()
 
     def folder() -> Path:
@@ -34,25 +34,26 @@ async def whole_runs(bench: Bench) -> list[Row]:
         return path
 
     jobs = _write_jobs(bench.folder / "jobs.jsonl", range(many))
-    few = _write_jobs(bench.folder / "few.jsonl", range(alone))
 
     async def batch() -> Sequence[float]:
         place = ("--out", str(folder()), "--target", bench.url, "--browsers", "1", "--concurrency", str(_SESSIONS))
         return [await _python(*_BATCH, str(jobs), *place, "-q")]
 
-    async def loop(path: Path = jobs, sessions: int = _SESSIONS) -> Sequence[float]:
-        return [await _python("-m", "tests.benchmarks.by_hand", bench.url, str(path), str(folder()), str(sessions))]
+    async def loop() -> Sequence[float]:
+        return [await _python("-m", "tests.benchmarks.by_hand", bench.url, str(jobs), str(folder()), str(_SESSIONS))]
 
     times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 2, warm=False)
-    (each,) = await loop(few, 0)
-    ours, theirs, each = min(times["batch"]) / many, min(times["loop"]) / many, each / alone
-    return beside_others(
+    ours = min(times["batch"]) / many
+    theirs = min(times["loop"]) / many
+    row = beside_loop(
         "`abp batch run`, the whole process",
-        (ours, theirs, each),
+        ours,
+        theirs,
         baseline="asyncio workers written by hand over one Browser, their whole process, the same jobs and store",
         measured=f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser",
         reason="each job is written to the ledger three times, and to the manifest",
     )
+    return [row]
 
 
 def _write_jobs(path: Path, numbers: Iterable[int]) -> Path:
