@@ -101,7 +101,7 @@ async def test_app_keeping_callbacks_does_not_hang(page: Page, fixture: Fixture,
         await app.call("file.list")
     hello = "{agent: {name: 'me', version: '1'}, protocolVersion: '0.1', features: {elicitation: true}}"
     ask = "abp.call('form.ask', {method: 'elicitation/input', params: {message: 'Colour?'}}, {})"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answer = await page.evaluate(f"abp.initialize({hello}).then(() => {ask})")
         assert answer["data"]["response"]["success"] is False
         await page.evaluate("abp.call('job.run', {steps: 2, delay: 1}, {})")

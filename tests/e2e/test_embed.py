@@ -192,7 +192,7 @@ class Host:
 
     async def hears(self, kind: str, count: int = 1) -> list[Any]:
         """The messages of that kind, as soon as there are so many."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(heard := await self.heard(kind)) < count:
                 await asyncio.sleep(0.01)
         return heard
@@ -338,7 +338,7 @@ async def test_embedded_app_sends_events_once_and_matches_answers(host: OpenHost
 async def test_call_is_cancelled_by_either_cancel_form(host: OpenHost, fixture: Fixture, form: str) -> None:
     app = await host(f"{fixture.embed_url}?canceltype={form}")
     waiting = asyncio.create_task(app.call("job.wait", callId="w"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not await app.app.evaluate(
             "abp.call('app.record').then(({ data }) => data.calls.some((c) => c.callId === 'w'))"
         ):
@@ -462,7 +462,7 @@ async def test_page_without_origin_is_rejected(host: OpenHost, own: str) -> None
         }""",
         inner,
     )
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not any("messages from null are refused" in line for line in app.console):
             await asyncio.sleep(0.01)
 

@@ -104,7 +104,7 @@ async def test_messages_from_other_windows_do_not_answer_calls(fixture: Fixture,
             assert await data_of(app, "file.digest", {"file": bytes([n])}) != {"forged": True}
         record = await data_of(app, "app.record")
         assert "forged" not in record
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while transport_of(app).counts.get("foreign", 0) < 6 * 20 * 5:
                 await asyncio.sleep(0.05)
         await app.aclose()
@@ -141,7 +141,7 @@ async def test_same_origin_window_is_not_treated_as_app(fixture: Fixture, embedd
         result = await app.call("job.run", {"steps": 5, "delay": 60}, on_progress=progress.append)
         assert "forged" not in str(result.data)
         assert [item.progress for item in progress] == [1, 2, 3, 4, 5]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while transport.counts.get("foreign", 0) < 20:
                 await asyncio.sleep(0.05)
 
@@ -207,7 +207,7 @@ async def test_malformed_and_foreign_app_messages_are_counted_and_ignored(embedd
     async with embedded(f"{odd}/") as app:
         for _ in range(2):
             assert await data_of(app, "echo") == "right"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while transport_of(app).counts.get("duplicate", 0) < 2:
                 await asyncio.sleep(0.02)
         counts = transport_of(app).counts

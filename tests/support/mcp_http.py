@@ -38,7 +38,7 @@ async def served(
         yield await started
     finally:
         task.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 

@@ -179,7 +179,7 @@ async def test_server_restart_does_not_lose_or_repeat_calls() -> None:
                 assert result.data == {"n": n}
                 answered.append(n)
             await restarting
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while len(events) < 4:
                     await asyncio.sleep(0.01)
             assert app.initialized == 3

@@ -227,7 +227,7 @@ async def test_calls_waiting_for_answer_end_with_bridge(serve: Serve, era: str) 
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async with serve(apps, elicitation_callback=forever) as client:
             arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
             task = asyncio.ensure_future(client.call_tool("abp_form_ask", arguments))

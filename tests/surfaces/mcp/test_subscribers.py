@@ -161,7 +161,7 @@ async def test_app_notifications_become_log_messages(serve: Serve, era: str, lev
         else:
             meta = {"meta": {"io.modelcontextprotocol/logLevel": level}}
         await client.call_tool("abp_speak", {}, **meta)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(said) < len(expected):
                 await asyncio.sleep(0.01)
         assert [one.level for one in said] == expected
@@ -189,5 +189,5 @@ async def test_older_clients_get_log_messages_between_calls(serve: Serve, era: s
     async with serve(apps, logging_callback=said.put) as client:
         await client.list_tools()
         await Call("", "", apps.transports[0]).notify("notifications/state/changed", 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert (await said.get()).data == {"event": "notifications/state/changed", "data": 1}
