@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tests.benchmarks.report import Report, Row
@@ -25,7 +24,7 @@ def read_report(file: Path) -> Report:
 
 
 def with_figures(document: str, runs: Sequence[Report]) -> str:
-    """Return the document with the figures of the last run, and the lowest and highest of all runs.
+    """Return the document with the median of each figure, and the lowest and highest of all runs.
 
     Figures without a target are left out. Raise ``ValueError`` if the runs cannot be compared.
     """
@@ -49,10 +48,14 @@ def with_figures(document: str, runs: Sequence[Report]) -> str:
 
 
 def _line(rows: Sequence[Row]) -> str:
-    last = rows[-1]
-    figures = [row.figure for row in rows]
-    lowest, highest = (replace(last, figure=figure).shown for figure in (min(figures), max(figures)))
-    figure = f"WRONG: {last.wrong}" if last.wrong else last.shown
-    if last.short:
+    by_figure = sorted(rows, key=lambda row: row.figure)
+    median = by_figure[(len(rows) - 1) // 2]
+    lowest, highest = by_figure[0].shown, by_figure[-1].shown
+    figure = median.shown
+    for row in rows:
+        if row.wrong:
+            figure = f"WRONG: {row.wrong}"
+            median = row
+    if median.short:
         figure = f"**{figure}**"
-    return f"| {last.work} | {last.baseline} | {figure} | {lowest}–{highest} | {last.target(last.at_least)} |"
+    return f"| {median.work} | {median.baseline} | {figure} | {lowest}–{highest} | {median.target(median.at_least)} |"
