@@ -263,31 +263,31 @@ class Bridge:
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Answer `resources/read`: an artifact of the user, or else a resource of a connected server."""
         user = self._registered(ctx)
-        not_found: MCPError | None = None
         may_read_from_apps = self.options.shows(tool_name("resources.read"))
-        if params.uri.startswith("artifact:"):
-            if not self._view.as_resources:
-                raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
-            try:
-                return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._view)
-            except MCPError as error:
-                # Connected servers may have artifacts as well, such as another bridge.
-                has_servers = any(app.session.resources.available for app in _apps_in_scope(user))
-                if error.data["code"] != ArtifactNotFound.code or not (may_read_from_apps and has_servers):
-                    raise
-                not_found = error
+        if not params.uri.startswith("artifact:"):
+            if not may_read_from_apps:
+                raise MCPError(
+                    types.INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)"
+                )
+            return await self._read_from_apps(user, params.uri)
 
-        if not may_read_from_apps:
-            raise MCPError(
-                types.INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)"
-            )
+        if not self._view.as_resources:
+            raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
+        try:
+            return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._view)
+        except MCPError as error:
+            # Connected servers may have artifacts as well, such as another bridge.
+            has_servers = any(app.session.resources.available for app in _apps_in_scope(user))
+            if error.data["code"] != ArtifactNotFound.code or not (may_read_from_apps and has_servers):
+                raise
+            not_found = error
         try:
             return await self._read_from_apps(user, params.uri)
         except MCPError as error:
-            # Servers that do not have it either say so in their own ways.
-            if not_found is None or _has_reason(error.__cause__):
-                raise
-            raise not_found from error
+            if _says_only_not_found(error.__cause__):
+                # In the words of the bridge, since each server says it in its own way.
+                raise not_found from error
+            raise
 
     async def _read_from_apps(self, user: User, uri: str) -> types.ReadResourceResult:
         """Read a resource of a connected server, and announce the artifact that its content is stored as."""
@@ -360,7 +360,8 @@ class Bridge:
 
 
 def _instructions(*, files: bool, retention: object) -> str:
-    """Return the text with which clients introduce the bridge to their model."""
+    """Return the text about the bridge that clients give to their model. ``retention`` is how long artifacts are kept,
+    in words, if there is a limit."""
     text = (
         "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
         "Whatever a call produces is stored, and the answer says where."
@@ -378,11 +379,12 @@ def _instructions(*, files: bool, retention: object) -> str:
 def _tool_page(tools: Sequence[types.Tool], cursor: str | None) -> types.ListToolsResult:
     """Return the page of 100 ``tools`` at ``cursor``, or the first page. Raises :class:`MCPError` for an invalid
     cursor."""
-    is_valid = cursor is None or (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9)
-    if not is_valid:
-        raise MCPError(types.INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
-
-    start = int(cursor or 0)
+    start = 0
+    if cursor is not None:
+        is_number = cursor.isascii() and cursor.isdigit()
+        if not is_number or len(cursor) > 9:
+            raise MCPError(types.INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
+        start = int(cursor)
     end = start + 100
     next_cursor = str(end) if end < len(tools) else None
     return types.ListToolsResult(tools=list(tools[start:end]), next_cursor=next_cursor, ttl_ms=0)
@@ -494,8 +496,7 @@ def _listed_values(schema: object) -> list[str]:
 
 
 class _Failed(dict[str, Any]):
-    """Wrapper that carries an exception through the SDK's span as a result. The span would record the message of an
-    exception, which may be an app's text."""
+    """An exception as a result. So it passes the SDK's span, which would record its message, possibly an app's text."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -505,7 +506,7 @@ class _Failed(dict[str, Any]):
 def _observe(server: Server[None]) -> None:
     """Record traces and metrics of the requests of ``server``."""
     use_global_providers()
-    # The SDK's span is between them, at 1.
+    # Outside and inside of the SDK's own middleware, which begins a span.
     server.middleware.insert(0, _continue_client_trace)
     server.middleware.insert(2, partial(_measure, server))
 
@@ -524,10 +525,12 @@ async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next:
 
 
 async def _measure(server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Add attributes to the SDK's span, and record the duration of the request."""
-    transport = {"network.transport": "pipe" if ctx.request is None else "tcp"}
-    labels = {**transport, "mcp.method.name": _recorded_method(server, ctx)}
-    attributes = dict(transport)
+    """Add attributes to the SDK's span, and record the duration of the request.
+
+    With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace` raises again: the SDK's
+    span, which is between the two, must not see it."""
+    attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
+    labels = {**attributes, "mcp.method.name": _recorded_method(server, ctx)}
     session = connection_key(ctx)
     if session:
         attributes["mcp.session.id"] = session
@@ -545,14 +548,10 @@ async def _measure(server: Server[None], ctx: ServerRequestContext[Any, Any], ca
         labels["error.type"] = error_type(error)
         raise
     except Exception as error:
-        kind = error_type(error)
-        if isinstance(error, MCPError):
-            kind = str(error.error.code)
-        labels["error.type"] = kind
+        labels["error.type"] = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
         if not is_tracing():
             raise
-        # The SDK's span, which is outside, must not see the exception. `_continue_client_trace` raises it again.
-        fail(kind)
+        fail(labels["error.type"])
         return _Failed(error)
     finally:
         if ctx.method == "tools/call":
@@ -587,19 +586,16 @@ def _apps_in_scope(user: User) -> list[App]:
     return [app for app in user.apps.values() if app_is_in_scope(user, app)]
 
 
-def _has_reason(error: BaseException | None) -> bool:
-    """Return whether the error of connected servers says more about an artifact than that they do not have it, as
-    another bridge does for one that is too large."""
+def _says_only_not_found(error: BaseException | None) -> bool:
+    """Return whether an error of a connected server says only that the server does not have an artifact, and not, for
+    example, that the artifact is too large."""
     if not isinstance(error, CapabilityError):
-        return error is not None
-    reason: object = members_of(error.details.get("data")).get("code")
-    return reason not in (None, ArtifactNotFound.code)
+        return error is None
+    code: object = members_of(error.details.get("data")).get("code")
+    return code in (None, ArtifactNotFound.code)
 
 
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
-
-_INITIALIZE = re.compile(rb'"method"\s*:\s*"initialize"')
-
 
 class _Output:
     """The stream of messages for the client, which knows the requests that are not answered yet."""
@@ -609,30 +605,31 @@ class _Output:
     ) -> None:
         self._send = send
         self._aclose = aclose
-        self._open: set[str] = set()
+        #: Ids of the requests that are not answered yet.
+        self._unanswered: set[str] = set()
         self._answered = asyncio.Event()
 
-    def note(self, message: types.JSONRPCMessage) -> None:
-        """Note a request, or the end of one that the client cancels, which gets no answer."""
+    def note_request(self, message: types.JSONRPCMessage) -> None:
+        """Remember a request until it is answered, or until the client cancels it."""
         match message:
             case types.JSONRPCRequest(method="subscriptions/listen"):
                 pass  # answered when the connection ends
             case types.JSONRPCRequest():
-                self._open.add(str(message.id))
+                self._unanswered.add(str(message.id))
             case types.JSONRPCNotification(method="notifications/cancelled"):
-                self._open.discard(str((message.params or {}).get("requestId")))
+                self._unanswered.discard(str((message.params or {}).get("requestId")))
 
     async def wait_until_answered(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._open:
+                while self._unanswered:
                     self._answered.clear()
                     await self._answered.wait()
 
     async def send(self, item: SessionMessage, /) -> None:
         await self._send(item)
         if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
-            self._open.discard(str(item.message.id))
+            self._unanswered.discard(str(item.message.id))
             self._answered.set()
 
     async def aclose(self) -> None:
@@ -655,7 +652,7 @@ async def serve_stdio(bridge: Bridge) -> None:
     bridge.begin()
     try:
         # The SDK asks for a file, but only iterates over it.
-        stdin = cast("anyio.AsyncFile[str]", _messages(chunks, opened))
+        stdin = cast("anyio.AsyncFile[str]", _valid_lines(chunks, opened))
         async with stdio_server(stdin=stdin) as (reading, writing):
             output = _Output(writing.send, writing.aclose)
             opened.set_result(output)
@@ -667,12 +664,12 @@ async def serve_stdio(bridge: Bridge) -> None:
         await bridge.aclose()
 
 
-async def _messages(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIterator[str]:
-    """Yield the lines that are messages. Any other line, and one of more than 50,000 values and names, is answered with
-    an error here and not passed on: every request gets an answer.
+async def _valid_lines(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIterator[str]:
+    """Yield the lines of stdin that are messages. All others are answered with an error in the output, which is the
+    result of ``opened``: lines that cannot be parsed, and those with more than 50,000 values and names.
 
-    When stdin ends, wait a second for open requests, which the SDK cancels then: a client that has sent all that it has
-    to say may still read. The SDKs' clients end a process two seconds after its stdin."""
+    When stdin ends, wait up to a second until all requests are answered, since the client may still read. Then the SDK
+    cancels the rest. Clients end a server two seconds after its stdin."""
     async for lines in _lines(chunks):
         output = await opened
         for index, line in enumerate(lines):
@@ -681,18 +678,18 @@ async def _messages(chunks: Stdin, opened: asyncio.Future[_Output]) -> AsyncIter
             except Refused as refused:
                 await output.send(SessionMessage(refused.error))
                 continue
-            refusal = _refuse_superseded(message, lines[index + 1 :])
-            if refusal is None:
-                output.note(message)
-                yield line.decode()
-            else:
+            refusal = _refuse_superseded_discovery(message, lines[index + 1 :])
+            if refusal is not None:
                 await output.send(SessionMessage(refusal))
+                continue
+            output.note_request(message)
+            yield line.decode()
     exit_soon()
     await (await opened).wait_until_answered(1)
 
 
 async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that arrive together. The last one of all may lack its end."""
+    """Yield the lines that arrive together. The very last line may have no line break."""
     # Without a limit, it returns no ends of lines that are too long.
     reader = LineReader()
     async for chunk in chunks:
@@ -702,14 +699,16 @@ async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
         yield [last]
 
 
-def _refuse_superseded(message: types.JSONRPCMessage, later_lines: Sequence[bytes]) -> types.JSONRPCError | None:
-    """Return the error for a request of discovery that an ``initialize`` follows, or ``None``.
+def _refuse_superseded_discovery(
+    message: types.JSONRPCMessage, later_lines: Sequence[bytes]
+) -> types.JSONRPCError | None:
+    """Return an error for a ``server/discover`` if an ``initialize`` is among the ``later_lines``; otherwise ``None``.
 
-    Clients that wait only briefly have given up the discovery when this process has started. The SDK would refuse
-    their ``initialize`` after it."""
+    A client that waits only briefly has given up its discovery before this process has started. The SDK would refuse
+    its ``initialize`` after an answered discovery."""
     if not isinstance(message, types.JSONRPCRequest) or message.method != "server/discover":
         return None
-    if not any(_INITIALIZE.search(line) for line in later_lines):
+    if not any(re.search(rb'"method"\s*:\s*"initialize"', line) for line in later_lines):
         return None
     error = types.ErrorData(code=types.METHOD_NOT_FOUND, message="the older handshake followed")
     return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)

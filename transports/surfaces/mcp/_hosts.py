@@ -24,6 +24,7 @@ from ...routing._result import Result
 from ...routing._router import Router
 from ...routing.http._addresses import is_public, own_addresses
 from ...session._settings import Settings
+from ..shared._listening import url_host
 from ._options import Options
 
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
@@ -44,15 +45,13 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
             if folder:
                 folders[target] = folder
 
-    requested: Path | None = None
+    requested_folder: Path | None = None
     if argument == "extensionPath":
         # The value may be no valid path, or name the home of an unknown user.
         with suppress(OSError, RuntimeError, ValueError):
-            requested = Path(value).expanduser().resolve()
+            requested_folder = Path(value).expanduser().resolve()
     for target, folder in folders.items():
-        if argument == "extensionPath" and folder == requested:
-            return target
-        if argument == "extensionId" and extension_id(folder) == value:
+        if folder == requested_folder or (argument == "extensionId" and extension_id(folder) == value):
             return target
 
     raise UsageError(
@@ -75,9 +74,9 @@ def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None
 class PictureHosts:
     """Rules for the hosts of a screenshot's page, and of the connections that the page makes.
 
-    ``apps`` are the URLs of the connected apps, each with the address at which it was reached. ``private`` are patterns
-    of hosts that may have a non-public address; with ``any_address`` every host may.
-    """
+    A host must match a pattern of ``allowed`` and none of ``blocked``. ``private`` are patterns of hosts that may have
+    a non-public address; with ``any_address`` every host may. So may ``apps``: the URLs of the connected apps, each
+    with the address at which it was reached."""
 
     def __init__(
         self,
@@ -92,7 +91,10 @@ class PictureHosts:
         self._blocked = blocked
         # `*` allows the name of every host, not a private address.
         self._private = [pattern for pattern in private if pattern != "*"]
-        self._apps = [(_host_and_port(url), reached) for url, reached in apps if _is_web(url)]
+        web_schemes = tuple(f"{scheme}://" for scheme in _PORTS)
+        self._apps = [
+            (_host_and_port(url), reached) for url, reached in apps if url.lower().startswith(web_schemes)
+        ]
         self._any_address = any_address
 
     async def check(self, url: str) -> None:
@@ -104,8 +106,7 @@ class PictureHosts:
 
         Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
         with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
-        url_host = f"[{host}]" if ":" in host else host
-        canonical_host, canonical_port = _host_and_port(f"http://{url_host}:{port}")
+        canonical_host, canonical_port = _host_and_port(f"http://{url_host(host)}:{port}")
         _require_allowed(canonical_host, canonical_port, self._allowed, self._blocked)
 
         addresses = await _resolve(canonical_host, canonical_port)
@@ -127,8 +128,9 @@ class PictureHosts:
         return addresses
 
     def _addresses_of_app(self, host: str, port: int) -> list[str]:
-        for app_host, reached in self._apps:
-            if app_host == (host, port):
+        """Return the addresses of the connected app with this host and port; none if there is no such app."""
+        for app_host_and_port, reached in self._apps:
+            if app_host_and_port == (host, port):
                 app_addresses = own_addresses(host, port, reached)
                 if app_addresses:
                     return sorted(app_addresses)
@@ -155,10 +157,6 @@ def _canonical_address(address: str) -> str:
     """Return an IP address without a zone, and as IPv4 if it is an IPv4 address mapped to IPv6."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     return str(getattr(ip, "ipv4_mapped", None) or ip)
-
-
-def _is_web(url: str) -> bool:
-    return url.lower().startswith(tuple(f"{scheme}://" for scheme in _PORTS))
 
 
 def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
@@ -215,12 +213,11 @@ async def screenshot_url(
     timeout: float | None,
 ) -> Result:
     """Take a screenshot of ``url`` in a browser of its own, and store it as the artifact ``image``. The page gets
-    ``timeout`` seconds.
+    ``timeout`` seconds, by default the call timeout of the settings.
 
-    ``apps`` are the URLs of the connected apps, each with the address at which it was reached. Raises
-    :class:`~transports.errors.UsageError` if ``url`` is not http(s), if the operator does not allow its host, or if its
-    address is not public, unless ``allowed_hosts`` names it or it is one of ``apps``. The same rules hold for all
-    connections of the page; what a refused connection would load is missing in the picture, with a warning."""
+    The page and all its connections must follow the rules of :class:`PictureHosts`, with ``apps`` as there. What a
+    refused connection would load is missing in the picture, with a warning. Raises
+    :class:`~transports.errors.UsageError` if ``url`` is not http(s), or if its host is refused."""
     settings = Settings.load()
     started = time.perf_counter()
     hosts = PictureHosts(

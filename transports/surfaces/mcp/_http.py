@@ -43,9 +43,9 @@ from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
 from ...artifacts._ref import Scope as ArtifactScope
 from ...errors import ProtocolError, UsageError, first_line
 from ...protocol._plain_text import is_address, is_loopback, is_page, origin_of, plain_line
-from ...protocol._strict_json import decode_json
+from ...protocol._strict_json import decode_json, members_of
 from ...protocol.messages import package_version
-from ..shared._listening import Connections, cannot_listen
+from ..shared._listening import Connections, cannot_listen, url_host
 from ._bridge import Bridge
 from ._messages import MessageCheck, error_body, receive_again
 from ._options import Options
@@ -77,7 +77,7 @@ def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, 
 def security_for(host: str, public_url: str | None = None) -> TransportSecuritySettings:
     """Return the settings that admit a ``Host`` and an ``Origin`` of this machine, of ``host`` and of the public
     address only: against DNS rebinding by other web pages."""
-    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
+    names = {"127.0.0.1", "localhost", "[::1]", url_host(host)}
     hosts = [*(f"{name}:*" for name in names), *names]
     origins = [f"http://{name}:*" for name in names]
     if public_url is not None:
@@ -88,12 +88,12 @@ def security_for(host: str, public_url: str | None = None) -> TransportSecurityS
 
 
 def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
-    """Return the ASGI application at the address ``url``, unless the bridge has a public one. ``exposition`` is served
-    at ``/metrics``, behind the same checks.
+    """Return the ASGI application of the bridge. Its address is ``url``, unless the options have a public one.
 
-    Every request needs a bearer token of ``users`` (token to user) or a signed token, and to pass
-    :func:`security_for`. With signed tokens the bridge is an OAuth resource server and publishes its issuer and scopes
-    (RFC 9728). Raises :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
+    Every request needs a bearer token of ``users`` (token to user) or a signed token, and a ``Host`` and ``Origin`` as
+    in :func:`security_for`. With signed tokens the bridge is an OAuth resource server and publishes its issuer and
+    scopes (RFC 9728). ``exposition`` is served at ``/metrics``, behind the same checks. Raises
+    :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
     options = bridge.options
     if options.public_url is not None:
         url = options.public_url + PATH
@@ -120,11 +120,15 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         challenge = ScopeChallenge(bridge.require_scopes, metadata_url).response
 
-    limits = {"max_bytes": options.max_request_bytes, "max_file_bytes": options.max_file_bytes}
     # Appended, to run after the authentication of the SDK.
     app.user_middleware += [
         Middleware(_WithoutLastEventId),
-        Middleware(MessageCheck, **limits, challenge=challenge),
+        Middleware(
+            MessageCheck,
+            max_bytes=options.max_request_bytes,
+            max_file_bytes=options.max_file_bytes,
+            challenge=challenge,
+        ),
     ]
     return app
 
@@ -201,7 +205,7 @@ class UserLimits:
                 del self._requests[user]
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, and note that its session is in use meanwhile."""
+        """Serve a request. Meanwhile its session counts as used; a request without a session may open one."""
         sessions = self._sessions[user]
         headers = Headers(scope=scope)
         session = headers.get(_SESSION)
@@ -214,13 +218,18 @@ class UserLimits:
                 if session in sessions:
                     sessions[session] -= 1
                     sessions.move_to_end(session)
-        elif session is None and scope["method"] == "POST" and _has_handshake(headers):
+            return
+
+        version = headers.get("mcp-protocol-version")
+        has_handshake = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+        opens_session = session is None and scope["method"] == "POST" and has_handshake
+        if opens_session:
             await self._open_session(user, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
     async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that opens a session, if there is room for another one."""
+        """Serve a request that opens a session, unless all sessions that the user may have are in use."""
         sessions = self._sessions[user]
         sessions_in_use = sum(1 for running_requests in sessions.values() if running_requests)
         if sessions_in_use + self._opening[user] >= self._max_sessions:
@@ -269,11 +278,6 @@ class UserLimits:
 
         empty_body: Message = {"type": "http.request", "body": b"", "more_body": False}
         await self._app(request, receive_again(empty_body, never_disconnect), ignore_response)
-
-
-def _has_handshake(headers: Headers) -> bool:
-    version = headers.get("mcp-protocol-version")
-    return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def _limit_response(message: str) -> JSONResponse:
@@ -366,9 +370,8 @@ async def serve_app(
     if connections is None:
         connections = Connections()
     with _listen(host, port) as listening:
-        url_host = f"[{host}]" if ":" in host else host
         bound_port = listening.getsockname()[1]
-        url = f"http://{url_host}:{bound_port}{PATH}"
+        url = f"http://{url_host(host)}:{bound_port}{PATH}"
 
         app = make(url)
         # No redirect for /mcp/: behind a reverse proxy it would have the wrong scheme and prefix.
@@ -418,9 +421,11 @@ def parse_tokens(tokens: str) -> dict[str, str]:
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
         if not equals:
-            # It is a secret alone.
-            name, secret = "local", name
-        if len(secret) < 16 or not secret.isascii() or not name or secret in users:
+            # The part is a secret alone.
+            secret = name
+            name = "local"
+        is_strong = len(secret) >= 16 and secret.isascii()
+        if not is_strong or not name or secret in users:
             raise UsageError(
                 "a token must have at least 16 ASCII characters and belong to one user: TOKEN or USER=TOKEN, "
                 'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
@@ -534,7 +539,8 @@ class _KeySet:
     def __init__(self, url: str) -> None:
         """Check ``url``. Raises :class:`~transports.errors.UsageError` if the keys could be altered in transit."""
         origin = urlsplit(origin_of(url) or "")
-        if not is_page(url) or not (origin.scheme == "https" or is_loopback(origin.hostname)):
+        is_protected = origin.scheme == "https" or is_loopback(origin.hostname)
+        if not is_page(url) or not is_protected:
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
 
         self._url = url
@@ -630,23 +636,19 @@ class ScopeChallenge:
     metadata_url: str
 
     def response(self, scope: Scope, body: bytes) -> JSONResponse | None:
-        """Return the answer to a request with this body; ``None`` if it has the scopes, or is not a call."""
+        """Return the answer 403 to a request with this body if it is a call with too few scopes, otherwise ``None``."""
         max_body_bytes = 256 * 1024
         if len(body) > max_body_bytes:
             # The bridge itself refuses such a call; only the header with the needed scopes is missing.
             return None
         try:
-            call = decode_json(body)
-            if isinstance(call, dict) and call.get("method") == "tools/call":
-                params = call["params"]
-                arguments = params.get("arguments")
-                if not isinstance(arguments, dict):
-                    arguments = {}
-                connection = Headers(scope=scope).get("mcp-session-id", "")
-                self.check(str(params["name"]), arguments, connection)
+            match decode_json(body):
+                case {"method": "tools/call", "params": {"name": name, **params}}:
+                    connection = Headers(scope=scope).get(_SESSION, "")
+                    self.check(str(name), members_of(params.get("arguments")), connection)
         except UsageError as error:
             return self._challenge(error)
-        except (ProtocolError, KeyError, TypeError, AttributeError):
+        except ProtocolError:
             pass  # the server reports the invalid request
         return None
 

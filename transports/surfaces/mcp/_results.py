@@ -11,6 +11,7 @@ import base64
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from mcp.server.lowlevel.server import Server
@@ -53,7 +54,7 @@ from ._calls import TASKS, Context, ProgressReporter, ToolCall, is_modern
 from ._options import Options
 from ._users import User
 
-#: Most characters of a summary.
+#: Maximum number of characters of a summary.
 _MAX_SUMMARY = 4000
 #: Keys of references that no model needs: the link has the first two, ``abp_artifacts`` lists them all.
 _LISTED_KEYS = frozenset({"uri", "filename", "sha256", "scope"})
@@ -75,14 +76,15 @@ async def call_result(
     view: ArtifactView,
     opened: OpenedView | None = None,
 ) -> CallToolResult:
-    """Return the result of a call as an MCP result: a text with the beginnings of text files, images, and links, within
-    the limits of ``options``.
+    """Return the result of a call as an MCP result: a text with the beginnings of text files, images, links, and a JSON
+    document, within the limits of ``options``.
 
-    Omitted data is in an artifact, or marked as omitted. A file that was not stored has no link. A result by reference
-    has neither images nor beginnings of files. ``session`` is ``None`` for a call without an app; ``opened`` describes
-    the view that the call has opened.
+    ``session`` is that of the app, ``None`` for a call without one; ``store`` has the files; ``view`` describes their
+    links; ``opened`` is the view that the call has opened.
 
-    The JSON document says nothing twice: a file whose reference is in ``data`` is not among the ``artifacts``."""
+    Data that does not fit is in an artifact, or marked as omitted. A file that was not stored has no link. A result by
+    reference (without ``inline_data``) has neither images nor beginnings of files. The JSON document says nothing
+    twice: a file whose reference is in ``data`` is not among the ``artifacts``."""
     max_bytes = options.max_answer_bytes
     if not options.inline_data:
         result = await in_thread(result.by_reference)
@@ -106,7 +108,7 @@ async def call_result(
         lines.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
     lines += await read_texts(previewed, store, max_bytes // 4)
 
-    message = _fit_result(max_bytes - label_bytes, "\n".join(lines), document, refs, view)
+    message = _fit_result("\n".join(lines), document, refs, view, max_bytes=max_bytes - label_bytes)
     is_cut = message.structured_content != document
     if is_cut:
         result.report_clamped(json_size(document), json_size(message.structured_content))
@@ -128,13 +130,9 @@ async def _call_document(
 ) -> dict[str, object]:
     """Return the JSON document of a result. ``data`` of more than a quarter of ``max_bytes`` is shortened."""
     document: dict[str, object] = {"success": True, "session": session, "data": result.data}
-    artifacts = [
-        {"field": place, **_short_reference(ref)}
-        for place, ref in result.artifacts.items()
-        if place not in result.inline_fields
-    ]
+    artifacts = {place: ref for place, ref in result.artifacts.items() if place not in result.inline_fields}
     if artifacts:
-        document["artifacts"] = artifacts
+        document["artifacts"] = _artifact_entries(artifacts)
     if result.evidence:
         document["evidence"] = [{"kind": kind, **_short_reference(ref)} for kind, ref in result.evidence.items()]
     if result.effects:
@@ -154,6 +152,10 @@ async def _shortened_data(result: Result, max_bytes: int) -> dict[str, object]:
     # In a thread, since the data may have a million values.
     shortened = await in_thread(result.for_agent, max_bytes=max_bytes)
     return {key: shortened[key] for key in ("data", "truncated") if key in shortened}
+
+
+def _artifact_entries(artifacts: Mapping[str, ArtifactRef]) -> list[dict[str, object]]:
+    return [{"field": place, **_short_reference(ref)} for place, ref in artifacts.items()]
 
 
 def _short_reference(ref: ArtifactRef) -> dict[str, object]:
@@ -194,12 +196,12 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
 
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
-    return _fit_result(max_bytes, plain_text(text), dict(document), (), ArtifactView())
+    return _fit_result(plain_text(text), dict(document), (), ArtifactView(), max_bytes=max_bytes)
 
 
 def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
-    """Return an error as a result, so that the model reads it: message, advice on repeating, next step, and the stored
-    part of the answer."""
+    """Return an error as a result, so that the model reads it: message, advice on repeating, next step, and the part of
+    the answer that was stored before the error."""
     lines = error_lines(error, _ADVICE)
     refs: list[ArtifactRef] = []
     document: dict[str, object] = {
@@ -208,17 +210,12 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         "cancelled": isinstance(error, CapabilityError) and error.cancelled,
     }
     if isinstance(error.result, Result):
-        # A part of the answer was stored before the error.
-        artifacts = error.result.artifacts
-        refs = [ref for ref in artifacts.values() if ref.stored]
-        document["artifacts"] = [{"field": place, **_short_reference(ref)} for place, ref in artifacts.items()]
-        title = "The rest of the answer:"
-        if refs:
-            title = "These files were stored:"
-        lines.append(title)
+        refs = [ref for ref in error.result.artifacts.values() if ref.stored]
+        document["artifacts"] = _artifact_entries(error.result.artifacts)
+        lines.append("These files were stored:" if refs else "The rest of the answer:")
         lines.append(error.result.summary(max_chars=_MAX_SUMMARY))
         lines += view.url_lines(refs)
-    return _fit_result(max_bytes, plain_text("\n".join(lines)), document, refs, view, is_error=True)
+    return _fit_result(plain_text("\n".join(lines)), document, refs, view, max_bytes=max_bytes, is_error=True)
 
 
 _ADVICE = Advice(
@@ -239,15 +236,16 @@ _ADVICE = Advice(
 
 
 def _fit_result(
-    max_bytes: int,
     text: str,
     document: dict[str, object],
     refs: Sequence[ArtifactRef],
     view: ArtifactView,
     *,
+    max_bytes: int,
     is_error: bool = False,
 ) -> CallToolResult:
-    """Return a result of at most ``max_bytes``. Halve its largest value, its links and its text until it fits."""
+    """Return a result with a text, a JSON document and links to artifacts, in a message of at most ``max_bytes``. Until
+    it fits, halve the largest value of the document, the links and the text."""
     shown_text = text
     shown_document = document
     shown_links: list[ResourceLink] = []
@@ -271,7 +269,7 @@ def _fit_result(
             half = max(min_text_chars, len(shown_text) // 2)
             shown_text = shown_text[:half] + "…"
 
-    # A round halves one value of the document, which may have very many.
+    # Each round has halved only one value of the document, which may have very many.
     return CallToolResult(
         content=[TextContent(text=shown_text[:300] + "…")],
         structured_content={"success": document["success"], "omitted": {}},
@@ -323,14 +321,14 @@ class DetachedTools:
     async def start(
         self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult:
-        """Start a call of `abp_call` with `detach`, and return its id as a result."""
+        """Start a call of `abp_call` with `detach`, and return its id as a result. ``work`` is the call of the app."""
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
             call.task = asyncio.ensure_future(listed_in(app.pending_calls, call, work))
             return await call.task
 
-        call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
+        call.on_question = partial(self._user.calls.question_changed, call.id)
         await self._user.calls.start(record, call, begin(), self._content_maker(app))
         # Let the call begin.
         await asyncio.sleep(0)
@@ -341,7 +339,7 @@ class DetachedTools:
         """Detach a running call from its request, and return it as a new task."""
         record = call_record(app, call.id, capability, detached=True)
         call.detached = True
-        call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
+        call.on_question = partial(self._user.calls.question_changed, call.id)
         try:
             started = await self._user.calls.start(record, call, call.task, self._content_maker(app))
         except BaseException:
@@ -375,24 +373,22 @@ class DetachedTools:
     ) -> CallToolResult | InputRequiredResult:
         """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
         call = str(arguments["call"])
-        wait = float(arguments.get("wait", 20))
-        latest_progress = None
+        wait_seconds = float(arguments.get("wait", 20))
         running = _running_call(self._user, call)
         if running is not None:
             if params.request_state is not None:
                 running.answer_with(params.input_responses)
-            question = await running.wait(ctx, reporter, wait)
+            question = await running.wait(ctx, reporter, wait_seconds)
             if question is not None:
                 return InputRequiredResult(
                     input_requests={question.key: question.client_request.request()}, request_state=f"call {call}"
                 )
-            latest_progress = running.latest
             # A call that has ended has its result soon, once that is written.
-            wait = 10.0 if running.task.done() else 0.0
+            wait_seconds = 10.0 if running.task.done() else 0.0
 
-        kept_call = await self._user.calls.get(call, self._scope, wait=wait)
-        if latest_progress is not None:
-            kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest_progress))
+        kept_call = await self._user.calls.get(call, self._scope, wait=wait_seconds)
+        if running is not None and running.latest is not None:
+            kept_call = replace(kept_call, record=replace(kept_call.record, progress=running.latest))
         return _kept_result(kept_call, self._max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -424,9 +420,7 @@ def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallTool
     record = call.record
     name = plain_line(record.capability)
     if record.status is CallStatus.UNKNOWN and call.answer is None:
-        reason = "it may have run"
-        if record.error:
-            _, reason = record.error
+        _, reason = record.error or ("", "it may have run")
         raise OutcomeUnknown(f"{name}: {reason}")
     if call.expired:
         raise UsageError(
@@ -471,15 +465,15 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def _task_fields(record: CallRecord) -> dict[str, object]:
-    """Return a task of MCP; ``lastUpdatedAt`` is the end of a call that has ended, otherwise now."""
-    changed = time.time()
+    """Return a call as a task of MCP, last updated when the call ended, or now if it has not ended."""
+    updated = time.time()
     if record.duration_ms is not None:
-        changed = record.started + record.duration_ms / 1000
+        updated = record.started + record.duration_ms / 1000
     return {
         "taskId": record.id,
         "status": record.status.value,
         "createdAt": iso_utc(record.started),
-        "lastUpdatedAt": iso_utc(changed),
+        "lastUpdatedAt": iso_utc(updated),
         "ttlMs": int(MAX_AGE * 1000),
         "pollIntervalMs": 2000,
     }

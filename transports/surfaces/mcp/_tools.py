@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from ...mcp.views._host import ViewRequest
     from ...session._views import View
 
-#: Most names in a text, and characters of each name.
-_MAX_NAMED, _MAX_NAME = 40, 200
-#: Most requests, warnings, reports and files in the description of a view, the newest, and characters of a line.
-_MAX_LISTED, _MAX_LINE = 20, 300
+#: Maximum number of names in a text, and of characters of each name.
+_MAX_NAMED = 40
+_MAX_NAME = 200
+#: Maximum number of characters of a line about a view.
+_MAX_LINE = 300
 
 #: Answer of a tool: its result, a question, or a task.
 Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
@@ -94,18 +95,19 @@ class Tools:
                 raise AssertionError(name)
 
     async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
-        """Call the tool of a capability. The app's schema is checked by the session."""
+        """Call the tool of a capability, whose ``arguments`` are the app's parameters and the bridge's own arguments:
+        the session and the files. The former are checked by the session, the latter here, as those of `abp_call`."""
         params = dict(arguments)
-        call_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
+        own_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
         session = params.pop(tool.session, None)
         if session is not None:
-            call_arguments["session"] = session
+            own_arguments["session"] = session
         if tool.files is not None:
-            call_arguments["files"] = params.pop(tool.files, [])
-        call_arguments = tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, call_arguments)
-        params = app_arguments(tool.declared, params)
+            own_arguments["files"] = params.pop(tool.files, [])
+        own_arguments = tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, own_arguments)
+
         app = await self._select(session, tool.capability)
-        return await self._call(app, tool.capability, params, call_arguments)
+        return await self._call(app, tool.capability, app_arguments(tool.declared, params), own_arguments)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
         """Return the app of a call, after opening it again if it was closed. Its scopes are checked here, since those
@@ -141,18 +143,18 @@ class Tools:
 
         async def call_app(call: ToolCall) -> Result:
             declared = find_capability(app.session.info.name, capability, app.session.capabilities)
+            app_params = as_meant(declared.input_schema, params)
             files = arguments.get("files")
-            filled = as_meant(declared.input_schema, params)
             if files:
-                filled = await with_files(filled, files, self._user.store, self._options, declared)
+                app_params = await with_files(app_params, files, self._user.store, self._options, declared)
             result = await app.session.call(
                 capability,
-                filled,
+                app_params,
                 timeout=arguments.get("timeout"),
                 on_progress=call.progress,
                 call_id=call.id,
             )
-            return self._user.connections.with_note(app, result)
+            return self._user.connections.with_warning(app, result)
 
         if arguments.get("detach"):
             return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, call_app)
@@ -161,21 +163,18 @@ class Tools:
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
         """Answer `abp_open_view`: call a capability and open its view as another app."""
         app = await self._select_callable(arguments)
+        capability = arguments["capability"]
+        declared = find_capability(app.session.info.name, capability, app.session.capabilities)
+        params = as_meant(declared.input_schema, arguments.get("params", {}))
         view_options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
         view_options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
-        declared = find_capability(app.session.info.name, arguments["capability"], app.session.capabilities)
-        params = as_meant(declared.input_schema, arguments.get("params", {}))
+        with_picture = arguments.get("picture") is True
 
         async def call_and_open(call: ToolCall) -> Result:
-            result, call.opened = await open_view(
-                self._user.apps,
-                app,
-                arguments["capability"],
-                params,
-                view_options,
-                picture=arguments.get("picture") is True,
-            )
-            return self._user.connections.with_note(app, result)
+            view = app.session.open_view(capability, params, **view_options)
+            uri = declared.view or capability
+            result, call.opened = await _open_view(self._user.apps, app, view, uri, with_picture=with_picture)
+            return self._user.connections.with_warning(app, result)
 
         return await self._run_call(app, call_and_open)
 
@@ -186,12 +185,9 @@ class Tools:
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
         """Answer `abp_screenshot`: a picture of an app, or of the page at ``url``."""
-        options: dict[str, Any] = dict(arguments.get("options", {}))
-        for name in ("width", "height"):
-            if name in arguments:
-                options[name] = arguments[name]
+        sides = {name: arguments[name] for name in ("width", "height") if name in arguments}
+        options: dict[str, Any] = {**arguments.get("options", {}), **sides}
         timeout = arguments.get("timeout")
-
         url = arguments.get("url")
         if url is None:
             app = await self._select(arguments.get("session"))
@@ -284,22 +280,22 @@ class Tools:
         Raises :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
         require_scopes(self._user, "abp_connect", arguments)
         options = {name: value for name, value in arguments.items() if name != "new"}
-        kinds = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
-        if len(kinds) != 1:
+        target_arguments = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
+        if len(target_arguments) != 1:
             raise UsageError("give exactly one of url, extensionPath, extensionId and name; abp_status lists the names")
 
-        (kind,) = kinds
-        target = str(options.pop(kind))
-        is_extension = kind.startswith("extension")
+        (argument,) = target_arguments
+        target = str(options.pop(argument))
+        is_extension = argument in ("extensionPath", "extensionId")
         if "abpPage" in options:
             if not is_extension:
                 raise UsageError("abpPage is only for extensions; omit it", details={"argument": "abpPage"})
             options["extension_page"] = options.pop("abpPage")
 
-        if kind == "name":
+        if argument == "name":
             return partial(self._user.connect_named, target, options), target
         if is_extension:
-            target = await in_thread(allowed_extension, self._options.apps, kind, target)
+            target = await in_thread(allowed_extension, self._options.apps, argument, target)
         elif not is_address(target):
             raise UsageError(
                 "url must begin with http://, https://, ws:// or wss://; the user connects others (abp mcp --app)",
@@ -312,27 +308,29 @@ class Tools:
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
         """Answer `abp_connect`: connect an app, or use an open session of it, and describe it."""
         connect, target = await self._resolve_target(arguments)
-        app: App | None = None
+        open_app: App | None = None
         if arguments.get("new") is not True:
-            app = await self._user.connections.find_open(target, arguments)
+            open_app = await self._user.connections.find_open(target, arguments)
+        if open_app is not None:
+            return self._describe_connected(open_app, is_new=False)
 
-        is_new = app is None
-        if app is None:
-            app = await connect(None)
-            kept_arguments = {name: value for name, value in arguments.items() if name != "new"}
-            await self._user.connections.keep(app, kept_arguments)
+        app = await connect(None)
+        arguments_to_keep = {name: value for name, value in arguments.items() if name != "new"}
+        await self._user.connections.keep(app, arguments_to_keep)
+        return self._describe_connected(app, is_new=True)
 
+    def _describe_connected(self, app: App, *, is_new: bool) -> CallToolResult:
         session = f"{app_name(app)} (session {app.key}, {app.session.transport.name})"
         if is_new:
             connected = f"Connected: {session}"
         else:
             connected = f"Already connected: {session}; `new`: true opens it once more"
-        lines = _capability_lines(app)
-        capabilities = f"Capabilities: {', '.join(lines)}"
-        unlisted = len(app.session.capabilities) - len(lines)
+        capabilities = _capability_signatures(app)
+        listed = ", ".join(capabilities)
+        unlisted = len(app.session.capabilities) - len(capabilities)
         if unlisted:
-            capabilities += f" and {unlisted} more"
-        text = f"{connected}\n{capabilities}\nEach is a tool now; abp_call calls any of them."
+            listed += f" and {unlisted} more"
+        text = f"{connected}\nCapabilities: {listed}\nEach is a tool now; abp_call calls any of them."
         return self._text_result(text, new=is_new, **_app_document(app))
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -369,7 +367,7 @@ class Tools:
         lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
         if apps:
             # Only of the first app, to keep the text short.
-            lines.append(f"  {', '.join(_capability_lines(apps[0]))}")
+            lines.append(f"  {', '.join(_capability_signatures(apps[0]))}")
         lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
         if not lines:
             lines.append("No app is connected; call abp_connect with the address of one.")
@@ -408,10 +406,10 @@ def app_name(app: App) -> str:
     return plain_line(app.session.info.name, _MAX_NAME)
 
 
-def _capability_lines(app: App) -> list[str]:
+def _capability_signatures(app: App) -> list[str]:
     """Return the app's first 40 capabilities with their parameters: ``export.pdf(html: string, scale?: number)``."""
-    first = islice(app.session.capabilities.values(), _MAX_NAMED)
-    return [f"{plain_line(capability.name, _MAX_NAME)}({parameters_line(capability)})" for capability in first]
+    capabilities = islice(app.session.capabilities.values(), _MAX_NAMED)
+    return [f"{plain_line(capability.name, _MAX_NAME)}({parameters_line(capability)})" for capability in capabilities]
 
 
 def _app_document(app: App) -> dict[str, object]:
@@ -453,42 +451,32 @@ def _capability_document(capability: Capability) -> dict[str, object]:
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-async def open_view(
-    apps: Apps,
-    opener: App,
-    capability: str,
-    params: Mapping[str, object],
-    options: Mapping[str, Any],
-    *,
-    picture: bool,
+async def _open_view(
+    apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool
 ) -> tuple[Result, App | None]:
-    """Call a capability of ``opener`` and open its view, with these options of
-    :meth:`~transports.Session.open_view`.
+    """Open a view of ``opener`` as an app of ``apps``, which makes the call that the view is for. Return the result of
+    that call, with the files of the view and if wanted a picture of it, and the app.
 
-    Return the result and the view. The result has the files of the view, and with ``picture`` a picture of it. If the
-    call succeeds and its view cannot be shown, return the result with a warning, and ``None``. Raises the errors of the
-    call, and :class:`~transports.errors.UsageError` for a capability without a view and at the limit of apps."""
-    view = opener.session.open_view(capability, params, **options)
-    uri = opener.session.capabilities[capability].view or capability
+    If the call succeeds and its view cannot be shown, return the result with a warning, and ``None``. Raises the errors
+    of the call, and :class:`~transports.errors.UsageError` at the limit of apps."""
     try:
         app = await apps.open_view(opener, view, uri)
     except ABPError as error:
-        result_of_call = _result_of_call(view)
-        if result_of_call is None:
+        result = _result_of_call(view)
+        if result is None:
             raise
         reason = f"the view is not shown: {error.message}"
-        return replace(result_of_call, warnings=(*result_of_call.warnings, reason)), None
+        return replace(result, warnings=(*result.warnings, reason)), None
 
-    result = view.result
     files = {f"view.files.{number}": ref for number, ref in enumerate(view.files)}
-    warnings = list(result.warnings)
-    if picture:
+    warnings = list(view.result.warnings)
+    if with_picture:
         try:
             files["view.picture"] = await _picture_at_rest(view)
         except ABPError as error:
             warnings.append(f"the view cannot be pictured: {error.message}")
-    result = replace(result, artifacts={**result.artifacts, **files}, warnings=tuple(warnings))
-    return result, app
+    artifacts = {**view.result.artifacts, **files}
+    return replace(view.result, artifacts=artifacts, warnings=tuple(warnings)), app
 
 
 def _result_of_call(view: View) -> Result | None:
@@ -502,24 +490,26 @@ def _result_of_call(view: View) -> Result | None:
 async def _picture_at_rest(view: View) -> ArtifactRef:
     """Return a picture of a view once two pictures in a row are the same, or after three seconds."""
     request = Message("page/screenshot", {"type": "png"})
-    previous: object = None
+    previous_picture: object = None
     deadline = time.monotonic() + 3
     while time.monotonic() < deadline:
-        picture = (await view.transport.request(request, timeout=10)).payload
-        if picture == previous:
+        reply = await view.transport.request(request, timeout=10)
+        if reply.payload == previous_picture:
             break
-        previous = picture
+        previous_picture = reply.payload
         await asyncio.sleep(0.15)
-    return (await view.screenshot(timeout=10)).artifact()
+    # The pictures before this one are not stored.
+    result = await view.screenshot(timeout=10)
+    return result.artifact()
 
 
 def _describe_opened_view(app: App) -> OpenedView:
     """Describe an opened view for the result of its call: its tools, and what its policy has forbidden."""
     view = app.view
     assert view is not None
-    names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]
-    tools = ", ".join(names) or "none"
-    unlisted = len(view.capabilities) - len(names)
+    tool_names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]
+    tools = ", ".join(tool_names) or "none"
+    unlisted = len(view.capabilities) - len(tool_names)
     if unlisted:
         tools += f" and {unlisted} more"
     lines = [
@@ -533,26 +523,28 @@ def _describe_opened_view(app: App) -> OpenedView:
     if len(warnings) > max_warnings:
         lines.append(f"{len(warnings) - max_warnings} more warnings: abp_status with this session")
 
-    return OpenedView("\n".join(lines), {"session": app.key, "tools": names, **_view_document(app)})
+    return OpenedView("\n".join(lines), {"session": app.key, "tools": tool_names, **_view_document(app)})
 
 
 def _view_document(app: App) -> dict[str, object]:
-    """Describe a view as JSON: its address, the session of its app, its newest 20 requests to its host (with
-    ``refused`` if the host refused), its latest context for the model, warnings, policy violations, and files."""
+    """Describe a view as JSON: its address, the session of the app that opened it, its requests to its host, its
+    messages and its latest context for the model, and its warnings, policy violations and files; of each the newest 20.
+    """
     view = app.view
     assert view is not None and app.opened_by is not None
-    newest_requests = list(view.requests)[-_MAX_LISTED:]
-    messages = [request.params for request in newest_requests if request.kind == "message"]
-    requests = [_request_document(request) for request in newest_requests if request.kind != "size"]
+    newest = slice(-20, None)
+    requests = list(view.requests)[newest]
+    messages = [request.params for request in requests if request.kind == "message"]
     return {
         "uri": app.shown_target,
         "opened_by": app.opened_by.key,
-        "requests": requests,
+        # Without changes of its size, of which there may be many.
+        "requests": [_request_document(request) for request in requests if request.kind != "size"],
         "messages": plain_tree(messages),
         "model_context": plain_tree(view.model_context),
-        "warnings": [plain_text(warning)[:_MAX_LINE] for warning in view.warnings[-_MAX_LISTED:]],
-        "violations": [plain_text(report)[:_MAX_LINE] for report in view.violations[-_MAX_LISTED:]],
-        "files": [ref.uri for ref in view.files[-_MAX_LISTED:]],
+        "warnings": [plain_text(warning)[:_MAX_LINE] for warning in view.warnings[newest]],
+        "violations": [plain_text(report)[:_MAX_LINE] for report in view.violations[newest]],
+        "files": [ref.uri for ref in view.files[newest]],
     }
 
 

@@ -54,26 +54,18 @@ logger = logging.getLogger("transports")
 
 #: Function that opens an app with the arguments of `abp_connect`, under a session name.
 Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
-#: Most sessions of one user: of clients with a handshake, and with ``isolate_sessions`` of all.
+#: Maximum number of a user's sessions of clients with a handshake (with ``isolate_sessions`` of all clients), and of
+#: a user's streams of notifications for clients without one.
 MAX_SESSIONS = 100
 #: Key of the argument that marks a connection made by the bridge's settings, not by a model.
 _CONFIGURED = "configured"
-#: Arguments of `abp_connect` that choose how an app runs, with their defaults.
-_CHOICES: Mapping[str, object] = {
-    "transport": "auto",
-    "browser": "chromium",
-    "headless": True,
-    "abpPage": EXTENSION_PAGE,
-}
 
 
 def _comparable_target(target: str) -> str:
-    """Return a target for comparison: an address with its scheme and host in lower case and a path, or any other target
-    as it is."""
+    """Return an address with its scheme and host in lower case and with a path; any other target as it is."""
     if not is_address(target) or origin_of(target) is None:
         return target
-    # This puts the scheme in lower case.
-    parts = urlsplit(target)
+    parts = urlsplit(target)  # its scheme is in lower case
     credentials, separator, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=credentials + separator + host.lower(), path=parts.path or "/").geturl()
 
@@ -117,11 +109,11 @@ class Connections:
         await self._ledger.keep_connection(self._scope, connections[app.key])
 
     async def find_open(self, target: str, arguments: Mapping[str, object]) -> App | None:
-        """Return the oldest open app with this target, ``transport``, ``browser``, ``headless`` and ``abpPage`` of
-        `abp_connect`, or ``None``."""
+        """Return the oldest open app that `abp_connect` would connect to this target with these ``arguments``: with the
+        same transport, browser and page. ``None`` if there is none."""
         connections = await self._kept_connections()
-        choices = {name: arguments.get(name, default) for name, default in _CHOICES.items()}
-        transport = choices.pop("transport")
+        transport = arguments.get("transport", "auto")
+        defaults = {"browser": "chromium", "headless": True, "abpPage": EXTENSION_PAGE}
 
         for key, app in self._apps.items():
             has_target = _comparable_target(app.target) == _comparable_target(target)
@@ -129,7 +121,9 @@ class Connections:
             if not has_target or not has_transport:
                 continue
             connected_with = connections[key].arguments if key in connections else {}
-            if all(connected_with.get(name, _CHOICES[name]) == value for name, value in choices.items()):
+            if all(
+                connected_with.get(name, default) == arguments.get(name, default) for name, default in defaults.items()
+            ):
                 return app
         return None
 
@@ -160,8 +154,10 @@ class Connections:
         ]
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
-        """Select an app with :meth:`.Apps.select`, after opening it again with ``open_app`` if it was closed. Several
-        calls that select the same closed app open it once. Propagates the errors of both."""
+        """Return an app as :meth:`.Apps.select` does; a closed one is opened again with ``open_app``, once for several
+        calls at the same time. Without a ``key`` the only closed app is selected if no app is open.
+
+        Propagates the errors of ``Apps.select`` and of ``open_app``."""
         if key in self._apps or (key is None and self._apps):
             return self._apps.select(key, capability)
 
@@ -191,16 +187,16 @@ class Connections:
             # Mark the exception as retrieved, since the waiting request may be gone.
             opening.exception()
 
-    def with_note(self, app: App, result: Result) -> Result:
+    def with_warning(self, app: App, result: Result) -> Result:
         """Return a result with a warning if it is the first since the app was opened again."""
         if app.key not in self._reopened:
             return result
         self._reopened.discard(app.key)
-        note = (
+        warning = (
             "the app had been closed and was opened again: its state and manual sign-ins are lost; no sign-in was "
             "repeated"
         )
-        return replace(result, warnings=(*result.warnings, note))
+        return replace(result, warnings=(*result.warnings, warning))
 
     async def aclose(self) -> None:
         for opening in tuple(self._opening.values()):
@@ -210,16 +206,14 @@ class Connections:
 
 
 _ARTIFACT = "artifact://"
-#: Most connections of older clients, and most streams of newer ones, for each user.
-_MAX_CONNECTIONS = 100
-#: Most subscriptions of one client.
+#: Maximum number of resources to which one client is subscribed.
 _MAX_URIS = 1000
-#: Levels of RFC 5424, least severe first.
-_LOG_LEVELS: tuple[types.LoggingLevel, ...] = get_args(types.LoggingLevel)
 
 
 @dataclass(slots=True)
-class _Connection:
+class _Client:
+    """A client with a handshake: its session, the lowest log level that it wants, and its subscriptions."""
+
     session: ServerSession
     level: types.LoggingLevel = "info"
     uris: set[str] = field(default_factory=set)
@@ -228,21 +222,21 @@ class _Connection:
 class Subscribers:
     """Clients of one user that receive notifications of changes.
 
-    Clients may subscribe to artifacts of ``store`` and to resources of the MCP servers among ``apps``.
+    Clients may subscribe to artifacts of ``store``, which is watched while there are such subscriptions, and to
+    resources of the MCP servers among ``apps``. Notifications are sent in the background; an unreachable client is
+    dropped.
 
-    Notifications are sent in the background; an unreachable client is dropped. The store is watched while there are
-    subscriptions. An older client (with a handshake) is known by its connection; a newer one opens a stream with
-    :meth:`listen`.
-    """
+    A client with a handshake is known by its connection. One without (a newer one) opens a stream with
+    :meth:`listen`."""
 
     def __init__(self, store: ArtifactStore, apps: Apps) -> None:
         self._apps = apps
         self._bus = InMemorySubscriptionBus()
-        self._streams = ListenHandler(self._bus, max_subscriptions=_MAX_CONNECTIONS)
+        self._streams = ListenHandler(self._bus, max_subscriptions=MAX_SESSIONS)
         self._open_streams = 0
-        #: Connections of older clients by key, least recently used first; the first is dropped at the limit.
-        self._connections: OrderedDict[str, _Connection] = OrderedDict()
-        #: Count of newer clients subscribed to each URI; the streams know the clients.
+        #: Clients with a handshake by their connection's key, least recently used first, which is dropped at the limit.
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        #: Number of streams that are subscribed to each URI.
         self._stream_uris: Counter[str] = Counter()
         self._watcher = StoreWatcher(store, self._store_changed)
         #: Servers that have accepted a subscription, by URI.
@@ -252,7 +246,7 @@ class Subscribers:
 
     async def aclose(self) -> None:
         self._streams.close()
-        self._connections.clear()
+        self._clients.clear()
         await cancel_and_wait(self._tasks)
         await self._watcher.aclose()
 
@@ -263,25 +257,27 @@ class Subscribers:
     # --- clients ------------------------------------------------------------------------------------------------------
 
     def register(self, ctx: Context) -> None:
-        """Register the client of this request for notifications. Newer clients call :meth:`listen` instead."""
+        """Register the client of this request for notifications. Clients without a handshake call :meth:`listen`
+        instead."""
         if not is_modern(ctx):
-            self._connection_of(ctx)
+            self._client_of(ctx)
 
-    def _connection_of(self, ctx: Context) -> _Connection:
-        """Return the connection of an older client, which is now the most recently used one."""
+    def _client_of(self, ctx: Context) -> _Client:
+        """Return the client of a request, which is now the most recently used one."""
         key = connection_key(ctx)
-        if key not in self._connections:
-            self._connections[key] = _Connection(ctx.session)
-            if len(self._connections) > _MAX_CONNECTIONS:
-                self._connections.popitem(last=False)
-        self._connections[key].session = ctx.session
-        self._connections.move_to_end(key)
-        return self._connections[key]
+        if key not in self._clients:
+            self._clients[key] = _Client(ctx.session)
+            if len(self._clients) > MAX_SESSIONS:
+                self._clients.popitem(last=False)
+        client = self._clients[key]
+        client.session = ctx.session
+        self._clients.move_to_end(key)
+        return client
 
     async def listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Send notifications to a newer client until it ends the request."""
+        """Send notifications to a client without a handshake until it ends the request."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
         self._stream_uris.update(uris)
         self._open_streams += 1
@@ -296,49 +292,48 @@ class Subscribers:
             spawn(self.watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """Subscribe an older client to one resource. Raises :class:`MCPError` above 1,000 resources."""
-        uris = self._connection_of(ctx).uris
+        """Subscribe a client to one resource. Raises :class:`MCPError` above 1,000 resources."""
+        uris = self._client_of(ctx).uris
         if len(uris) >= _MAX_URIS and uri not in uris:
             raise MCPError(types.INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
         uris.add(uri)
         await self.watch_or_stop()
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
-        self._connection_of(ctx).uris.discard(uri)
+        self._client_of(ctx).uris.discard(uri)
         await self.watch_or_stop()
 
     def set_level(self, ctx: Context, level: types.LoggingLevel) -> None:
-        """Set the lowest log level sent to an older client; the default is ``info``."""
-        self._connection_of(ctx).level = level
+        """Set the lowest log level that is sent to a client; the default is ``info``."""
+        self._client_of(ctx).level = level
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def tools_changed(self) -> None:
         """Announce changed lists of tools and of prompts, which come from the same apps, to all clients."""
-        self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._connections)
-        self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._connections)
+        self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._clients)
+        self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._clients)
 
     def resources_changed(self) -> None:
-        self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._connections)
+        self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._clients)
 
     def _store_changed(self, change: StoreChange) -> None:
-        """Announce changed artifacts. The id of an artifact is derived from its content, so it changes only when it is
-        removed or stored (again)."""
-        changed = {ref.id for ref in (*change.stored, *change.updated)}
-        changed.update(artifact_id for artifact_id, _ in change.removed)
+        """Announce stored and removed artifacts. One with the same id always has the same content."""
+        changed_ids = {ref.id for ref in (*change.stored, *change.updated)}
+        changed_ids.update(artifact_id for artifact_id, _ in change.removed)
         for uri in self._subscribed_uris():
             artifact_id = uri.removeprefix(_ARTIFACT).partition("?")[0]
-            if artifact_id in changed:
+            if artifact_id in changed_ids:
                 self.resource_updated(uri)
         self.resources_changed()
 
     def resource_updated(self, uri: str) -> None:
-        keys = [key for key, connection in self._connections.items() if uri in connection.uris]
+        keys = [key for key, client in self._clients.items() if uri in client.uris]
         self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
     async def log(self, level: types.LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
         """Send an app's ``data`` as a log message to the client of the request ``ctx``, or without a request to all
-        older clients. Newer clients get log messages only during a request, and only if it asks for them."""
+        clients with a handshake. Others get log messages only during a request, and only if it asks for them."""
         message = types.LoggingMessageNotification(
             params=types.LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
         )
@@ -348,17 +343,18 @@ class Subscribers:
                 await ctx.session.send_notification(message, ctx.request_id)
             return
 
-        for key in [key for key in self._connections if self._wants_level(key, level)]:
+        for key in [key for key in self._clients if self._wants_level(key, level)]:
             await self._notify(key, lambda session: session.send_notification(message))
 
     def _wants_level(self, key: str, level: types.LoggingLevel) -> bool:
-        connection = self._connections.get(key)
-        return connection is None or _LOG_LEVELS.index(level) >= _LOG_LEVELS.index(connection.level)
+        least_severe_first: tuple[str, ...] = get_args(types.LoggingLevel)
+        client = self._clients.get(key)
+        return client is None or least_severe_first.index(level) >= least_severe_first.index(client.level)
 
     def _announce(
         self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]], keys: Iterable[str]
     ) -> None:
-        """Publish ``event`` to the streams, and ``send`` it on the connections of older clients."""
+        """Publish ``event`` to the streams, and ``send`` it to the clients with these ``keys``."""
 
         async def publish(keys: list[str]) -> None:
             await self._bus.publish(event)
@@ -368,23 +364,23 @@ class Subscribers:
         spawn(publish(list(keys)), self._tasks)
 
     async def _notify(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
-        """Call ``send`` with the connection of an older client. Drop a client that cannot be reached."""
-        connection = self._connections.get(key)
-        if connection is None:
+        """Call ``send`` with the session of a client. Drop a client that cannot be reached."""
+        client = self._clients.get(key)
+        if client is None:
             return
         try:
-            await send(connection.session)
+            await send(client.session)
         except Exception as error:
             # The other clients must still be notified.
             if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
                 logger.exception("a client could not be notified")
-            self._connections.pop(key, None)
+            self._clients.pop(key, None)
             spawn(self.watch_or_stop(), self._tasks)
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
     def _subscribed_uris(self) -> set[str]:
-        return set(self._stream_uris).union(*(connection.uris for connection in self._connections.values()))
+        return set(self._stream_uris).union(*(client.uris for client in self._clients.values()))
 
     async def watch_or_stop(self) -> None:
         """Watch the store if there are subscriptions to artifacts, otherwise stop watching it. Update the subscriptions
@@ -397,15 +393,17 @@ class Subscribers:
             await self._update_servers({uri for uri in self._subscribed_uris() if not uri.startswith(_ARTIFACT)})
 
     async def _update_servers(self, uris: set[str]) -> None:
-        """Subscribe to exactly these URIs, each at the first server that accepts it. A URI that no server accepts is
-        tried again with the next update, for example after another app was connected."""
+        """Subscribe to exactly these URIs at the servers. A URI that no server accepts is tried again with the next
+        update, for example after another app was connected."""
         for uri, app in list(self._servers.items()):
             is_open = self._apps.get(app.key) is app
-            if uri not in uris or not is_open:
-                del self._servers[uri]
-                if is_open:
-                    await _change_subscription(app, uri, app.session.resources.unsubscribe_for(self, uri))
+            if uri in uris and is_open:
+                continue
+            del self._servers[uri]
+            if is_open:
+                await _change_subscription(app, uri, app.session.resources.unsubscribe_for(self, uri))
 
+        # Each at the first server that accepts it.
         for uri in uris - self._servers.keys():
             for app in tuple(self._apps.values()):
                 resources = app.session.resources
@@ -524,8 +522,8 @@ class User:
                 spawn(self._forward_log(app, name, {"reason": event.reason}), self._tasks)
 
     async def _forward_log(self, app: App, event: str, data: object) -> None:
-        """Send an app's event as a log message to the client of the app's latest call, or to all clients if no client
-        waits for that call."""
+        """Send an app's event as a log message to the client that waits for the app's latest call; to all clients if
+        there is none."""
         ctx: Context | None = None
         if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
             ctx = app.pending_calls[-1].ctx
@@ -546,9 +544,8 @@ class User:
 
         failures = []
         for target, task in self._connecting.items():
-            if not task.done() or task.cancelled():
-                continue
-            error = task.exception()
+            has_ended = task.done() and not task.cancelled()
+            error = task.exception() if has_ended else None
             if error is not None:
                 reason = error.message if isinstance(error, ABPError) else str(error)
                 failures.append(f"{redact_url(target)} could not be connected: {reason}")
@@ -599,8 +596,9 @@ class User:
         self._dormant = False
         self._connecting = {}
         for target in self.options.apps:
-            if is_app_name(target) and target not in self.named:
-                continue  # an app of other users
+            is_for_others = is_app_name(target) and target not in self.named
+            if is_for_others:
+                continue
             options: dict[str, object] = {}
             if self.options.adapter is not None:
                 options["adapter"] = self.options.adapter

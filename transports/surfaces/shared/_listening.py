@@ -52,6 +52,11 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
     return host, int(port)
 
 
+def url_host(host: str) -> str:
+    """Return a host as it stands in a URL: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def base_url(text: str) -> str:
     """Return an address without a trailing slash. Raises :class:`ValueError` unless it is a plain http(s) address."""
     parts = urlsplit(text)  # raises ValueError for http://[ and the like

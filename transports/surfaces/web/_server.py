@@ -27,7 +27,7 @@ from ...session._evidence import with_default_evidence
 from ..shared._activity import Activity, StoreWatcher
 from ..shared._apps import Apps, Connect, connect as connect_app
 from ..shared._detached import CallLedger, DetachedCalls
-from ..shared._listening import Connections, cannot_listen
+from ..shared._listening import Connections, cannot_listen, url_host
 from ._access import LIMITS, Access, Limits, Options, Visitor
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes
 from ._calls import AppRoutes, CallRoutes, EventStream
@@ -426,15 +426,11 @@ async def _listening(host: str, port: int, protocol_factory: Callable[[], asynci
         raise cannot_listen(host, port, error, "--port") from error
     try:
         actual_port = listener.sockets[0].getsockname()[1]
-        yield f"http://{_url_host(host)}:{actual_port}/"
+        # A server on all addresses can be reached at this one.
+        reachable_host = "127.0.0.1" if host in ("0.0.0.0", "::") else url_host(host)
+        yield f"http://{reachable_host}:{actual_port}/"
     finally:
         listener.close()
-
-
-def _url_host(host: str) -> str:
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
 
 
 def _read_signing_key() -> str:
