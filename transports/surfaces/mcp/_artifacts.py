@@ -47,8 +47,8 @@ class ArtifactView:
     as_resources: bool = True
 
     def meta(self, ref: ArtifactRef) -> Fields:
-        """Return the ``_meta`` of a resource: its size in bytes, SHA-256, estimated tokens, the flags that follow from
-        these, at most five warnings of its call, and its ``url`` if there is one.
+        """Return the ``_meta`` of a resource: its size in bytes, SHA-256, estimated tokens, whether it is large and
+        whether it may be read without asking, at most five warnings of its call, and its ``url`` if there is one.
 
         ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
         annotations for resources."""
@@ -67,6 +67,7 @@ class ArtifactView:
         return meta
 
     def entry(self, ref: ArtifactRef) -> Fields:
+        """Return an artifact as `abp_artifacts` lists it."""
         entry = {**ref.as_dict(), **self._reading_hints(ref)}
         url = self.url(ref)
         if url:
@@ -99,15 +100,17 @@ class ArtifactView:
         return resource
 
     def description(self, ref: ArtifactRef) -> str:
-        """Return the size of an artifact, its capability, and the first warning of its call."""
-        parts = [f"{ref.size_bytes:,} bytes"]
+        """Return the size of an artifact, its capability, how to read it if it is large, and the first warning of its
+        call."""
+        text = f"{ref.size_bytes:,} bytes"
         capability = ref.source.get("capability")
         if capability:
-            parts.append(plain_line(f"from {capability}", 200))
+            text += ", " + plain_line(f"from {capability}", 200)
         if self.is_large(ref):
-            parts.append(f"about {estimated_tokens(ref):,} tokens; {_reading_advice(ref)}")
-        warnings = [plain_line(warning, 200) for warning in _warnings(ref)[:1]]
-        return "; ".join([", ".join(parts), *warnings])
+            text += f", about {estimated_tokens(ref):,} tokens; {_reading_advice(ref)}"
+        for warning in _warnings(ref)[:1]:
+            text += f"; {plain_line(warning, 200)}"
+        return text
 
     def url(self, ref: ArtifactRef) -> str | None:
         if self.link is None:
@@ -133,17 +136,19 @@ TEMPLATE: Fields = {
 async def list_artifacts(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> Fields:
     """Return one page of 50 artifacts, newest first, as the result of ``resources/list``.
 
-    Raises :class:`~transports.errors.UsageError` for an invalid cursor, such as one whose artifact was removed."""
-    refs = (await store.list())[::-1]
+    ``cursor`` is the id of the last artifact of the page before. Raises :class:`~transports.errors.UsageError` for an
+    invalid one, such as that of an artifact that was removed."""
+    newest_first = (await store.list())[::-1]
     start = 0
     if cursor is not None:
-        ids = [ref.id for ref in refs]
+        ids = [ref.id for ref in newest_first]
         if cursor not in ids:
             raise UsageError("this cursor is not valid; list the resources from the beginning")
         start = ids.index(cursor) + 1
-    page = refs[start : start + 50]
+    end = start + 50
+    page = newest_first[start:end]
     result: Fields = {"resources": [view.resource(ref) for ref in page]}
-    if len(refs) > start + 50:
+    if len(newest_first) > end:
         result["nextCursor"] = page[-1].id
     return result
 

@@ -115,8 +115,8 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
     if not messages:
         return None
 
-    # MCP requires a number of tokens.
-    prompt = types.CreateMessageRequestParams(messages=messages, max_tokens=1000)
+    default_max_tokens = 1000  # MCP requires a number
+    prompt = types.CreateMessageRequestParams(messages=messages, max_tokens=default_max_tokens)
     max_tokens = params.get("maxTokens")
     if isinstance(max_tokens, int) and max_tokens > 0:
         prompt.max_tokens = int(max_tokens)
@@ -133,7 +133,8 @@ def _prompt_from(params: Mapping[str, object]) -> Prompt | None:
 
 
 def _sampling_messages(items: object) -> list[types.SamplingMessage]:
-    """Return the messages that have a text, in one of the three forms that apps write; others are left out."""
+    """Return the messages that have a text; others are left out. Apps write a message in one of three forms:
+    ``{"content": {"text": …}}``, ``{"content": …}`` and ``{"text": …}``, with or without a ``role``."""
     messages: list[types.SamplingMessage] = []
     if not isinstance(items, list):
         return messages
@@ -193,16 +194,16 @@ class ProgressReporter:
                 await asyncio.sleep(self._interval - silent_seconds)
                 continue
 
-            # MCP requires values that grow. Adding a millionth does not change a very large float.
-            smallest_step = 1e-6
+            # MCP requires values that grow. The next float is for very large values, which a millionth does not change.
             previous = max(self._value, 0.0)
-            value = max(previous + smallest_step, math.nextafter(previous, math.inf))
-            if self._total is not None and value > self._total:
-                self._total = None
+            value = max(previous + 1e-6, math.nextafter(previous, math.inf))
+            total = self._total
+            if total is not None and value > total:
+                total = None
 
             seconds = time.monotonic() - self._started
             try:
-                await self._send_progress(value, self._total, f"still working after {seconds:.0f} s")
+                await self._send_progress(value, total, f"still working after {seconds:.0f} s")
             except MCPError:
                 return  # the client is gone
 
@@ -232,8 +233,8 @@ class Question:
 
 
 class ToolCall:
-    """Running call of a tool; a :class:`~transports.surfaces.shared._apps.PendingCall`. ``ctx`` is the client's request
-    that currently waits for the call, or ``None``.
+    """Running call of a tool; a :class:`~transports.surfaces.shared._apps.PendingCall`. ``task`` is its work, which the
+    creator sets; ``ctx`` is the client's request that currently waits for it, or ``None``.
 
     A ``detached`` call runs without a request, and its questions wait up to ten minutes for one. ``on_question`` is
     called with each question, and with ``None`` when the question has ended."""
@@ -253,15 +254,16 @@ class ToolCall:
         self.question: Question | None = None
         #: Latest progress that the app reported.
         self.latest: Progress | None = None
-        #: The work of the call, which :meth:`aclose` cancels.
         self.task: asyncio.Task[Result]
         #: View that the call has opened.
         self.opened: App | None = None
         self._client = ctx.session.client_capabilities
+        #: Set while there is a :attr:`question`.
         self._asked = asyncio.Event()
+        #: Asks a client with a handshake, and answers the question.
         self._asking: asyncio.Future[None] | None = None
-        self._turn = asyncio.Lock()
-        self._questions = count(1)
+        self._one_question_at_a_time = asyncio.Lock()
+        self._question_numbers = count(1)
         self._reporter: ProgressReporter | None = None
 
     async def wait(self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None) -> Question | None:
@@ -275,12 +277,10 @@ class ToolCall:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         try:
             while not self.task.done():
-                if self.question is not None:
-                    if is_modern(ctx):
-                        return self.question
-                    if self._asking is None:
-                        self._asking = begin(self._ask_client(ctx, self.question))
-
+                if self.question is not None and is_modern(ctx):
+                    return self.question
+                if self.question is not None and self._asking is None:
+                    self._asking = begin(self._ask_client(ctx, self.question))
                 if not await self._wait_for_event(deadline):
                     break
             return None
@@ -371,9 +371,8 @@ class ToolCall:
         if client_request is None or not client_request.is_supported_by(self._client):
             return default_answer(request)
 
-        # One question at a time.
-        async with self._turn:
-            key = f"question-{next(self._questions)}"
+        async with self._one_question_at_a_time:
+            key = f"question-{next(self._question_numbers)}"
             question = Question(key, client_request, asyncio.get_running_loop().create_future())
             self.question = question
             self._asked.set()

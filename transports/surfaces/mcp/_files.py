@@ -53,10 +53,9 @@ async def with_files(
     options: Options,
     capability: Capability,
 ) -> dict[str, object]:
-    """Check and store files, and return ``params`` with each file at its place.
-
-    The place is the ``param`` of the file. By default it is the only parameter for a file that the capability declares,
-    or else an item of the list ``files``.
+    """Check and store the ``files`` of a call, which are described as :data:`._tool_list.FIXED_TOOLS` says, and return
+    its ``params`` with each file at its place: the ``param`` of the file, by default the only parameter for a file that
+    the capability declares, or else an item of the list ``files``.
 
     Raises :class:`~transports.errors.TooLarge` for too many files and :class:`~transports.errors.UsageError` for a path
     that is not allowed, and for a place that is not clear. Propagates errors of
@@ -64,10 +63,10 @@ async def with_files(
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
 
-    filled: dict[str, Any] = dict(params)
+    filled_params: dict[str, Any] = dict(params)
     with ExitStack() as open_files:
         try:
-            places = _places_of_files(files, capability.input_schema, filled)
+            places = _places_of_files(files, capability.input_schema, filled_params)
             sent = {
                 place: _open_sent_file(file, place, options.roots, open_files)
                 for place, file in zip(places, files, strict=True)
@@ -77,16 +76,16 @@ async def with_files(
             error.details["argument"] = "files"
             raise
 
-    for param, file in accepted.items():
-        set_path(filled, param.split("."), file.binary)
-    return filled
+    for place, file in accepted.items():
+        set_path(filled_params, place.split("."), file.binary)
+    return filled_params
 
 
 def _places_of_files(
-    files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], filled: dict[str, Any]
+    files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], params: dict[str, Any]
 ) -> list[str]:
     """Return the place of each file in the parameters: its ``param``, the only declared file parameter, or a new item
-    of the list ``files``, which is then copied or created in ``filled``."""
+    of the list ``files``, which is then copied or created in ``params``."""
     properties = members_of(schema.get("properties"))
     file_params = [name for name, parameter in properties.items() if is_file(members_of(parameter))]
     if len(file_params) > 1 and any("param" not in file for file in files):
@@ -95,20 +94,20 @@ def _places_of_files(
     default_place = file_params[0] if file_params else ""
     places: list[str] = [file.get("param") or default_place for file in files]
     if "" in places:
-        places = _places_in_list(places, filled)
+        places = _places_in_list(places, params)
     for place in places:
         if places.count(place) > 1:
             raise UsageError(f"files: several files have the place {place}; set `param` of each")
     return places
 
 
-def _places_in_list(places: Sequence[str], filled: dict[str, Any]) -> list[str]:
-    """Replace each empty place by a new item of the list ``files``, which is copied or created in ``filled``. Another
-    parameter of this name, which is no list, is left to the app."""
-    existing = filled.get("files", [])
+def _places_in_list(places: Sequence[str], params: dict[str, Any]) -> list[str]:
+    """Replace each empty place by a new item of the list ``files``, which is copied or created in ``params``. If that
+    parameter is not a list, the places stay empty, and the app refuses them."""
+    existing = params.get("files", [])
     if not isinstance(existing, list):
         return list(places)
-    filled["files"] = [*existing]
+    params["files"] = [*existing]
     numbers = count(len(existing))
     return [place or f"files.{next(numbers)}" for place in places]
 
@@ -118,23 +117,16 @@ def _open_sent_file(
 ) -> GivenFile | OpenFile:
     """Return a file that a model sent: as content, as an artifact, or as a path below ``roots``, which is opened in
     ``open_files``."""
-    name = file.get("name")
-    mime_type = file.get("mime_type")
-    if "content" in file or "artifact" in file:
-        described: dict[str, Any] = {
-            "content": file.get("content"),
-            "id": file.get("artifact"),
-            "filename": name,
-            "mimeType": mime_type,
-        }
-        return cast(GivenFile, {key: value for key, value in described.items() if value is not None})
+    if "path" not in file:
+        fields = {"content": "content", "artifact": "id", "name": "filename", "mime_type": "mimeType"}
+        return cast(GivenFile, {fields[key]: value for key, value in file.items() if key in fields})
 
     refused = UsageError(
         f"files: {place}: this path may not be read; send `content` or `artifact` instead, or have the user allow its "
         "folder with ABP_MCP_ROOTS"
     )
     opened = open_files.enter_context(open_beneath(file["path"], roots, refused))
-    return OpenFile(opened, mime_type, name or Path(str(opened.name)).name)
+    return OpenFile(opened, file.get("mime_type"), file.get("name") or Path(str(opened.name)).name)
 
 
 # --- artifacts --------------------------------------------------------------------------------------------------------
@@ -160,12 +152,11 @@ class ArtifactTools:
         end = start + arguments.get("limit", 20)
 
         lines, entries = _describe_until_full(newest_first[start:end], self._view, self._options.max_answer_bytes)
-        next_offset = start + len(entries)
-        if next_offset < total:
-            lines.append(f"{total} in all; continue with offset {next_offset}")
-        else:
-            lines.append(f"{total} in all")
-            next_offset = None
+        lines.append(f"{total} in all")
+        next_offset: int | None = None
+        if start + len(entries) < total:
+            next_offset = start + len(entries)
+            lines[-1] += f"; continue with offset {next_offset}"
         document = {"success": True, "total": total, "next_offset": next_offset, "artifacts": entries}
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
@@ -196,8 +187,8 @@ class ArtifactTools:
 def _describe_until_full(
     refs: Sequence[ArtifactRef], view: ArtifactView, max_bytes: int
 ) -> tuple[list[str], list[dict[str, object]]]:
-    """Return the lines and the entries of the first artifacts, at least of one. They end where the answer is full: if
-    it were cut later, its ``next_offset`` would be wrong."""
+    """Return a line and a JSON entry for each of the first artifacts, at least for one: as many as fit into an answer
+    of ``max_bytes``. If the answer were cut later, its ``next_offset`` would be wrong."""
     lines: list[str] = []
     entries: list[dict[str, object]] = []
     bytes_for_the_rest = 1024
@@ -223,7 +214,8 @@ async def _read_bytes(data: bytes, offset: int, length: int) -> bytes:
 async def _read_slice(
     ref: ArtifactRef, read_range: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
 ) -> CallToolResult:
-    """Read up to ``length`` bytes from ``offset``, and return them in a result of at most ``max_bytes``.
+    """Return a slice of ``ref`` as a result of at most ``max_bytes``: up to ``length`` bytes from ``offset``, by default
+    as many as fit. ``read_range`` reads them.
 
     The first text of the result is a JSON header, the second is the content: text without control and hidden
     characters, or base64."""
@@ -246,6 +238,7 @@ def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactVi
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
     end = offset + size
+    # An empty slice at the same offset again would be no progress.
     has_more = end < ref.size_bytes and size > 0
     header: dict[str, object] = {
         "id": ref.id,
@@ -275,28 +268,27 @@ def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactVi
 def _decode_whole_characters(ref: ArtifactRef, data: bytes, is_last: bool) -> tuple[str | None, int]:
     """Decode ``data`` up to its last complete character. Return the text and its length in bytes, or ``None`` and the
     length of ``data`` if it is not text. Unless it ``is_last``, ``data`` may end within a character."""
-    not_text = None, len(data)
+    not_text = (None, len(data))
     if not is_textual(ref.mime_type):
         return not_text
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=is_last)
     except UnicodeDecodeError:
         return not_text
-    size = len(text.encode())
-    is_part_of_character = data and not size
+    is_part_of_character = data and not text
     if is_part_of_character:
         return not_text
-    return text, size
+    return text, len(text.encode())
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
 
 
 async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
-    """Write ``ref`` to ``path``, and return the real path.
+    """Write an artifact to ``path``, which must be below one of the folders ``roots``. Return the real path.
 
-    The file appears atomically and verified, or not at all, and never replaces another file; a file with the same
-    content is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile. Raises
+    The file appears whole and verified, or not at all. It never replaces another file, and a file with the same content
+    is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile. Raises
     :class:`~transports.errors.UsageError` for a path that is not allowed, exists with other content, or cannot be
     written."""
     details = {"argument": "path"}
@@ -306,7 +298,8 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
         details=details,
     )
     target = Path(path)
-    if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
+    names_file = target.name not in ("", ".", "..") and "\0" not in path
+    if not target.is_absolute() or not names_file:
         raise refused
 
     try:
@@ -344,11 +337,10 @@ async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder,
     fd = -1
 
     def create() -> None:
-        nonlocal fd
+        nonlocal fd  # set even if this task is cancelled meanwhile, so that the file is always closed
         fd = folder.create(name)
 
     try:
-        # Not interrupted by cancellation, so that the file is always closed and removed.
         await in_thread(create)
         async with aclosing(store.open(ref.id)) as chunks:
             async for chunk in chunks:
@@ -360,6 +352,7 @@ async def _write_content(store: ArtifactStore, ref: ArtifactRef, folder: Folder,
 
 
 def _rename(temporary: str, folder: Folder, name: str) -> None:
+    """Give a temporary file its name. Raises :class:`FileExistsError` if there is a file of that name."""
     try:
         folder.link(temporary, folder, name)
     except OSError as error:
@@ -454,9 +447,7 @@ async def _stored_contents(app: App, result: Result, max_bytes: int, view: Artif
         if not isinstance(item, dict):
             continue
         uri = str(item.get("uri", ""))
-
-        places = [f"contents.{index}.blob", f"contents.{index}.text"]
-        ref = next((result.artifacts[place] for place in places if place in result.artifacts), None)
+        ref = result.artifacts.get(f"contents.{index}.blob") or result.artifacts.get(f"contents.{index}.text")
         if ref is None:
             contents.append({"uri": uri, "mimeType": item.get("mimeType"), "text": str(item.get("text", ""))})
             continue

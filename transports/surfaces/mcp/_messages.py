@@ -30,11 +30,8 @@ def error_body(message: str, **data: object) -> dict[str, object]:
     }
 
 
-_TOO_MANY = error_body(
-    f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file",
-    code=TooLarge.code,
-    limit=MAX_REQUESTED,
-)
+_TOO_MANY = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file"
+_TOO_MANY_DATA = {"code": TooLarge.code, "limit": MAX_REQUESTED}
 
 
 class MessageCheck:
@@ -99,13 +96,12 @@ class MessageCheck:
     async def _serve_once(
         self, session: str, request_id: types.RequestId, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Serve a request unless another one with its id is running: the SDK would send the answers to both in the
-        response to the second."""
+        """Serve a request unless another one of its session with the same id is running: the SDK would send the answers
+        to both in the response to the second."""
         key = (session, str(request_id))
         if not await self._has_ended(key):
-            error = types.ErrorData(
-                code=types.INVALID_REQUEST, message="a request with this id is still running; use another id"
-            )
+            reason = "a request with this id is still running; use another id"
+            error = types.ErrorData(code=types.INVALID_REQUEST, message=reason)
             refusal = types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
             await _bad_request(refusal)(scope, receive, send)
             return
@@ -117,8 +113,8 @@ class MessageCheck:
             ended.set()
 
     async def _has_ended(self, key: tuple[str, str]) -> bool:
-        """Return whether no request with this id is running. A response ends a moment after its answer is sent, when
-        the client may have sent the next request."""
+        """Return whether the requests with this id have ended. Wait for that up to a second: a response ends a moment
+        after its answer is sent, when the client may have sent the next request."""
         try:
             async with asyncio.timeout(1):
                 while key in self._running:
@@ -135,7 +131,7 @@ class MessageCheck:
             if size > self._max_bytes:
                 return JSONResponse(self._too_large, 413)
             if counter.add(chunk) > MAX_REQUESTED:
-                return JSONResponse(_TOO_MANY, 413)
+                return JSONResponse(error_body(_TOO_MANY, **_TOO_MANY_DATA), 413)
             return None
 
         return await read_request_body(request, refuse, max_dropped=8 * self._max_bytes)
@@ -162,8 +158,9 @@ async def read_request_body(
 ) -> bytes | Response:
     """Return the body of a request, or the response to one that is refused or too slow.
 
-    ``refuse`` is called with each chunk and the size of the body so far. A refused body is read and dropped up to the
-    size ``max_dropped``, since a client reads no response before it has sent its request."""
+    ``refuse`` is called with each chunk and the size of the body so far, and returns a response to refuse it. A refused
+    body is still read, up to the size ``max_dropped``, since a client reads no response before it has sent its request.
+    """
     chunks: list[bytes] = []
     size = 0
     refusal: Response | None = None
@@ -186,39 +183,40 @@ async def read_request_body(
 
 
 class Refused(Exception):
-    """A line that is not a message. Its ``error`` is the answer, with the id of the request, or ``None`` if the line
-    has no id (JSON-RPC 2.0, 5)."""
+    """Raised for a line that is not a message, or has too many values. Its ``error`` is the answer, with the id of the
+    request, or ``None`` if the line has no id (JSON-RPC 2.0, 5)."""
 
-    def __init__(self, line: bytes, error: types.ErrorData) -> None:
-        super().__init__(error.message)
+    def __init__(self, line: bytes, code: int, reason: str, data: object = None) -> None:
+        super().__init__(reason)
+        error = types.ErrorData(code=code, message=reason)
+        if data is not None:
+            error.data = data
         self.error = types.JSONRPCError(jsonrpc="2.0", id=_request_id(line), error=error)
 
 
 def parse_message(line: bytes) -> types.JSONRPCMessage:
     """Return the message in a line. Raises :class:`Refused`."""
     if has_more_values(line, MAX_REQUESTED):
-        raise Refused(line, types.ErrorData.model_validate(_TOO_MANY["error"]))
+        raise Refused(line, types.INVALID_REQUEST, _TOO_MANY, _TOO_MANY_DATA)
     try:
         message = types.jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
     except UnicodeDecodeError as fault:
-        reason = f"the message is not UTF-8 text: {fault.reason}"
-        raise Refused(line, types.ErrorData(code=types.PARSE_ERROR, message=reason)) from None
+        raise Refused(line, types.PARSE_ERROR, f"the message is not UTF-8 text: {fault.reason}") from None
     except ValidationError as fault:
         first_fault = fault.errors(include_url=False, include_context=False, include_input=False)[0]
         code = types.PARSE_ERROR if first_fault["type"] == "json_invalid" else types.INVALID_REQUEST
         reason = f"this is not a message of JSON-RPC 2.0: {first_line(first_fault['msg'])}"
-        raise Refused(line, types.ErrorData(code=code, message=reason)) from None
+        raise Refused(line, code, reason) from None
 
     # The SDK takes a request for a notification if its id is neither a string nor an integer.
     if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        reason = "the id of a request is a text or an integer"
-        raise Refused(line, types.ErrorData(code=types.INVALID_REQUEST, message=reason))
+        raise Refused(line, types.INVALID_REQUEST, "the id of a request is a text or an integer")
     return message
 
 
 def _request_id(line: bytes) -> types.RequestId | None:
-    """Return the id at one of the ends of a request that cannot be parsed; ``None`` without one, and for anything but a
-    request."""
+    """Return the id of a request that cannot be parsed, which is searched at the beginning and at the end of its line.
+    ``None`` without an id, and for anything but a request."""
     ends = ends_of(line)
     if not ends.has_method:
         return None

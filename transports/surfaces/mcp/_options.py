@@ -168,13 +168,15 @@ class Options(BaseSettings):
     @classmethod
     def _rename_documented_settings(cls, settings: object) -> object:
         if isinstance(settings, dict):
-            return in_own_names(settings)
+            return _in_own_names(settings)
         return settings
 
     @model_validator(mode="after")
     def _require_complete_jwt_settings(self) -> Options:
         keys = [key for key in (self.jwt_jwks_url, self.jwt_key_file) if key]
-        if (self.jwt_issuer or self.jwt_audience or keys) and not (self.jwt_issuer and len(keys) == 1):
+        has_any = self.jwt_issuer or self.jwt_audience or keys
+        is_complete = self.jwt_issuer and len(keys) == 1
+        if has_any and not is_complete:
             raise ValueError("jwt_issuer and either jwt_jwks_url or jwt_key_file go together")
         return self
 
@@ -203,8 +205,8 @@ class Options(BaseSettings):
     def max_request_bytes(self) -> int:
         """Largest request over HTTP in bytes: ``max_file_bytes`` as base64, and 1 MiB for the rest."""
         # Base64 makes 4 characters of 3 bytes, also of the last 1 or 2.
-        groups = -(-self.max_file_bytes // 3)
-        return groups * 4 + _MIB
+        groups_of_3 = (self.max_file_bytes + 2) // 3
+        return groups_of_3 * 4 + _MIB
 
     @property
     def files(self) -> FileLimits:
@@ -225,8 +227,8 @@ class Options(BaseSettings):
         unknown variable."""
         require_known(_PREFIX, cls.model_fields)
         config_file = read_config(config)
-        file = config_file.path
         from_arguments: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+        # Without those that arguments and variables override, whose values in the file are not checked.
         from_file: dict[str, Any] = {
             key: value
             for key, value in _settings_in(config_file, cls.model_fields).items()
@@ -237,7 +239,7 @@ class Options(BaseSettings):
 
         def source_of(key: str) -> str:
             if key in from_file:
-                return f"{file}: {_TABLE}.{key}"
+                return f"{config_file.path}: {_TABLE}.{key}"
             return _PREFIX + key.upper()
 
         try:
@@ -249,20 +251,19 @@ class Options(BaseSettings):
         return loaded
 
 
-def in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
+def _in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
     """Rename settings from the names of docs/requirements.md R4-10 to those of the bridge: ``max_file_size_mb`` (1 MB
     is 1,048,576 bytes) and ``allowed_mime_types``.
 
     Raises ``ValueError`` for a setting that is given under both names."""
     renamed = dict(settings)
     for documented, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
-        if documented not in renamed:
-            continue
-        if name in renamed:
+        if documented in renamed and name in renamed:
             raise ValueError(f"{documented} and {name} are the same setting; set only one of them")
-        renamed[name] = renamed.pop(documented)
-        if documented == "max_file_size_mb":
-            renamed[name] = _megabytes_to_bytes(renamed[name])
+    if "max_file_size_mb" in renamed:
+        renamed["max_file_bytes"] = _megabytes_to_bytes(renamed.pop("max_file_size_mb"))
+    if "allowed_mime_types" in renamed:
+        renamed["allowed_types"] = renamed.pop("allowed_mime_types")
     return renamed
 
 
@@ -302,7 +303,7 @@ def _settings_in(config_file: ConfigFile, fields: Mapping[str, object]) -> dict[
     if file is None:
         return {}
     try:
-        settings: dict[str, Any] = in_own_names(config_file.table(_TABLE))
+        settings: dict[str, Any] = _in_own_names(config_file.table(_TABLE))
     except ValueError as error:
         raise UsageError(f"{file}: {_TABLE}: {error}") from None
 

@@ -46,8 +46,8 @@ def _flag(description: str) -> dict[str, object]:
     return {"type": "boolean", "description": description}
 
 
-#: Schemas of the arguments `session`, and `files` of abp_call.
 _SESSION = _text("Session of the app, as abp_connect named it; not needed with a single app.")
+#: Schema of `files` of abp_call.
 _FILES = {
     "type": "array",
     "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object); "
@@ -303,11 +303,11 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
 
 @dataclass
 class CapabilityTool:
-    """Tool of a capability, shared by the apps of ``sessions``.
+    """Tool of a capability, shared by the apps with these ``sessions``.
 
-    ``first`` is the capability of the first app, ``schema`` that of its parameters; ``differs`` is true if another app
-    has a different one. ``takes_files`` says whether calls take files. ``hints`` are MCP's behaviour hints, which are
-    unverified claims of the apps."""
+    ``first`` is the capability as the first app declares it, and ``schema`` the schema of its parameters; ``differs``
+    is true if another app has a different schema. ``takes_files`` is true if calls take files. ``hints`` are MCP's
+    behaviour hints, which are unverified claims of the apps."""
 
     name: str
     first: Capability = field(repr=False)
@@ -378,18 +378,18 @@ class CapabilityTool:
     def _input_schema(self) -> dict[str, object]:
         """Return the declared schema with the bridge's own arguments: files, and the session if several apps share the
         tool."""
-        declared = self.declared
-        properties = dict(members_of(declared.schema.get("properties")))
-        schema = {**declared.schema, "properties": properties}
+        declared = self.declared.schema
+        properties = dict(members_of(declared.get("properties")))
         if self.files is not None:
             properties[self.files] = _BRIEF_FILES
-        if len(self.sessions) > 1:
-            properties[self.session] = {**_SESSION, "enum": list(self.sessions)}
-            required = declared.schema.get("required")
-            if not isinstance(required, list):
-                required = []
-            schema["required"] = [*required, self.session]
-        return schema
+        if len(self.sessions) == 1:
+            return {**declared, "properties": properties}
+
+        properties[self.session] = {**_SESSION, "enum": list(self.sessions)}
+        required = declared.get("required")
+        if not isinstance(required, list):
+            required = []
+        return {**declared, "properties": properties, "required": [*required, self.session]}
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
@@ -406,7 +406,13 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
             if tool is not None:
                 tool.share_with(capability)
             elif len(tools) < MAX_TOOLS:
-                tool = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
+                tool = CapabilityTool(
+                    free_tool_name(capability.name, {*FIXED_TOOLS, *tools}),
+                    capability,
+                    tool_schema(capability),
+                    takes_files=files,
+                    hints=tool_hints(capability),
+                )
                 tools[tool.name] = by_capability[name] = tool
             else:
                 continue
@@ -422,16 +428,6 @@ def has_views(apps: Apps) -> bool:
     return False
 
 
-def _capability_tool(capability: Capability, taken_names: set[str], *, files: bool) -> CapabilityTool:
-    return CapabilityTool(
-        free_tool_name(capability.name, taken_names),
-        capability,
-        tool_schema(capability),
-        files,
-        tool_hints(capability),
-    )
-
-
 def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, and those of the app."""
     capability_tool = capability_tools(user.apps, files=True).get(tool)
@@ -443,27 +439,28 @@ def _scopes_for(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]
 
 
 def _scopes_for_fixed(user: User, tool: str, arguments: Mapping[str, Any]) -> set[str]:
-    """Return the scopes that a call of a fixed tool needs. To call a capability, it needs those of its tool, too."""
-    tool_names = {tool}
+    """Return the scopes that a call of a fixed tool needs: those of the tool, of the capability that it calls, and of
+    the app on which it acts."""
     capability = arguments.get("capability")
     if not isinstance(capability, str):
         capability = None
     calls_capability = tool in ("abp_call", "abp_open_view")
+    tool_names = {tool}
     if calls_capability and capability is not None:
         tool_names.add(tool_name(capability))
     needed = _scopes_of_tools(user.options, tool_names)
 
-    acts_on_app = calls_capability or tool in ("abp_render_to_pdf", "abp_screenshot")
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
-        if entry is not None:
-            needed |= set(entry.scopes)
-    elif acts_on_app and "url" not in arguments:
-        needed |= _scopes_of_selected(user, arguments.get("session"), capability)
+        return needed.union(entry.scopes) if entry else needed
+    acts_on_app = calls_capability or tool in ("abp_render_to_pdf", "abp_screenshot")
+    if acts_on_app and "url" not in arguments:
+        return needed | _scopes_of_selected(user, arguments.get("session"), capability)
     return needed
 
 
 def _scopes_of_tools(options: Options, tool_names: set[str]) -> set[str]:
+    """Return the scopes whose pattern in the settings matches one of the names."""
     needed: set[str] = set()
     for pattern, scopes in options.tool_scopes.items():
         if any(fnmatchcase(name, pattern) for name in tool_names):
