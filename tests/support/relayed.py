@@ -14,7 +14,7 @@ from typing import Any
 from transports.artifacts import ArtifactStore, open_store
 from transports.mcp._servers import Server
 from transports.surfaces.mcp.proxy._duplex import relay
-from transports.surfaces.mcp.proxy._exchange import Shared
+from transports.surfaces.mcp.proxy._exchange import ProxyContext
 from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstream import open_upstream, server_of
@@ -52,8 +52,8 @@ class Client:
         if isinstance(decoded, list):
             self.batches.append(decoded)
             return
-        assert message.answers is ("method" not in decoded and "id" in decoded), decoded
-        if message.answers:
+        assert message.is_answer is ("method" not in decoded and "id" in decoded), decoded
+        if message.is_answer:
             assert decoded["id"] not in self.raw or decoded["id"] is None, "a second answer"
             self.raw[decoded["id"]] = message.raw
         elif decoded["method"] == "roots/list":
@@ -108,7 +108,7 @@ async def relayed_to(server: Server, folder: Path, log: Path | None = None, **op
     async with open_store(folder / "store") as store, aclosing(await open_upstream(server)) as upstream:
         stats = Stats("large", log)
         client = Client(store, stats)
-        shared = Shared(store, ProxyOptions(**options), stats, roots=None)
+        shared = ProxyContext(store, ProxyOptions(**options), stats, roots=None)
 
         async def chunks() -> AsyncIterator[bytes]:
             while chunk := await client.chunks.get():

@@ -13,7 +13,7 @@ from transports.errors import ProtocolError
 from transports.mcp._stdio import Ends, LineReader
 from transports.protocol._strict_json import MAX_JSON_DEPTH
 from transports.surfaces.mcp.proxy._duplex import relay
-from transports.surfaces.mcp.proxy._exchange import Passed, Shared
+from transports.surfaces.mcp.proxy._exchange import ClientMessage, ProxyContext
 from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of
 from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
 from transports.surfaces.mcp.proxy._stats import Stats
@@ -157,7 +157,7 @@ class _Talk:
         self._cancelled.add(key_of(identity))
         return b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}\n' % identity
 
-    async def write(self, message: Passed) -> None:
+    async def write(self, message: ClientMessage) -> None:
         """Count an answer to the client."""
         if message.raw and b'"method"' not in message.raw[:100]:
             fields = json.loads(message.raw)
@@ -191,7 +191,7 @@ def conversation(data: bytes) -> None:
 async def _converse(data: bytes) -> None:
     talk = _Talk(data)
     async with open_store("memory:") as store:
-        shared = Shared(store, ProxyOptions(max_inline=200), Stats("fuzz"), roots=None)
+        shared = ProxyContext(store, ProxyOptions(max_inline=200), Stats("fuzz"), roots=None)
         try:
             async with asyncio.timeout(30):
                 await relay(talk, shared, talk.chunks(), talk.write)

@@ -28,7 +28,7 @@ from tests.support.slow import slow_but
 from tests.surfaces.proxy.test_stdio import alive
 from transports.artifacts import open_store
 from transports.mcp._servers import HttpServer, Server
-from transports.surfaces.mcp.proxy._exchange import Shared
+from transports.surfaces.mcp.proxy._exchange import ProxyContext
 from transports.surfaces.mcp.proxy._rewriting import ProxyOptions
 from transports.surfaces.mcp.proxy._serving import serve_proxy
 from transports.surfaces.mcp.proxy._stats import Stats
@@ -45,7 +45,7 @@ async def served(folder: Path, server: Server, *, roots: Sequence[Path] = (), **
     """The address of a proxy for Ann and Bob."""
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with open_store(folder) as store:
-        shared = Shared(store, ProxyOptions(**options), Stats("test"), roots)
+        shared = ProxyContext(store, ProxyOptions(**options), Stats("test"), roots)
         running = asyncio.ensure_future(serve_proxy(server, shared, ("127.0.0.1", 0), USERS, started.set_result))
         try:
             yield await started

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
     from ..mcp._bridge import Bridge
     from ..mcp._options import Options as BridgeOptions
-    from ..mcp.proxy._exchange import Shared
+    from ..mcp.proxy._exchange import ProxyContext
     from ..mcp.proxy._stats import Count
     from ..shared._detached import Host
     from ..web._server import Served
@@ -428,7 +428,7 @@ async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> None:
 
 
 @asynccontextmanager
-async def _open_shared(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[Shared]:
+async def _open_shared(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[ProxyContext]:
     """Open the store, and yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the
     end."""
     from ..mcp.proxy._exchange import proxy_of

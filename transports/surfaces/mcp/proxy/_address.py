@@ -36,9 +36,9 @@ from ._messages import (
 logger = logging.getLogger("transports")
 
 SESSION, VERSION = "mcp-session-id", "mcp-protocol-version"
-#: Most characters of a server's text in a message.
+#: Maximum number of characters of a server's text in a message.
 _MAX_TEXT = 500
-#: Most bytes of a refusal, or of a page in place of an answer, that are looked at.
+#: Maximum number of bytes that are looked at of a refusal, or of a page in place of an answer.
 _MAX_REFUSAL = 64 * 1024
 
 
@@ -120,9 +120,9 @@ def _error_in(body: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """A message that was sent, or a batch of messages. ``unanswered`` has the ids of its requests in JSON, by their
-    keys."""
+class _Posted:
+    """A message that was posted, or a batch of messages. ``unanswered`` has the ids in JSON of its requests that have
+    no answer yet, by their keys; ``method`` is that of a single message."""
 
     unanswered: dict[Key, bytes]
     method: str = ""
@@ -172,26 +172,27 @@ class AddressServer:
             message = await read_message(line)
         except ABPError:
             # A batch, or no message at all: the server answers what is wrong with it.
-            waiting = _Waiting(await _requests_in(line), is_batch=True)
-            self._begin_task(None, self._post_and_answer(line, waiting, self._session))
+            batch = _Posted(await _requests_in(line), is_batch=True)
+            self._begin_task(None, self._post_and_answer(line, batch, self._session))
             return
 
         has_handshake = VERSION in self._session
         if message.method == "notifications/cancelled" and not has_handshake:
+            # Without a handshake, a request is cancelled by closing its stream.
             self._cancel_post(message)
             return
 
-        key = message.key if message.is_request else None
-        waiting = _Waiting({} if key is None else {key: bytes(message.envelope.id)}, message.method)
         headers = {**self._session, **self._message_headers(message)}
-        if message.is_request or message.is_answer:
-            self._begin_task(key, self._post_and_answer(line, waiting, headers))
-            return
-
-        await self._post_and_answer(line, waiting, headers)
-        if message.method == "notifications/initialized" and not self._is_listening:
-            self._is_listening = True
-            self._begin_task(None, self._listen())
+        if message.is_request and message.key is not None:
+            posted = _Posted({message.key: bytes(message.envelope.id)}, message.method)
+            self._begin_task(message.key, self._post_and_answer(line, posted, headers))
+        elif message.is_answer:
+            self._begin_task(None, self._post_and_answer(line, _Posted({}), headers))
+        else:
+            await self._post_and_answer(line, _Posted({}, message.method), headers)
+            if message.method == "notifications/initialized" and not self._is_listening:
+                self._is_listening = True
+                self._begin_task(None, self._listen())
 
     async def aclose(self) -> None:
         await cancel_and_wait(self._tasks)
@@ -223,11 +224,11 @@ class AddressServer:
         if not self._ended.done():
             self._ended.set_exception(failure_of(error))
 
-    async def _post_and_answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
+    async def _post_and_answer(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
         """Send a message. Answer its requests that the server does not answer with the reason."""
         reason = ""
         try:
-            await self._post(line, waiting, headers)
+            await self._post(line, posted, headers)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             reason = unreachable(self._server, error).message
         except ABPError as error:
@@ -236,13 +237,12 @@ class AddressServer:
             logger.exception("a message to %s failed", self._server)
             reason = failure_message(error)
 
-        if waiting.unanswered:
-            await self._answer_with_error(waiting, reason or "the server sent no answer")
+        if posted.unanswered:
+            await self._answer_with_error(posted, reason or "the server sent no answer")
         elif reason:
             logger.warning("%s", reason)
 
     def _cancel_post(self, message: Message) -> None:
-        """Close the stream of the request that is cancelled. Without a handshake, this is how to cancel it."""
         key = key_or_none(message.params.request_id)
         if key in self._posts:
             self._posts[key].cancel()
@@ -258,10 +258,13 @@ class AddressServer:
             return {}
 
         headers = {VERSION: encode_header_value(version), "mcp-method": encode_header_value(message.method)}
+        # "name", "uri" or "taskId", whose value becomes a header.
         name_field = NAME_BEARING_METHODS.get(message.method)
         if name_field is not None:
             names = {"name": params.name, "uri": params.uri}
             headers["mcp-name"] = encode_header_value(names.get(name_field, params.task_id))
+
+        # Tools may declare that some of their parameters become headers.
         places = self._parameter_headers.get(params.name)
         if places and message.method == "tools/call":
             with suppress(ValueError, RecursionError):
@@ -269,34 +272,35 @@ class AddressServer:
                 headers |= mcp_param_headers(places, call.arguments)
         return headers
 
-    async def _post(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
+    async def _post(self, line: bytes, posted: _Posted, headers: Mapping[str, str]) -> None:
         """Post a message, and deliver all that the server answers."""
         all_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         async with self._client.stream("POST", self._server.url, content=line, headers=all_headers) as response:
-            if waiting.method == "initialize":
+            if posted.method == "initialize":
                 self._learn_session(response)
 
             if response.status_code >= 300:
-                await self._take_refusal(response, waiting, has_session=SESSION in all_headers)
-            elif is_event_stream(response):
-                await self._read_stream(response, waiting)
-            else:
-                body = await read_body(response)
-                if body.strip():
-                    await self._take_message(body, waiting)
-                    if waiting.unanswered:
-                        raise ProtocolError(self._no_answer_in(body))
+                await self._take_refusal(response, posted, has_session=SESSION in all_headers)
+                return
+            if is_event_stream(response):
+                await self._read_stream(response, posted)
+                return
+            body = await read_body(response)
+            if body.strip():
+                await self._take_message(body, posted)
+                if posted.unanswered:
+                    raise ProtocolError(self._no_answer_in(body))
 
-    async def _take_refusal(self, response: httpx2.Response, waiting: _Waiting, *, has_session: bool) -> None:
+    async def _take_refusal(self, response: httpx2.Response, posted: _Posted, *, has_session: bool) -> None:
         """Answer the requests of a refused message with the refusal, or log it. A session that the server has forgotten
         ends."""
         body = await _read_refusal(response)
         if has_session and has_forgotten_session(response.status_code, body):
-            await self._end_session(waiting)
-        elif waiting.has_requests:
-            for raw_id in list(waiting.unanswered.values()):
+            await self._end_session(posted)
+        elif posted.has_requests:
+            for raw_id in list(posted.unanswered.values()):
                 refusal = _refusal_from(self._server, response, raw_id, body)
-                await self._take_message(refusal, waiting)
+                await self._take_message(refusal, posted)
         else:
             refusal = _refusal_from(self._server, response, b"", body)
             logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
@@ -315,30 +319,30 @@ class AddressServer:
             raise ProtocolError(f"{self._server} gave a session id that is not ASCII")
         self._session[SESSION] = session
 
-    async def _end_session(self, waiting: _Waiting) -> None:
-        await self._answer_with_error(waiting, f"{self._server} has forgotten the session")
+    async def _end_session(self, posted: _Posted) -> None:
+        await self._answer_with_error(posted, f"{self._server} has forgotten the session")
         if not self._ended.done():
             self._ended.set_result(None)
 
-    async def _read_stream(self, response: httpx2.Response, waiting: _Waiting) -> None:
+    async def _read_stream(self, response: httpx2.Response, posted: _Posted) -> None:
         """Read a stream of events until its request is answered. Resume a broken stream if its events have ids."""
-        position = _Position()
+        position = _StreamPosition()
         try:
-            await self._read_events(response, position, waiting)
+            await self._read_events(response, position, posted)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             if not position.last_id or isinstance(error, httpx2.SSEError):
                 raise
             logger.info("a stream of %s broke: %s", self._server, unreachable(self._server, error).message)
 
-        if waiting.has_requests:
-            await self._resume_stream(position, waiting)
+        if posted.has_requests:
+            await self._resume_stream(position, posted)
 
-    async def _resume_stream(self, position: _Position, waiting: _Waiting) -> None:
+    async def _resume_stream(self, position: _StreamPosition, posted: _Posted) -> None:
         """Ask for the events after the last one, until the request is answered. Give up after five attempts in a row
         without an event."""
         max_failures = 5
         failures = 0
-        while position.last_id and not waiting.is_answered and failures < max_failures:
+        while position.last_id and not posted.is_answered and failures < max_failures:
             failures += 1
             await asyncio.sleep(position.delay(failures))
 
@@ -347,7 +351,7 @@ class AddressServer:
             with suppress(httpx2.HTTPError, httpx2.StreamError):
                 async with self._client.stream("GET", self._server.url, headers=headers) as response:
                     if response.status_code < 300:
-                        await self._read_events(response, position, waiting)
+                        await self._read_events(response, position, posted)
                     elif response.status_code < 500:
                         return
             if position.last_id != last_id:
@@ -361,8 +365,8 @@ class AddressServer:
             headers.append((b"last-event-id", last_id.encode()))
         return headers
 
-    async def _read_events(self, response: httpx2.Response, position: _Position, waiting: _Waiting | None) -> None:
-        """Deliver the messages of a stream, until its end or until the requests of ``waiting`` are answered."""
+    async def _read_events(self, response: httpx2.Response, position: _StreamPosition, posted: _Posted) -> None:
+        """Deliver the messages of a stream, until its end or until the requests of ``posted`` are answered."""
         async with aclosing(events_of(response)) as events:
             async for event in events:
                 position.last_id = event.id
@@ -370,13 +374,14 @@ class AddressServer:
                     milliseconds = min(max(event.retry, 100), 60_000)
                     position.retry = milliseconds / 1000
                 if event.event == "message" and event.data:
-                    await self._take_message(event.data.encode().replace(b"\n", b" "), waiting)
-                if waiting is not None and waiting.is_answered:
+                    await self._take_message(event.data.encode().replace(b"\n", b" "), posted)
+                if posted.is_answered:
                     return
 
     async def _listen(self) -> None:
         """Keep the stream open on which the server sends messages of its own, if it has such a stream."""
-        position = _Position()
+        position = _StreamPosition()
+        no_request = _Posted({})
         was_open = False
         attempt = 0
         while True:
@@ -386,7 +391,7 @@ class AddressServer:
                     if response.status_code not in (404, 405) and is_event_stream(response):
                         was_open = True
                         attempt = 0
-                        await self._read_events(response, position, None)
+                        await self._read_events(response, position, no_request)
                     elif response.status_code < 500 or not was_open:
                         return
             except (httpx2.HTTPError, httpx2.StreamError) as error:
@@ -396,20 +401,20 @@ class AddressServer:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    async def _take_message(self, raw: bytes, waiting: _Waiting | None) -> None:
-        """Deliver a message of the server, which may be the answer to a request of ``waiting``.
+    async def _take_message(self, raw: bytes, posted: _Posted) -> None:
+        """Deliver a message of the server, which may be the answer to a request of ``posted``.
 
         A server of protocol 2025-03-26 may answer one request with a list of messages, and a batch with a list of
         answers."""
         is_list = raw.lstrip()[:1] == b"["
         try:
-            if is_list and waiting is not None and waiting.has_requests:
-                await self._take_list(raw, waiting)
+            if is_list and posted.has_requests:
+                await self._take_list(raw, posted)
                 return
             message = await read_message(raw)
         except TooLarge as error:
-            if waiting is not None and waiting.has_requests:
-                await self._answer_with_error(waiting, error.message, {"code": error.code})
+            if posted.has_requests:
+                await self._answer_with_error(posted, error.message, {"code": error.code})
             else:
                 logger.warning("a message of %s is dropped: %s", self._server, error.message)
             return
@@ -418,28 +423,28 @@ class AddressServer:
             await self._pass_on(raw)
             return
 
-        if waiting is not None and _note_answer(message, waiting):
-            self._learn_from_answer(waiting.method, message)
+        if _note_answer(message, posted):
+            self._learn_from_answer(posted.method, message)
         await self._pass_on(raw)
 
-    async def _take_list(self, raw: bytes, waiting: _Waiting) -> None:
+    async def _take_list(self, raw: bytes, posted: _Posted) -> None:
         """Deliver a list of messages: one by one, or as one message if the client has sent a batch."""
         items = await read_batch(raw)
-        if not waiting.is_batch:
+        if not posted.is_batch:
             for item in items:
-                await self._take_message(item, waiting)
+                await self._take_message(item, posted)
             return
         for item in items:
             # Something else beside the answers is the client's to report.
             with suppress(ProtocolError):
-                _note_answer(await read_message(item), waiting)
+                _note_answer(await read_message(item), posted)
         await self._pass_on(raw)
 
     async def _answer_with_error(
-        self, waiting: _Waiting, reason: str, data: Mapping[str, object] | None = None
+        self, posted: _Posted, reason: str, data: Mapping[str, object] | None = None
     ) -> None:
-        raw_ids = list(waiting.unanswered.values())
-        waiting.unanswered.clear()
+        raw_ids = list(posted.unanswered.values())
+        posted.unanswered.clear()
         for raw_id in raw_ids:
             await self._pass_on(error_message(raw_id, UNAVAILABLE, reason, data))
 
@@ -474,15 +479,15 @@ async def _requests_in(line: bytes) -> dict[Key, bytes]:
     return requests
 
 
-def _note_answer(message: Message, waiting: _Waiting) -> bool:
-    """Return whether a message of the server is the answer to a request of ``waiting``, and note it."""
+def _note_answer(message: Message, posted: _Posted) -> bool:
+    """Return whether a message of the server is the answer to a request of ``posted``, and note it."""
     if not message.is_answer or message.key is None:
         return False
-    return waiting.unanswered.pop(message.key, None) is not None
+    return posted.unanswered.pop(message.key, None) is not None
 
 
 @dataclass(slots=True)
-class _Position:
+class _StreamPosition:
     """The id of the last event of a stream, and the delay in seconds that the server wants before it is resumed."""
 
     last_id: str = ""

@@ -16,7 +16,7 @@ from ....artifacts._files import write_all
 from ....errors import ProtocolError, TooLarge
 from ....mcp._stdio import Ends, LineReader, Stdin, ends_of, exit_soon
 from ....protocol._find_content import Place
-from ._exchange import Exchange, Passed, Shared, failure_of, refusal
+from ._exchange import Exchange, ClientMessage, ProxyContext, failure_of, refusal
 from ._messages import (
     INVALID_REQUEST,
     MAX_BYTES,
@@ -33,10 +33,10 @@ from ._upstream import Upstream
 
 logger = logging.getLogger("transports")
 
-#: Sends a message to the server.
+#: Function that sends a message to the server.
 ToServer: TypeAlias = Callable[[bytes], Awaitable[None]]
-#: Sends a message to the client. One without bytes says that its request gets no answer.
-ToClient: TypeAlias = Callable[[Passed], Awaitable[None]]
+#: Function that sends a message to the client. One without bytes says that its request gets no answer.
+ToClient: TypeAlias = Callable[[ClientMessage], Awaitable[None]]
 
 
 class Duplex:
@@ -104,9 +104,7 @@ class Duplex:
         reading = asyncio.ensure_future(run(self._from_server))
         try:
             await asyncio.wait((reading, self._failed), return_when=asyncio.FIRST_COMPLETED)
-            for ended in (reading, self._failed):
-                if ended.done():
-                    ended.result()
+            _raise_errors_of(reading, self._failed)
         finally:
             await cancel_and_wait((reading,))
 
@@ -141,7 +139,7 @@ class Duplex:
                 await work(message)
             except Exception as error:  # noqa: BLE001 - a request has one answer
                 answer = refusal(bytes(message.envelope.id), error)
-                await self._to_client(Passed(answer, key, answers=True))
+                await self._to_client(ClientMessage(answer, key, is_answer=True))
 
         def forget(task: asyncio.Task[None]) -> None:
             if self._working.get(key) is task:
@@ -160,11 +158,11 @@ class Duplex:
             await self._send_after_work(message)
             return
         answer = await self._exchange.answer(message)
-        await self._to_client(Passed(answer, message.key, answers=True))
+        await self._to_client(ClientMessage(answer, message.key, is_answer=True))
 
     async def _send_with_files(self, files: Mapping[Place, str], message: Message) -> None:
         async def ask(question: bytes) -> None:
-            await self._to_client(Passed(question, message.key))
+            await self._to_client(ClientMessage(question, message.key))
 
         await self._send_after_work(await self._exchange.with_files(message, files, ask))
 
@@ -185,32 +183,32 @@ class Duplex:
         if task is None:
             return False
         task.cancel()
-        await self._to_client(Passed(b"", key, answers=True))
+        await self._to_client(ClientMessage(b"", key, is_answer=True))
         return True
 
     async def _refuse_oversized(self, ends: Ends, error: TooLarge) -> None:
         """Answer a message of the client that is over a limit, of which only the ends are known."""
-        answer = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
+        refusal = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         is_answer = ends.identity and not ends.has_method
         is_notification = ends.has_method and not ends.identity
         if is_answer:
             # The server has asked a question, and still waits for an answer.
-            await self._to_server(answer)
+            await self._to_server(refusal)
         elif is_notification:
             logger.warning("a message of the client is dropped: %s", error.message)
         else:
             key = key_of(ends.identity)
-            await self._to_client(Passed(answer, key, answers=key is not None))
+            await self._to_client(ClientMessage(refusal, key, is_answer=key is not None))
 
 
 # --- over stdio -------------------------------------------------------------------------------------------------------
 
 
-async def run_stdio(upstream: Upstream, shared: Shared) -> int:
+async def run_stdio(upstream: Upstream, context: ProxyContext) -> int:
     """Proxy for the client on stdin and stdout. Return the exit status of a server that has ended, otherwise 0."""
     stdout = _Stdout()
     try:
-        return await relay(upstream, shared, Stdin(), stdout.write)
+        return await relay(upstream, context, Stdin(), stdout.write)
     except BrokenPipeError:
         return 0  # the client has ended
     finally:
@@ -218,30 +216,31 @@ async def run_stdio(upstream: Upstream, shared: Shared) -> int:
 
 
 async def relay(
-    upstream: Upstream, shared: Shared, chunks: AsyncIterable[bytes], write: Callable[[Passed], Awaitable[None]]
+    upstream: Upstream, context: ProxyContext, chunks: AsyncIterable[bytes], write: Callable[[ClientMessage], Awaitable[None]]
 ) -> int:
-    """Relay between one client, whose ``chunks`` are read and which ``write`` reaches, and a server.
+    """Relay between a server and one client, of which ``chunks`` is the output and ``write`` sends a message to it.
 
     When the client ends, the server's input is closed, and its answers still pass. Return the status of a server that
     has ended by itself, otherwise 0."""
-    duplex = Duplex(Exchange(shared), upstream.send, write)
+    duplex = Duplex(Exchange(context), upstream.send, write)
     client = asyncio.ensure_future(_read_client(chunks, duplex))
     server = asyncio.ensure_future(duplex.read_server(upstream.run))
     try:
         await asyncio.wait((client, server), return_when=asyncio.FIRST_COMPLETED)
         if client.done() and not client.exception():
             await _let_server_finish(duplex, upstream, server)
-
-        for ended in (client, server):
-            if ended.done():
-                ended.result()
-        if server.done():
-            return upstream.status
-        return 0
+        _raise_errors_of(client, server)
+        return upstream.status if server.done() else 0
     finally:
         await cancel_and_wait((client, server))
         await duplex.aclose()
-        shared.stats.flush()
+        context.stats.flush()
+
+
+def _raise_errors_of(*futures: asyncio.Future[None]) -> None:
+    for future in futures:
+        if future.done():
+            future.result()
 
 
 async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
@@ -277,7 +276,7 @@ class _Stdout:
         os.dup2(2, 1)
         self._writing = asyncio.Lock()
 
-    async def write(self, message: Passed) -> None:
+    async def write(self, message: ClientMessage) -> None:
         if not message.raw:
             return  # it only ends a request
         line = message.raw + b"\n"
@@ -288,11 +287,11 @@ class _Stdout:
                 await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
     def _can_take(self, size: int) -> bool:
-        """Return whether ``size`` bytes can be written without blocking. A pipe with room for any has room for
-        ``PIPE_BUF``.
+        """Return whether ``size`` bytes can be written without blocking: a pipe that takes any takes ``PIPE_BUF``.
 
         Writing in a thread takes 70 µs more, a third of a small call."""
-        if not hasattr(select, "poll") or size > select.PIPE_BUF:  # Windows has no poll
+        has_poll = hasattr(select, "poll")  # not on Windows
+        if not has_poll or size > select.PIPE_BUF:
             return False
         poll = select.poll()
         poll.register(self._fd, select.POLLOUT)

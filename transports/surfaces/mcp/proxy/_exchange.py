@@ -43,13 +43,10 @@ from ._messages import (
     result_message,
     to_raw,
 )
-from ._rewriting import VIEW, Caller, ProxyOptions, Rewritten, rewrite
+from ._rewriting import VIEW, AnsweredRequest, ProxyOptions, Rewritten, rewrite
 from ._stats import Stats, log_file, measure_answer
 
 logger = logging.getLogger("transports")
-
-#: Most unanswered requests and progress tokens that are remembered. Messages about older ones pass unchanged.
-_MAX_OPEN = 10_000
 
 
 class _ListedTool(msgspec.Struct):
@@ -94,9 +91,9 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Shared:
-    """Common parts of all exchanges of a proxy. ``roots`` are the folders from which files of clients may be read
-    (``None``: all that a client shares), and ``reading`` bounds the artifacts that are in memory."""
+class ProxyContext:
+    """Parts of a proxy that all its exchanges use. ``roots`` are the folders from which files of clients may be read
+    (``None``: all that a client shares), and ``reading`` bounds the number of artifacts that are in memory."""
 
     store: ArtifactStore
     options: ProxyOptions
@@ -113,21 +110,21 @@ def proxy_of(
     preset: str | None,
     json_previews: bool,
     roots: Sequence[Path] | None,
-) -> Shared:
-    """Return the common parts of a proxy for ``server``, whose files go to ``store``, with the rules of a ``preset``.
+) -> ProxyContext:
+    """Return the context of a proxy for ``server``, whose files go to ``store``, with the rules of a ``preset``.
 
     Raises :class:`~transports.errors.UsageError` for an unknown preset."""
     policy = named_preset(preset) if preset else ABP
-    return Shared(store, ProxyOptions(max_inline, policy, json_previews), Stats(str(server), log_file()), roots)
+    return ProxyContext(store, ProxyOptions(max_inline, policy, json_previews), Stats(str(server), log_file()), roots)
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """A message for the client, the request that it belongs to, if that is known, and whether it answers it."""
+class ClientMessage:
+    """A message for the client, the ``request`` that it belongs to, if that is known, and whether it is the answer."""
 
     raw: bytes
     request: Key | None = None
-    answers: bool = False
+    is_answer: bool = False
 
 
 @dataclass(slots=True)
@@ -139,22 +136,27 @@ class _Request:
 
 
 class Exchange:
-    """The messages between one client and one server. Artifacts are stored in ``scope``, and only these are read;
-    ``facts`` may be shared with other clients of the server."""
+    """The messages between one client and one server: open requests, and what becomes of each message.
 
-    def __init__(self, shared: Shared, scope: Scope | None = None, facts: Facts | None = None) -> None:
+    Artifacts are stored in ``scope``, and only these are read. Without one, they are stored under a new session, and
+    those of all sessions are read. ``facts`` may be shared with other clients of the server."""
+
+    def __init__(self, context: ProxyContext, scope: Scope | None = None, facts: Facts | None = None) -> None:
         self.facts = facts or Facts()
-        self.roots = Roots(shared.roots)
-        self._shared = shared
+        self.roots = Roots(context.roots)
+        self._context = context
         if scope is None:
-            # Files without an owner would stay forever. All are read, since a client that was started again has the
-            # links of its last session.
-            self._stored = shared.store.scoped(Scope(session=secrets.token_urlsafe(12)))
-            self._readable = shared.store
+            # Files without an owner would stay forever. A client that was started again has the links of its last
+            # session.
+            self._stored = context.store.scoped(Scope(session=secrets.token_urlsafe(12)))
+            self._readable = context.store
         else:
-            self._stored = self._readable = shared.store.scoped(scope)
-        self._open: Recent[Key, _Request] = Recent(_MAX_OPEN)
-        self._progress: Recent[Key, Key] = Recent(_MAX_OPEN)
+            self._stored = self._readable = context.store.scoped(scope)
+        max_remembered = 10_000  # messages about older requests pass unchanged
+        #: Requests that the server has not answered.
+        self._open: Recent[Key, _Request] = Recent(max_remembered)
+        #: Requests by their progress tokens.
+        self._progress: Recent[Key, Key] = Recent(max_remembered)
         self._warned = False
         #: Requests that the server does not have: an answer of the server to one of them is dropped.
         self.unsent: Collection[Key] = ()
@@ -208,7 +210,7 @@ class Exchange:
         raw_id = bytes(message.envelope.id)
         try:
             # The artifact is in memory until the result is encoded.
-            async with self._shared.reading:
+            async with self._context.reading:
                 result = await self._resource_result(message)
                 return result_message(raw_id, await asyncio.to_thread(encode_json, result))
         except ABPError as error:
@@ -250,7 +252,7 @@ class Exchange:
         folders: list[Path] = []
         if any(not text.startswith("artifact:") for text in files.values()):
             folders = await self.roots.folders(ask)
-        async with self._shared.reading:
+        async with self._context.reading:
             raw = await tool.files.fill_in(message, files, self._readable, folders)
         return await read_message(raw)
 
@@ -261,8 +263,9 @@ class Exchange:
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
-    async def to_client(self, line: bytes | Ends) -> Passed | None:
-        """Return a message of the server as it goes to the client; ``None`` for output that is not a message.
+    async def to_client(self, line: bytes | Ends) -> ClientMessage | None:
+        """Return a message of the server as it goes to the client; ``None`` for one that is dropped, such as output
+        that is not a message. ``line`` is only the ends of a message that is over the limit.
 
         Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is
         unknown."""
@@ -283,14 +286,14 @@ class Exchange:
                 return self._drop(line)
             request = self._open.pop(message.key, None)
             if request is not None:
-                return Passed(await self._pass_answer(message, request), message.key, answers=True)
+                return ClientMessage(await self._pass_answer(message, request), message.key, is_answer=True)
 
-        if message.envelope.jsonrpc != "2.0":
-            # Other JSON, such as a line of a log.
+        is_other_json = message.envelope.jsonrpc != "2.0"  # such as a line of a log
+        if is_other_json:
             return self._drop(line)
         if message.method:
-            return Passed(line, self._related_request(message))
-        return Passed(line, message.key, answers=message.is_answer)
+            return ClientMessage(line, self._related_request(message))
+        return ClientMessage(line, message.key, is_answer=message.is_answer)
 
     def forget_request(self, key: Key) -> None:
         """Forget a request that has its answer, or needs none."""
@@ -298,7 +301,7 @@ class Exchange:
         if request is not None and request.progress is not None:
             self._progress.pop(request.progress, None)
 
-    async def _pass_batch(self, line: bytes) -> Passed | None:
+    async def _pass_batch(self, line: bytes) -> ClientMessage | None:
         """Return a list of messages as it goes to the client, without those that are dropped."""
         try:
             messages = [await self.to_client(item) for item in await read_batch(line)]
@@ -307,34 +310,35 @@ class Exchange:
         passed = [message.raw for message in messages if message is not None]
         if not passed:
             return self._drop(line)
-        return Passed(b"[%s]" % b",".join(passed))
+        return ClientMessage(b"[%s]" % b",".join(passed))
 
-    def _pass_unreadable(self, line: bytes) -> Passed | None:
+    def _pass_unreadable(self, line: bytes) -> ClientMessage | None:
         """Pass on a message that is not valid JSON, so that the client can report it. Drop anything else."""
         ends = ends_of(line)
         if not ends.is_message:
             return self._drop(line)
         key = key_or_none(ends.identity)
         if ends.has_method or key is None:
-            return Passed(line)
+            return ClientMessage(line)
         if key in self.unsent:
             return self._drop(line)
         self.forget_request(key)
-        return Passed(line, key, answers=True)
+        return ClientMessage(line, key, is_answer=True)
 
-    def _drop(self, line: bytes) -> Passed | None:
+    def _drop(self, line: bytes) -> ClientMessage | None:
         """Drop output that is not a message: return ``None``, and log the first such output."""
         if not self._warned:
             self._warned = True
             logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
         return None
 
-    def _pass_oversized(self, ends: Ends, error: TooLarge) -> Passed | None:
+    def _pass_oversized(self, ends: Ends, error: TooLarge) -> ClientMessage | None:
         """Return the error for the request whose answer is too large, of which only the ends are known. Drop any other
         message.
 
         Raises :class:`~transports.errors.ProtocolError` if the request is unknown."""
-        key = key_or_none(ends.identity)
+        raw_id = ends.identity
+        key = key_or_none(raw_id)
         if key not in self._open:
             if ends.has_method:
                 logger.warning("a message of the server is dropped: %s", error.message)
@@ -344,14 +348,12 @@ class Exchange:
                 raise ProtocolError(message)
             # The id may be in the part that is lost, but only one request can be meant.
             (key,) = self._open
+            raw_id = encode_json(key)
         assert key is not None
 
         self.forget_request(key)
-        raw_id = ends.identity
-        if key_or_none(raw_id) != key:
-            raw_id = encode_json(key)
         answer = error_message(raw_id, INTERNAL_ERROR, error.message, {"code": error.code})
-        return Passed(answer, key, answers=True)
+        return ClientMessage(answer, key, is_answer=True)
 
     def _related_request(self, message: Message) -> Key | None:
         """Return the key of the request that a notification or a question belongs to; ``None`` if it is unknown."""
@@ -388,7 +390,7 @@ class Exchange:
             received = sent = await measure_answer(message.raw, message.envelope.result)
             if rewritten is not None:
                 sent = await measure_answer(raw, rewritten.result)
-            self._shared.stats.count(request.tool or request.method, received, sent, files)
+            self._context.stats.count(request.tool or request.method, received, sent, files)
         return raw
 
     async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
@@ -406,12 +408,10 @@ class Exchange:
     async def _rewrite_content(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
         """Return the result of a call, a prompt or a resource with links for its large content."""
         tool = self.facts.tools.get(request.tool)
-        output_schema = None
-        if tool is not None:
-            output_schema = tool.output_schema
+        output_schema = tool.output_schema if tool is not None else None
         name = request.tool or request.method.replace("/", ".")
-        caller = Caller(request.method, name, output_schema, self.facts.version)
-        return await rewrite(result, caller, self._stored, self._shared.options)
+        answered = AnsweredRequest(request.method, name, output_schema, self.facts.version)
+        return await rewrite(result, answered, self._stored, self._context.options)
 
     def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
         """Learn the server's description of itself. If it has no resources, return the description with the capability
@@ -423,7 +423,7 @@ class Exchange:
             pass  # these fields have another form; the proxy can do without them
         else:
             self.facts.version = described.protocol_version
-            self._shared.stats.rename_server(described.info.name)
+            self._context.stats.rename_server(described.info.name)
 
         capabilities: dict[str, msgspec.Raw] = {}
         if "capabilities" in fields:
@@ -457,6 +457,7 @@ def _facts_about_tools(result: msgspec.Raw) -> dict[str, _ToolFacts]:
 
 
 def failure_of(error: BaseException) -> ABPError | OSError:
+    """Return the error with which a connection ends: an unexpected one without its message, which the log has."""
     if isinstance(error, ABPError | OSError):
         return error
     return ProtocolError(failure_message(error))
@@ -467,6 +468,7 @@ def failure_message(error: BaseException) -> str:
 
 
 def refusal(raw_id: bytes, error: Exception) -> bytes:
+    """Return the error for the request with this id in JSON. An unexpected one is logged."""
     if isinstance(error, ABPError):
         return error_message(raw_id, INVALID_PARAMS, error.message, {"code": error.code})
     logger.error("a request failed in the proxy", exc_info=error)

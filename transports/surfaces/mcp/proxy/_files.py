@@ -28,10 +28,10 @@ from ....protocol._strict_json import encode_json
 from ...shared._capability_tools import resolve_reference
 from ._messages import FIELDS_DECODER, Key, Message, fields_of, to_raw
 
-#: Most parts of one schema that are looked at, and their depth.
-_MAX_PARTS, _MAX_DEPTH = 1000, 8
-#: Most files of one call, and bytes of all of them.
-_MAX_FILES, _MAX_BYTES = 16, 100 << 20
+#: Maximum number of levels of one schema, and of references that follow each other, that are looked at.
+_MAX_DEPTH = 8
+#: Maximum number of bytes of all files of one call.
+_MAX_BYTES = 100 << 20
 
 #: Place of a parameter in a schema; ``None`` is any item of a list.
 _SchemaPlace: TypeAlias = "tuple[str | None, ...]"
@@ -103,7 +103,7 @@ class Roots:
 
 
 def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
-    """Return the intersection of the folders in the client's answer and the ``allowed`` folders. Blocks."""
+    """Return the folders in the client's answer, only as far as they are inside the ``allowed`` folders. Blocks."""
     try:
         roots = msgspec.json.decode(result, type=_RootList).roots[:100]
         paths = [_parse_path(root.uri) for root in roots]
@@ -114,6 +114,7 @@ def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
     except (OSError, RuntimeError, ValueError, RecursionError):
         return []
 
+    # Of each pair, the folder that is inside the other one.
     shared_inside_allowed = [path for path, folder in pairs if path.is_relative_to(folder)]
     allowed_inside_shared = [folder for path, folder in pairs if folder.is_relative_to(path)]
     return shared_inside_allowed + allowed_inside_shared
@@ -171,10 +172,11 @@ class FileParams:
 
         files: dict[Place, str] = {}
         try:
-            arguments = _decode_arguments(message)
+            params = FIELDS_DECODER.decode(message.envelope.params)
+            arguments = msgspec.json.decode(params["arguments"])
             for schema_place in self.by_place:
                 for place, text in _texts_at(arguments, schema_place):
-                    if _names_file(text):
+                    if text.startswith("artifact:") or _parse_path(text) is not None:
                         files[place] = text
         except (ValueError, RecursionError):  # arguments of another form, which the server refuses
             return {}
@@ -188,13 +190,14 @@ class FileParams:
 
         Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.UsageError`."""
-        if len(files) > _MAX_FILES:
-            raise UsageError(f"a call may have {_MAX_FILES} files; send fewer at once")
+        max_files = 16
+        if len(files) > max_files:
+            raise UsageError(f"a call may have {max_files} files; send fewer at once")
 
         values: dict[Place, object] = {}
         bytes_left = _MAX_BYTES
         for place, text in files.items():
-            # Items of a list have the same schema.
+            # All items of a list have the same schema.
             param = self.by_place[tuple(None if isinstance(step, int) else step for step in place)]
             limit = min(param.max_bytes, bytes_left)
 
@@ -203,16 +206,15 @@ class FileParams:
                 content = await _read_artifact(text, store, limit, place)
             else:
                 content = await in_thread(_read_file, text, folders, limit, place)
-            if content is None:
-                continue
-            bytes_left -= len(content.data)
-
-            values[place] = await in_thread(_encode_content, content, is_url=param.is_url)
+            if content is not None:
+                bytes_left -= len(content.data)
+                values[place] = await in_thread(_encode_content, content, is_url=param.is_url)
 
         return _with_argument_values(message, values)
 
 
 def _with_argument_values(message: Message, values: Mapping[Place, object]) -> bytes:
+    """Return a call with other values at some places in its arguments."""
     fields = fields_of(message.raw)
     params = FIELDS_DECODER.decode(fields["params"])
     arguments = replace(msgspec.json.decode(params["arguments"]), values)
@@ -277,35 +279,30 @@ def _require_size(size: int, limit: int, place: Place) -> None:
         raise TooLarge(f"{field_of(place)}: the file has {size:,} bytes, and {limit:,} are allowed")
 
 
-def _decode_arguments(message: Message) -> object:
-    return msgspec.json.decode(FIELDS_DECODER.decode(message.envelope.params)["arguments"])
-
-
-def _names_file(text: str) -> bool:
-    return text.startswith("artifact:") or _parse_path(text) is not None
-
-
 def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the texts below ``node`` that a place in the schema stands for, each with its place in the arguments."""
+    """Yield the texts in the arguments of a call that are at a place in the schema: of a list, those of all items.
+
+    ``node`` is the part of the arguments at ``place``; each text comes with its own place."""
     if not schema_place:
         if isinstance(node, str):
             yield place, node
         return
 
-    step, *rest = schema_place
-    if step is None:
-        if isinstance(node, list):
-            for index, item in enumerate(node):
-                yield from _texts_at(item, tuple(rest), (*place, index))
-    elif isinstance(node, dict) and step in node:
-        yield from _texts_at(node[step], tuple(rest), (*place, step))
+    step = schema_place[0]
+    rest = schema_place[1:]
+    if step is None and isinstance(node, list):
+        for index, item in enumerate(node):
+            yield from _texts_at(item, rest, (*place, index))
+    elif step is not None and isinstance(node, dict) and step in node:
+        yield from _texts_at(node[step], rest, (*place, step))
 
 
 def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
     """Yield at most 1,000 parts of a schema with their places, outer ones first. References in it are followed."""
+    max_parts = 1000
     unvisited: deque[tuple[_SchemaPlace, object]] = deque([((), schema)])
     visited = 0
-    while unvisited and visited < _MAX_PARTS:
+    while unvisited and visited < max_parts:
         visited += 1
         place, part = unvisited.popleft()
         part = _follow_references(schema, part)
@@ -313,7 +310,8 @@ def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, 
             continue
         yield place, part
 
-        if len(place) >= _MAX_DEPTH or visited + len(unvisited) >= _MAX_PARTS:
+        has_enough = visited + len(unvisited) >= max_parts
+        if has_enough or len(place) >= _MAX_DEPTH:
             continue
         for key in ("anyOf", "oneOf", "allOf"):
             choices = part.get(key)
@@ -327,8 +325,8 @@ def _schema_parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, 
 
 
 def _follow_references(schema: Mapping[str, object], part: object) -> object:
-    """Return the part of a schema that a reference such as ``#/$defs/Page`` names, or ``part`` if it is none. A
-    reference out of the schema gives ``None``."""
+    """Return the part of ``schema`` that ``part`` refers to, such as ``#/$defs/Page``; ``part`` itself if it is no
+    reference, and ``None`` for a reference to another schema."""
     for _ in range(_MAX_DEPTH):
         reference = part.get("$ref") if isinstance(part, dict) else None
         if not isinstance(reference, str):

@@ -23,19 +23,25 @@ from ....protocol._strict_json import (
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
 MAX_BYTES = 137 << 20
-#: Error codes of JSON-RPC, and the code for a request of which the proxy has no answer. These and the names below are
-#: written here, since loading the SDK takes longer than anything else that a proxy does.
-PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
+#: Error codes of JSON-RPC. These and the names below are repeated here, since loading the SDK takes longer than anything
+#: else that a proxy does.
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+#: Error code for a request to which the server has no answer.
 UNAVAILABLE = -32000
 #: Fields of ``_meta`` that name the protocol version of a request, and the subscription of a notification.
 PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
-#: Protocol versions without a handshake and sessions, and the first one with links to resources as content.
-STATELESS_VERSIONS, LINKS_SINCE = ("2026-07-28",), "2025-06-18"
+#: Protocol versions without a handshake and sessions.
+STATELESS_VERSIONS = ("2026-07-28",)
+#: First protocol version with links to resources as content.
+LINKS_SINCE = "2025-06-18"
 
 #: An id, or a token of progress, as a JSON value: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` are not.
 Key: TypeAlias = "str | int | float | tuple[bytes]"
-#: Takes a message of the server, of which only the ends are known if it is over the limit.
+#: Function that takes a message of the server, of which only the ends are known if it is over the limit.
 Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
 
 

@@ -24,15 +24,13 @@ from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from .._messages import read_request_body
 from ._address import SESSION, VERSION, events_of, is_event_stream, read_body, refusal_of, unreachable, upstream_client
-from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
+from ._exchange import Exchange, Facts, ProxyContext, refusal as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 
 logger = logging.getLogger("transports")
 
-#: Most bytes of a user's requests while they arrive.
-_MAX_ARRIVING = 2 * MAX_BYTES
-#: Sessions of a user whose facts are remembered, and of all users whose owners are. A forgotten one goes on; its tools
-#: are learned again.
+#: Maximum number of a user's sessions whose exchanges are remembered, and of all sessions whose owners are. A forgotten
+#: session goes on; its tools are learned again.
 _MAX_SESSIONS = 1000
 #: Headers of a request that are about the connection to the proxy, or are credentials for it.
 _NOT_SENT = frozenset(
@@ -52,8 +50,8 @@ _NOT_RETURNED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """A request of a client. ``message`` is ``None`` if the body is empty, a batch, or something that the server
-    refuses."""
+    """A request of a client of ``user``, and the exchange that it belongs to. ``message`` is the message in its body;
+    ``None`` if the body is empty, a batch, or something that the server refuses."""
 
     request: Request
     user: str
@@ -82,9 +80,9 @@ class _Received:
 class ReverseProxy:
     """Reverse proxy of all users for one server behind an address."""
 
-    def __init__(self, server: HttpServer, shared: Shared) -> None:
+    def __init__(self, server: HttpServer, context: ProxyContext) -> None:
         self._server = server
-        self._shared = shared
+        self._context = context
         self._bodies = Bodies()
         self._client = upstream_client(server)
         # The server's cookies would pass between users.
@@ -164,12 +162,12 @@ class ReverseProxy:
         """Return the exchange of a request's session, or a new one for this request of a client without sessions."""
         if request.headers.get(VERSION) in STATELESS_VERSIONS:
             # Several of these clients may use the same ids at the same time.
-            return Exchange(self._shared, Scope(user=user), self._facts.setdefault(user, Facts()))
+            return Exchange(self._context, Scope(user=user), self._facts.setdefault(user, Facts()))
 
         session = request.headers.get(SESSION, "")
         exchange = self._exchanges[user].get(session)
         if exchange is None:
-            exchange = Exchange(self._shared, Scope(user=user, session=session or None))
+            exchange = Exchange(self._context, Scope(user=user, session=session or None))
             self._exchanges[user][session] = exchange
         return exchange
 
@@ -231,26 +229,25 @@ class ReverseProxy:
     ) -> AsyncGenerator[bytes, None]:
         """Read the files of a call and send it. Yield the events of the response: a question for the client's roots if
         they are not known yet, then the messages of the server."""
+        #: ``None`` follows the last question.
         questions: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def read_files() -> Message:
             try:
                 return await received.exchange.with_files(message, files, questions.put)
             finally:
-                questions.put_nowait(None)  # after the last question, also if this fails
+                questions.put_nowait(None)
 
         reading = asyncio.ensure_future(read_files())
         try:
-            question = await questions.get()
-            while question is not None:
+            while (question := await questions.get()) is not None:
                 yield encode_event(question)
-                question = await questions.get()
-            filled = await reading
-            received.exchange.add_request(filled)
+            call = await reading
+            received.exchange.add_request(call)
 
-            async with aclosing(self._send_call(replace(received, message=filled, body=filled.raw))) as events:
-                async for chunk in events:
-                    yield chunk
+            async with aclosing(self._send_call(replace(received, message=call, body=call.raw))) as events:
+                async for event in events:
+                    yield event
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             yield encode_event(request_refusal(received.raw_id, unreachable(self._server, error)))
         except Exception as error:  # noqa: BLE001 - a request has one answer
@@ -266,8 +263,8 @@ class ReverseProxy:
                 yield encode_event(await refusal_of(self._server, response, received.raw_id))
             elif is_event_stream(response):
                 async with aclosing(_rewrite_events(response, received)) as events:
-                    async for chunk in events:
-                        yield chunk
+                    async for event in events:
+                        yield event
             else:
                 body = await read_body(response)
                 yield encode_event(await _rewrite_message(body, received))
@@ -359,8 +356,9 @@ class Bodies:
         if size > MAX_BYTES:
             message = f"the request has more than {MAX_BYTES:,} bytes, which is the limit; send less at once"
             return refusal(413, message, code=TooLarge.code)
-        if self._arriving[user] > _MAX_ARRIVING:
-            message = f"requests of this user with more than {_MAX_ARRIVING:,} bytes arrive at the same time"
+        max_arriving = 2 * MAX_BYTES
+        if self._arriving[user] > max_arriving:
+            message = f"requests of this user with more than {max_arriving:,} bytes arrive at the same time"
             return refusal(429, f"{message}; wait for one to end", code="LIMIT_REACHED")
         return None
 
@@ -378,15 +376,14 @@ def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) ->
 def stream_response(
     events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    """Return a stream of events as a response, with a comment after each 15 seconds of silence, so that the connection
-    is not closed as idle."""
+    """Return a stream of events as a response. Comments in it keep the connection from being closed as idle."""
     # The second header keeps nginx and others from holding events back until the end of the stream.
     sent = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no", **(headers or {})}
     return StreamingResponse(_with_comments(events), status, media_type="text/event-stream", headers=sent)
 
 
 async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield events, and comments between them while there are none."""
+    """Yield events, and a comment after each 15 seconds without one."""
     async with aclosing(events):
         next_event = asyncio.ensure_future(anext(events, None))
         try:
@@ -395,10 +392,10 @@ async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[
                 if not next_event.done():
                     yield b": still here\n\n"
                     continue
-                chunk = next_event.result()
-                if chunk is None:
+                event = next_event.result()
+                if event is None:
                     return
-                yield chunk
+                yield event
                 next_event = asyncio.ensure_future(anext(events, None))
         finally:
             await cancel_and_wait((next_event,))

@@ -25,17 +25,17 @@ from ._messages import FIELDS_DECODER, LINKS_SINCE, Fields, to_raw
 
 #: Head of the names of the proxy's fields in ``_meta``.
 META_PREFIX = "abp-transports/"
-#: Most bytes of a preview.
+#: Maximum number of bytes of a preview.
 _PREVIEW_BYTES = 2048
 #: Smallest block in bytes for which a link is worth it, if only all texts together are over the limit.
 _MIN_REPLACED = 1024
-#: Most files of one text or structured content that are replaced.
+#: Maximum number of files of one text or structured content that are replaced.
 _MAX_FILES = 100
 
 _ITEMS_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 
-
-#: Stores the content of an item at a place, and returns what replaces it; ``None`` to keep it.
+#: Function that stores the content of an item, given its place and the item, and returns the items that replace it;
+#: ``None`` to keep the item.
 _Replace: TypeAlias = Callable[[str, dict[str, object]], Awaitable[list[object] | None]]
 
 
@@ -55,8 +55,8 @@ class Rewritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Facts about the request that a result answers: its ``method``, the ``name`` of the tool or the method, the tool's
+class AnsweredRequest:
+    """The request that a result answers: its ``method``, the ``name`` of the tool or the method, the tool's
     ``output_schema``, and the protocol ``version`` of the client."""
 
     method: str
@@ -86,7 +86,7 @@ class ProxyOptions:
 VIEW = ArtifactView()
 
 
-async def rewrite(result: msgspec.Raw, caller: Caller, store: ArtifactStore, options: ProxyOptions) -> Rewritten | None:
+async def rewrite(result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions) -> Rewritten | None:
     """Return the result of a tool, a prompt or ``resources/read`` with links to artifacts of ``store`` in the place of
     large content; ``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot
     be stored stays as it is, with a warning.
@@ -95,13 +95,13 @@ async def rewrite(result: msgspec.Raw, caller: Caller, store: ArtifactStore, opt
     if len(result) <= options.max_inline:
         return None
 
-    rewriting = _Rewriting(store, options, caller)
+    rewriting = _Rewriting(store, options, request)
     fields = FIELDS_DECODER.decode(result)
 
-    if caller.method == "resources/read":
+    if request.method == "resources/read":
         if "contents" in fields:
             fields["contents"] = await rewriting.rewrite_contents(fields["contents"])
-    elif caller.method == "prompts/get":
+    elif request.method == "prompts/get":
         if "messages" in fields:
             fields["messages"] = await rewriting.rewrite_messages(fields["messages"])
     else:
@@ -119,11 +119,11 @@ async def rewrite(result: msgspec.Raw, caller: Caller, store: ArtifactStore, opt
 class _Rewriting:
     """The rewriting of one result: collects the artifacts that were stored for it, and its warnings."""
 
-    def __init__(self, store: ArtifactStore, options: ProxyOptions, caller: Caller) -> None:
+    def __init__(self, store: ArtifactStore, options: ProxyOptions, request: AnsweredRequest) -> None:
         self._store = store
         self._options = options
         self._limit = options.max_inline
-        self._caller = caller
+        self._request = request
         self._refs: dict[str, ArtifactRef] = {}
         #: Ids of the artifacts to which the result has a link.
         self._linked: set[str] = set()
@@ -181,15 +181,16 @@ class _Rewriting:
     def _indexes_to_replace(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
         """Return the indexes of all blocks over the limit, and of the largest texts until the remaining texts together
         are within the limit."""
-        large = {index for index, block in enumerate(blocks) if len(block) > self._limit}
+        sizes = [len(block) for block in blocks]
+        large = {index for index, size in enumerate(sizes) if size > self._limit}
 
         texts = [index for index, block in enumerate(blocks) if index not in large and _is_read_as_text(block)]
-        total = sum(len(blocks[index]) for index in texts)
-        for index in sorted(texts, key=lambda index: len(blocks[index]), reverse=True):
-            if total <= self._limit or len(blocks[index]) < _MIN_REPLACED:
+        remaining_bytes = sum(sizes[index] for index in texts)
+        for index in sorted(texts, key=lambda index: sizes[index], reverse=True):
+            if remaining_bytes <= self._limit or sizes[index] < _MIN_REPLACED:
                 break
             large.add(index)
-            total -= len(blocks[index])
+            remaining_bytes -= sizes[index]
         return large
 
     async def _replace_or_keep(self, place: str, item: msgspec.Raw, replace_item: _Replace) -> list[object]:
@@ -246,13 +247,13 @@ class _Rewriting:
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
     ) -> list[object]:
-        """Return link blocks for the artifacts that have no link yet.
+        """Return blocks with links to the artifacts that have no link yet, or texts for a client without such blocks.
 
         The links keep the annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI
         of the ``resource`` in it."""
         unlinked = [ref for ref in refs if ref.id not in self._linked]
         self._linked |= {ref.id for ref in unlinked}
-        if not self._caller.has_links:
+        if not self._request.has_links:
             return [{"type": "text", "text": _describe_refs([ref])} for ref in unlinked]
 
         inherited_meta = dict(members_of(block.get("_meta")))
@@ -318,20 +319,20 @@ class _Rewriting:
     async def _store_text(
         self, place: str, text: str, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
-        """Store a long text, or the files in it. Return the text to show instead, which is empty if the text was a
-        file, and the artifacts."""
+        """Store a long text, or the files in it, for a ``place`` in the result. Return the artifacts, after the text to
+        show instead, which is empty if the text was a file."""
         file = await in_thread(self._recognise_file, text)
         if file is not None:
             return "", [await self._store_binary(place, file)]
 
         tree = await in_thread(_parse_json_tree, text)
-        if tree is None:
-            ref = await self._store_artifact(place, [_utf8(text)], mime_type or "text/plain", filename)
-            lines = text.count("\n") + 1
-            shape = f"{len(text):,} characters, {lines:,} lines"
-            return _preview(text[:_PREVIEW_BYTES], shape, ref), [ref]
+        if tree is not None:
+            return await self._store_json_text(place, text, tree, mime_type, filename)
 
-        return await self._store_json_text(place, text, tree, mime_type, filename)
+        ref = await self._store_artifact(place, [_utf8(text)], mime_type or "text/plain", filename)
+        lines = text.count("\n") + 1
+        shape = f"{len(text):,} characters, {lines:,} lines"
+        return _preview(text[:_PREVIEW_BYTES], shape, ref), [ref]
 
     async def _store_json_text(
         self, place: str, text: str, tree: object, mime_type: str | None, filename: str | None
@@ -345,8 +346,8 @@ class _Rewriting:
 
         ref = await self._store_artifact(place, [_utf8(text)], mime_type or "application/json", filename)
         refs.append(ref)
-        clamped = await in_thread(clamp, cast("JSONValue", tree_without_files), self._preview_bytes())
-        shown = encode_json(clamped).decode()
+        preview = await in_thread(clamp, cast("JSONValue", tree_without_files), self._preview_bytes())
+        shown = encode_json(preview).decode()
         if self._options.json_previews:
             return shown, refs
         return _preview(shown, _describe_shape(tree_without_files), ref), refs
@@ -379,7 +380,7 @@ class _Rewriting:
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
         """Return the files in a JSON tree by their places: those that the policy declares, and those it recognises."""
         policy = self._options.policy
-        files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._caller.name))}
+        files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._request.name))}
         for content in find(tree, heuristics=policy.search):
             if isinstance(content.binary, BinaryData) and isinstance(content.binary.content, bytes | Encoded):
                 files.setdefault(content.path, content.binary)
@@ -394,15 +395,18 @@ class _Rewriting:
     # --- structured content -------------------------------------------------------------------------------------------
 
     async def rewrite_structured(self, content: msgspec.Raw) -> tuple[msgspec.Raw, list[object]]:
-        """Replace the files and long texts of structured content by short texts, as far as the tool's schema allows.
-        If it is still too large, shorten its lists and store all of it. Return the content and the link blocks."""
+        """Replace the long texts of structured content by references, as far as the tool's schema allows. If it is
+        still too large because of many values, store all of it and return a preview. Return the content and the link
+        blocks."""
         try:
             tree = await in_thread(decode_json, bytes(content))
             tree, refs = await self._replace_long_texts(tree)
             encoded = encode_json(tree)
-            if len(encoded) > self._limit and not await in_thread(_find_long_texts, tree, self._limit):
-                encoded, stored = await self._shorten_structured(tree, content)
-                refs += stored
+            if len(encoded) > self._limit:
+                has_long_texts = await in_thread(_find_long_texts, tree, self._limit)
+                if not has_long_texts:
+                    encoded, stored = await self._shorten_structured(tree, content)
+                    refs += stored
             return msgspec.Raw(encoded), self._links(refs, {})
         except (ABPError, ValueError) as error:
             self._warn("structuredContent", error)
@@ -410,7 +414,7 @@ class _Rewriting:
 
     async def _replace_long_texts(self, tree: object) -> tuple[object, list[ArtifactRef]]:
         """Store the long texts of structured content. Return the content with references in their places, and the
-        artifacts."""
+        artifacts. A text stays if the tool's schema allows no reference in its place."""
         paths = (await in_thread(_find_long_texts, tree, self._limit))[:_MAX_FILES]
         refs: list[ArtifactRef] = []
 
@@ -420,24 +424,25 @@ class _Rewriting:
         for path in paths:
             place = f"structuredContent.{field_of(path)}"
             text, siblings = _text_and_siblings(tree, path)
-            if not await in_thread(self._fits_schema, shorter, path):
-                self._warnings.append(
-                    f"{place} stays as it is, {_byte_size(text):,} bytes: outputSchema allows no link"
-                )
+            if await in_thread(self._fits_schema, shorter, path):
+                name = path[-1] if path else ""
+                ref = await self._store_field(place, text, name, siblings)
+                refs.append(ref)
+                shorter = replace(shorter, {path: _describe_refs([ref])})
+            else:
+                size = _byte_size(text)
+                self._warnings.append(f"{place} stays as it is, {size:,} bytes: outputSchema allows no link")
                 shorter = replace(shorter, {path: text})
-                continue
-            name = path[-1] if path else ""
-            ref = await self._store_field(place, text, name, siblings)
-            shorter = replace(shorter, {path: _describe_refs([ref])})
-            refs.append(ref)
         return shorter, refs
 
     async def _store_field(self, place: str, text: str, name: str | int, siblings: Mapping[str, object]) -> ArtifactRef:
-        """Store a long text of structured content: as a file if its sibling fields or its signature say so."""
+        """Store the long text of the field ``name`` of structured content: the file in it if its ``siblings`` or its
+        beginning say that it is one, otherwise the text itself."""
         mime_type = _text_or_none(siblings.get("mimeType"))
         filename = _text_or_none(siblings.get("filename")) or _text_or_none(siblings.get("name"))
 
-        if mime_type is not None and name in ("blob", "data"):
+        is_declared_file = mime_type is not None and name in ("blob", "data")
+        if is_declared_file:
             try:
                 return await self._store_binary(place, BinaryData(block_content(text), mime_type, None, filename))
             except BadEncoding:
@@ -456,7 +461,7 @@ class _Rewriting:
         """Store all of the structured content, which has too many values. Return a preview that fits the schema, and
         the artifact. Without such a preview, return the content as it is and store nothing."""
         limit = self._preview_bytes()
-        if self._caller.output_schema is None:
+        if self._request.output_schema is None:
             preview: object = await in_thread(clamp, cast("JSONValue", tree), limit)
         else:
             preview = await in_thread(_with_short_lists, tree, limit)
@@ -472,7 +477,7 @@ class _Rewriting:
         return encoded, [ref]
 
     def _fits_schema(self, tree: object, path: Place) -> bool:
-        schema = self._caller.output_schema
+        schema = self._request.output_schema
         return schema is None or fits_at(schema, tree, path)
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -495,8 +500,8 @@ class _Rewriting:
             ref = await staged.commit(
                 mime_type=mime_type,
                 filename=filename,
-                namespace=self._caller.name or None,
-                meta={"capability": self._caller.name},
+                namespace=self._request.name or None,
+                meta={"capability": self._request.name},
                 durability="process",
             )
 
@@ -604,13 +609,14 @@ def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, obj
 
 
 def _with_short_lists(tree: object, limit: int) -> object:
-    """Return a tree with lists that are short enough for ``limit`` bytes, or that have one item each."""
+    """Return a JSON tree without the ends of its lists, so that it has at most ``limit`` bytes if possible. Each list
+    keeps at least one item."""
     max_items = 64
-    while True:
-        shorter = _with_first_items(tree, max_items)
-        if max_items == 1 or len(encode_json(shorter)) <= limit:
-            return shorter
+    shorter = _with_first_items(tree, max_items)
+    while max_items > 1 and len(encode_json(shorter)) > limit:
         max_items //= 2
+        shorter = _with_first_items(tree, max_items)
+    return shorter
 
 
 def _with_first_items(node: object, max_items: int) -> object:

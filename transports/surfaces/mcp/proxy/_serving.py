@@ -32,7 +32,7 @@ from ....protocol._strict_json import encode_json
 from .._http import PATH, BearerVerifier, security_for, serve_app
 from ._address import SESSION, VERSION
 from ._duplex import Duplex
-from ._exchange import Exchange, Passed, Shared
+from ._exchange import Exchange, ClientMessage, ProxyContext
 from ._messages import (
     FIELDS_DECODER,
     INTERNAL_ERROR,
@@ -58,7 +58,7 @@ logger = logging.getLogger("transports")
 
 async def serve_proxy(
     server: Server,
-    shared: Shared,
+    context: ProxyContext,
     address: tuple[str, int],
     users: Mapping[str, str],
     on_started: Callable[[str], object],
@@ -69,9 +69,9 @@ async def serve_proxy(
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     proxy: ReverseProxy | _Sessions
     if isinstance(server, HttpServer):
-        proxy = ReverseProxy(server, shared)
+        proxy = ReverseProxy(server, context)
     else:
-        proxy = _Sessions(server, shared)
+        proxy = _Sessions(server, context)
     security = TransportSecurityMiddleware(security_for(address[0]))
 
     async def endpoint(scope: HttpScope, receive: Receive, send: Send) -> None:
@@ -96,16 +96,16 @@ async def serve_proxy(
         # Few sessions, since each has a process.
         await serve_app(app, *address, on_started, proxy.running(), max_sessions=20)
     finally:
-        shared.stats.flush()
+        context.stats.flush()
 
 
 class _Sessions:
     """Servers that the proxy starts: one for each session of clients with a handshake, and one for all clients of a
     user without a handshake."""
 
-    def __init__(self, server: StdioServer, shared: Shared) -> None:
+    def __init__(self, server: StdioServer, context: ProxyContext) -> None:
         self._server = server
-        self._shared = shared
+        self._context = context
         self._bodies = Bodies()
         #: Sessions by user and name. The name is ``None`` for the session of all clients without a handshake.
         self._sessions: dict[tuple[str, str | None], Session] = {}
@@ -128,12 +128,12 @@ class _Sessions:
 
     async def _end_idle(self) -> None:
         """End sessions whose server has ended, or that had no request for half an hour, until cancelled."""
-        max_idle = 30 * 60
+        max_idle_seconds = 30 * 60
         while True:
             await asyncio.sleep(60)
-            oldest_use = time.monotonic() - max_idle
             for (user, name), session in list(self._sessions.items()):
-                is_unused = session.is_idle and session.used < oldest_use
+                idle_seconds = time.monotonic() - session.last_used
+                is_unused = session.is_idle and idle_seconds > max_idle_seconds
                 if is_unused or not session.is_alive:
                     self._end_session(user, name)
 
@@ -195,7 +195,7 @@ class _Sessions:
             if message.method != "initialize" or not message.is_request:
                 return refusal(400, "initialize first, or name the session")
             name = secrets.token_urlsafe(24)
-            exchange = Exchange(self._shared, Scope(user=user, session=name))
+            exchange = Exchange(self._context, Scope(user=user, session=name))
             session = self._sessions[user, name] = Session(await ProcessServer.start(self._server), exchange)
             headers = {SESSION: name}
         if not message.is_request:
@@ -212,7 +212,7 @@ class _Sessions:
         async with self._starting[user]:
             session = self._live_session(user, None)
             if session is None:
-                exchange = Exchange(self._shared, Scope(user=user))
+                exchange = Exchange(self._context, Scope(user=user))
                 session = Session(await ProcessServer.start(self._server), exchange, is_shared=True)
                 self._sessions[user, None] = session
         return stream_response(_as_events(session.request(message)))
@@ -255,12 +255,11 @@ class _Stream:
 
 
 class Session:
-    """A server with its client, or, if ``is_shared``, with all clients of a user that have no handshake.
-
-    If clients share it, a message that belongs to no request is dropped, since it may be about the call of any."""
+    """A server with its client, or if ``is_shared``, with all clients of a user that have no handshake. A message for
+    shared clients that belongs to no request is dropped, since it may be about the call of any of them."""
 
     def __init__(self, process: ProcessServer, exchange: Exchange, *, is_shared: bool = False) -> None:
-        self.used = time.monotonic()
+        self.last_used = time.monotonic()
         self._process = process
         self._is_shared = is_shared
         self._streams: dict[Key, _Stream] = {}
@@ -282,7 +281,7 @@ class Session:
 
     async def send(self, message: Message) -> None:
         """Pass on a notification or an answer of the client."""
-        self.used = time.monotonic()
+        self.last_used = time.monotonic()
         await self._duplex.pass_on(message)
         if message.method == "notifications/cancelled":
             key = key_or_none(message.params.request_id)
@@ -297,38 +296,37 @@ class Session:
         client_ids: Mapping[Key, msgspec.Raw] = {}
         if self._is_shared:
             message, client_ids = await self._with_proxy_ids(message)
-        assert message.key is not None
-        if message.key in self._streams:
+        key = message.key
+        assert key is not None
+        if key in self._streams:
             reason = "a request with this id is still running; use another id"
             yield error_message(bytes(message.envelope.id), INVALID_REQUEST, reason)
             return
 
-        stream = self._streams[message.key] = _Stream()
-        answered = False
+        stream = self._streams[key] = _Stream()
+        is_answered = False
         try:
             if not self.is_alive:
-                # Nothing would end it later.
+                # Nothing would end the stream later.
                 stream.end()
             await self._duplex.pass_on(message)
             async for raw in stream.messages:
-                # The answer has removed the stream.
-                answered = message.key not in self._streams
-                if client_ids:
-                    raw = _with_client_ids(raw, client_ids)
-                yield raw
+                # With the answer, `_write_message` has removed the stream.
+                is_answered = key not in self._streams
+                yield _with_client_ids(raw, client_ids) if client_ids else raw
 
-            if not answered and not self.is_alive:
-                raw_id = client_ids.get(message.key, message.envelope.id)
+            if not is_answered and not self.is_alive:
+                raw_id = client_ids.get(key, message.envelope.id)
                 yield error_message(bytes(raw_id), UNAVAILABLE, self._process.reason())
-                answered = True
+                is_answered = True
         finally:
             stream.close()
-            if self._streams.get(message.key) is stream:
-                del self._streams[message.key]
-                if self._is_shared and not answered:
+            if self._streams.get(key) is stream:
+                del self._streams[key]
+                if self._is_shared and not is_answered:
                     # The client has disconnected, which is how it cancels a request.
                     await self._cancel_request(message)
-            self.used = time.monotonic()
+            self.last_used = time.monotonic()
 
     async def _cancel_request(self, message: Message) -> None:
         assert message.key is not None
@@ -351,7 +349,7 @@ class Session:
             stream.close()
             if self._listener is stream:
                 self._listener = None
-            self.used = time.monotonic()
+            self.last_used = time.monotonic()
 
     async def aclose(self) -> None:
         await cancel_and_wait((self._running,))
@@ -372,22 +370,25 @@ class Session:
             asyncio.get_running_loop().call_soon(self._end_streams)
 
     def _end_streams(self) -> None:
-        for stream in (*self._streams.values(), *filter(None, [self._listener])):
+        for stream in self._streams.values():
             stream.end()
+        if self._listener is not None:
+            self._listener.end()
 
-    async def _write_message(self, message: Passed) -> None:
+    async def _write_message(self, message: ClientMessage) -> None:
         """Write a message to the response of its request; otherwise to the client that listens, or to any response."""
         if message.request is not None and message.request in self._streams:
             stream = self._streams[message.request]
-            if message.answers:
+            if message.is_answer:
+                # Before the message is written, so that `request` sees that it is the answer.
                 del self._streams[message.request]
             if message.raw:
                 await stream.write(message.raw)
-            if message.answers:
+            if message.is_answer:
                 stream.end()
             return
 
-        if message.answers or self._is_shared:
+        if message.is_answer or self._is_shared:
             # The client of the answered request has gone, or it is unknown which client the message is for.
             return
 
@@ -399,8 +400,8 @@ class Session:
             self._unheard.append(message.raw)
 
     async def _with_proxy_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
-        """Replace the client's request id and progress token with ids of the proxy. Return the new request, and a
-        mapping from each of the proxy's ids to the client's."""
+        """Replace the client's request id and progress token with ids of the proxy. Return the new request, and the
+        client's ids by those of the proxy, first that of the request."""
         fields = fields_of(message.raw)
         proxy_id = next(self._proxy_ids)
         client_ids: dict[Key, msgspec.Raw] = {proxy_id: fields["id"]}
@@ -421,8 +422,8 @@ class Session:
 def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes:
     """Replace the proxy's ids in a message of the server with the client's.
 
-    If the message cannot be read, return an error for the client's request, which is the first of ``client_ids``:
-    with the proxy's id in it, the client would not recognise its answer."""
+    If the message cannot be read, return an error for the client's request, whose id is the first of ``client_ids``:
+    the client would not recognise an answer with the proxy's id."""
     try:
         fields = fields_of(raw)
         _replace_ids(fields, ("id",), client_ids)

@@ -23,7 +23,7 @@ from ....protocol._times import iso_utc
 
 logger = logging.getLogger("transports")
 
-#: Most characters of the name of a tool or a server.
+#: Maximum number of characters of the name of a tool or a server.
 _MAX_NAME = 200
 #: Headings of the table: of a server, a tool, and the fields of its :class:`Count`.
 _HEADINGS = (
@@ -86,8 +86,7 @@ def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
             continue
         is_json_text = bytes(memoryview(block.data)[:1]) == b'"'
         if block.type == "image" and is_json_text:
-            # Without the quotes.
-            sizes.append(len(block.data) - 2)
+            sizes.append(len(block.data) - len('""'))
     return sizes
 
 
