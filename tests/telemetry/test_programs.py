@@ -24,7 +24,7 @@ from transports.artifacts import open_store
 from transports.memory import Call, MemoryTransport
 from transports.surfaces.cli import _running as telemetry
 from transports.surfaces.cli._running import configure
-from transports.surfaces.shared._listening import serve_metrics
+from transports.surfaces.shared._metrics import serve_metrics
 from webapp_fixture import Fixture
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

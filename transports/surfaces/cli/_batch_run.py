@@ -25,7 +25,7 @@ from ...errors import ABPError, UsageError
 from ...protocol._strict_json import JSONValue
 from ...session._connect import connect
 from ...session._evidence import with_default_evidence
-from ..shared._listening import parse_address, serve_metrics
+from ..shared._listening import parse_address
 from . import draining
 from ._batch_options import BatchOptions, EngineName, WorkerOptions
 from ._options import headers_of
@@ -232,6 +232,7 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
+    from ..shared._metrics import serve_metrics  # late: it needs a web server
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
         print_note(f"Prometheus metrics: {url}", always=True)

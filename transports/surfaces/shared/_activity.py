@@ -33,26 +33,8 @@ from ._apps import App, Apps
 
 logger = logging.getLogger("transports")
 
-#: Maximum characters of a text from an app.
+#: Maximum number of characters of a text from an app.
 MAX_TEXT = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    entries: int = 2000
-    calls: int = 1000
-    #: Results, which are kept for the calls that ended last.
-    results: int = 50
-    #: Bytes of JSON. The data of a larger result and the parameters of a larger question are left out.
-    result_bytes: int = 1 << 20
-    question_bytes: int = 16 << 10
-    #: Entries per request of a client.
-    batch: int = 100
-    #: Seconds between two entries about the progress of a call. Progress in between only updates its record.
-    progress_interval: float = 0.1
-
-
-_LIMITS = _Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +79,7 @@ class CallRecord:
         return replace(record, status=CallStatus.of_error(event.error), error=error)
 
     def asking(self, question: ElicitationRequest | None) -> CallRecord:
+        """Return the record with a question of the app, or without one."""
         if question is None:
             return replace(self, status=CallStatus.WORKING, question=None)
         return replace(self, status=CallStatus.INPUT_REQUIRED, question=question_document(question))
@@ -134,8 +117,9 @@ class CallRecord:
 
 def question_document(question: ElicitationRequest) -> dict[str, object]:
     """Return a question as ``{"method": …, "params": …}``, without its params if they are over 16 KiB of JSON."""
+    max_bytes = 16 << 10
     params: Mapping[str, object] = question.params
-    if len(encode_json(params)) > _LIMITS.question_bytes:
+    if len(encode_json(params)) > max_bytes:
         params = {"message": "the question is too long to be shown"}
     return {"method": question.method, "params": params}
 
@@ -147,9 +131,10 @@ def result_document(event: CallFinished) -> bytes:
         cancelled = error.code == "CANCELLED"
         return _encode_outcome({"success": False, "error": error.as_dict(), "cancelled": cancelled})
 
+    max_bytes = 1 << 20
     document = event.result.as_dict()
     encoded = _encode_outcome(document)
-    if len(encoded) > _LIMITS.result_bytes:
+    if len(encoded) > max_bytes:
         omitted = {"omitted": f"{len(encoded)} bytes; the artifacts have it"}
         encoded = _encode_outcome({**document, "data": omitted})
     return encoded
@@ -226,8 +211,9 @@ class Activity:
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
         #: Called after the end of a call that has stored artifacts.
         self.on_artifacts: Callable[[], object] = lambda: None
-        self._log: deque[Entry] = deque(maxlen=_LIMITS.entries)
-        # ids also grow from one server to the next, so that a client of an earlier server gets a LogGap
+        max_entries = 2000
+        self._log: deque[Entry] = deque(maxlen=max_entries)
+        # Ids also grow from one server to the next, so that a client of an earlier server gets a LogGap.
         self._last_id = int(time.time() * 1000)
         self._changed = asyncio.Event()
         #: Outcomes of the newest calls, as JSON.
@@ -290,7 +276,8 @@ class Activity:
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        while len(self.calls) > _LIMITS.calls:
+        max_calls = 1000
+        while len(self.calls) > max_calls:
             oldest, _ = self.calls.popitem(last=False)
             self._results.pop(oldest, None)
             self._progress_logged.pop(oldest, None)
@@ -311,12 +298,13 @@ class Activity:
         return self._results.get(call)
 
     def _call_progressed(self, record: CallRecord) -> None:
-        """Log the progress of a running call, or only note it in the record if the last entry is too recent."""
+        """Log the progress of a running call. If the last entry about it is too recent, only update the record."""
         if record.duration_ms is not None:
             return
+        seconds_between_entries = 0.1
         now = time.monotonic()
         last_logged = self._progress_logged.get(record.id, -1.0)
-        if now - last_logged >= _LIMITS.progress_interval:
+        if now - last_logged >= seconds_between_entries:
             self._progress_logged[record.id] = now
             self._log_call("call_progress", record)
         else:
@@ -328,8 +316,9 @@ class Activity:
         if record is None or record.duration_ms is not None:
             return
 
+        max_results = 50
         self._results[event.call] = result_document(event)
-        if len(self._results) > _LIMITS.results:
+        if len(self._results) > max_results:
             self._results.popitem(last=False)
         if event.artifacts or event.evidence:
             self.on_artifacts()
@@ -384,20 +373,22 @@ class Activity:
 
         unseen = self._last_id - entry_id
         start = len(self._log) - unseen
-        return list(islice(self._log, start, start + _LIMITS.batch))
+        max_entries = 100
+        return list(islice(self._log, start, start + max_entries))
 
     def _log_entry(self, kind: str, subject: Subject, scope: Scope) -> None:
         self._last_id += 1
         self._log.append(Entry(self._last_id, kind, subject, scope))
-        # Wakes those who wait now; later ones wait for the next entry.
+        # Wake those who wait now; later ones wait for the next entry.
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 # --- watching the store -----------------------------------------------------------------------------------------------
 
-#: Seconds between two checks: of a store with a change token, of a store that has to be listed, and after a failure.
-_INTERVAL, _LISTING_INTERVAL, _RETRY_INTERVAL = 0.5, 1.0, 5.0
+#: Seconds between two checks of a store with a change token, and of a store that has to be listed.
+_INTERVAL = 0.5
+_LISTING_INTERVAL = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,13 +403,15 @@ class StoreChange:
     removed: tuple[tuple[str, Scope], ...]
 
 
-class _Seen(NamedTuple):
+class _Listed(NamedTuple):
+    """What may change of an artifact."""
+
     filename: str
     mime_type: str
     scope: Scope
 
     @classmethod
-    def of(cls, refs: Iterable[ArtifactRef]) -> dict[str, _Seen]:
+    def by_id(cls, refs: Iterable[ArtifactRef]) -> dict[str, _Listed]:
         return {ref.id: cls(ref.filename, ref.mime_type, ref.scope) for ref in refs}
 
 
@@ -427,16 +420,16 @@ class StoreWatcher:
     process.
 
     ``on_change`` may not block. The store is listed only when its change token differs, which is cheap to read; a store
-    without a token is listed every second. An artifact stored and removed between two checks goes unnoticed. For one
-    event loop.
-    """
+    without a token is listed every second. An artifact that is stored and removed between two checks goes unnoticed.
+    For one event loop."""
 
     def __init__(self, store: ArtifactStore, on_change: Callable[[StoreChange], object]) -> None:
         self._store = store
         self._on_change = on_change
         self._check_wanted = asyncio.Event()
+        #: Change token from before the last listing, and the artifacts in that listing by id.
         self._change_token: object = None
-        self._seen: dict[str, _Seen] = {}
+        self._last_listing: dict[str, _Listed] = {}
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -445,7 +438,7 @@ class StoreWatcher:
         Raises :class:`~transports.errors.StoreError` if the store cannot be listed."""
         if self._task is None:
             self._change_token = await self._read_token()
-            self._seen = _Seen.of(await self._store.list())
+            self._last_listing = _Listed.by_id(await self._store.list())
             self._task = begin(self._watch())
 
     async def aclose(self) -> None:
@@ -459,6 +452,7 @@ class StoreWatcher:
 
     async def _watch(self) -> None:
         """Check the store at intervals, and at once when asked to, until cancelled."""
+        seconds_after_failure = 5.0
         pause = _INTERVAL
         last_check_failed = False
         while True:
@@ -474,7 +468,7 @@ class StoreWatcher:
                 # Of several failures in a row only the first is logged.
                 if not last_check_failed:
                     logger.warning("cannot watch the store: %s", error, exc_info=not isinstance(error, ABPError))
-                pause = _RETRY_INTERVAL
+                pause = seconds_after_failure
                 last_check_failed = True
 
     async def _check_store(self) -> float:
@@ -500,8 +494,8 @@ class StoreWatcher:
 
     def _report_changes(self, refs: list[ArtifactRef]) -> None:
         """Report how the artifacts differ from those of the last listing."""
-        previous = self._seen
-        self._seen = current = _Seen.of(refs)
+        previous = self._last_listing
+        self._last_listing = current = _Listed.by_id(refs)
 
         stored = tuple(ref for ref in refs if ref.id not in previous)
         updated = tuple(ref for ref in refs if ref.id in previous and previous[ref.id] != current[ref.id])

@@ -33,7 +33,6 @@ logger = logging.getLogger("transports")
 
 #: :func:`transports.connect`, or a function that replaces it.
 Connect: TypeAlias = "Callable[..., Session]"
-_NOBODY = Scope()
 
 
 def connect(target: str, **options: Any) -> Session:
@@ -176,8 +175,8 @@ class Apps(dict[str, App]):
     """Connected apps of one user by key, oldest first, at most ``limit``.
 
     ``counted`` returns the number of apps for the limit, by default that of these apps. The artifacts of an app have
-    its key as their session, within the scope of ``store``. ``connect`` replaces :func:`transports.connect`.
-    """
+    its key as their session, within the scope of ``store``. ``connect`` replaces :func:`transports.connect`;
+    ``listener`` gets all events of the apps."""
 
     def __init__(
         self,
@@ -211,18 +210,18 @@ class Apps(dict[str, App]):
         return bool(self._opening) or any(app.pending_calls for app in self.values())
 
     async def connect(
-        self, target: str, options: Mapping[str, object], *, owner: Scope = _NOBODY, key: str | None = None
+        self, target: str, options: Mapping[str, object], *, owner: Scope | None = None, key: str | None = None
     ) -> App:
         """Connect to ``target`` with these options of :func:`transports.connect`.
 
-        The app's artifacts belong to ``owner``, a tenant or a user. ``key`` is the key of an earlier session, by
-        default a new one. Raises :class:`~transports.errors.UsageError` at the limit, and the errors of connecting and
-        opening."""
+        The app's artifacts belong to ``owner``, a tenant or a user, if there is one. ``key`` is the key of an earlier
+        session, by default a new one. Raises :class:`~transports.errors.UsageError` at the limit, and the errors of
+        connecting and opening."""
         self._check_limit()
         app = App(key or new_session_key(), target)
         session = self._connect(
             target,
-            store=self._store.scoped(replace(owner, session=app.key)),
+            store=self._store.scoped(replace(owner or Scope(), session=app.key)),
             on_elicitation=app.on_elicitation,
             **options,
         )
@@ -246,7 +245,7 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
 
     async def _open_app(self, app: App, session: Session) -> App:
-        """Open a session and add its app. An app that is being opened counts for the limit."""
+        """Open a session and add its app. While it is opened, it counts for the limit."""
         self._opening.add(app)
         try:
             await app.open(session, self._listener.on_event)
@@ -307,7 +306,7 @@ class Apps(dict[str, App]):
         candidates = [app for app in self.values() if capability is None or capability in app.session.capabilities]
         if len(candidates) == 1:
             return candidates[0]
-        # The only app is the right one even without the capability: its error names similar ones.
+        # Even without the capability, since the error of the only app names similar capabilities.
         if len(self) == 1:
             return next(iter(self.values()))
         if not self:
@@ -338,8 +337,8 @@ async def pooled(
 
     if headless is None:
         headless = Settings.load().headless
-    # 32 sessions of each browser: memory is usually the lower limit
-    async with batch.Pool(browsers, 32, store=store, headless=headless) as pool:
+    max_sessions = 32  # of each browser; its memory is usually the lower limit
+    async with batch.Pool(browsers, max_sessions, store=store, headless=headless) as pool:
 
         def connect_pooled(target: str, **options: object) -> Session:
             if not shares_browser(target, config, headless=headless):

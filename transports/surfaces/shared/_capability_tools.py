@@ -21,11 +21,9 @@ from ...protocol.schema import NotChecked, is_file, target_of
 
 #: Maximum number of capabilities with a tool of their own.
 MAX_TOOLS = 200
-#: Maximum characters of a tool's name. The APIs take 64, and clients put the name of the server before it, such as
-#: ``mcp__abp__``. Some leave out a tool whose name is too long then, without a word.
+#: Maximum number of characters of a tool's name. The APIs take 64, and clients put the name of the server before it,
+#: such as ``mcp__abp__``. Some clients then leave out a tool whose name is too long, without a word.
 _MAX_NAME = 54
-#: Maximum characters of a tool's description (OpenAI).
-_MAX_DESCRIPTION = 1024
 
 
 def tool_name(capability: str) -> str:
@@ -51,8 +49,8 @@ def free_name(base: str, taken: Container[str], *, max_base: int | None = None) 
 
 
 def tool_description(capability: Capability, rules: str, *marks: str) -> str:
-    """Return the description of a capability's tool in one line, with its state and ``marks`` in parentheses, and the
-    ``rules`` of its schema. If that is too long, the app's own words are cut."""
+    """Return the description of a capability's tool in one line: the app's own words, which are cut if they are too
+    long, the capability's state and ``marks`` in parentheses, and the ``rules`` of its schema."""
     notes = []
     if capability.experimental:
         notes.append("experimental")
@@ -64,7 +62,8 @@ def tool_description(capability: Capability, rules: str, *marks: str) -> str:
     end = f" ({', '.join(notes)})" if notes else ""
     if rules:
         end += f" {rules}"
-    words = plain_line(capability.description or f"The capability {capability.name}.", _MAX_DESCRIPTION - len(end))
+    max_description = 1024  # of OpenAI
+    words = plain_line(capability.description or f"The capability {capability.name}.", max_description - len(end))
     return words + end
 
 
@@ -103,17 +102,18 @@ def parameters_line(capability: Capability) -> str:
     """Return the parameters of a capability with their types, the required ones first and the others with ``?``."""
     schema = tool_schema(capability)
     required = schema.get("required")
-    needed, optional = [], []
+    required_parameters = []
+    optional_parameters = []
     for name, member in members_of(schema.get("properties")).items():
         if isinstance(required, list) and name in required:
-            needed.append(f"{name}: {type_name(member)}")
+            required_parameters.append(f"{name}: {type_name(member)}")
         else:
-            optional.append(f"{name}?: {type_name(member)}")
-    return plain_line(", ".join(needed + optional), 200)
+            optional_parameters.append(f"{name}?: {type_name(member)}")
+    return plain_line(", ".join(required_parameters + optional_parameters), 200)
 
 
-#: Next step by code, the same on every surface.
-_NEXT = {
+#: Next step by error code, the same on every surface.
+_NEXT_STEPS = {
     "CANCELLED": "ask the user whether to go on",
     "INVALID_ANSWER": "call again, and answer the app's question as it asks",
     "PERMISSION_REQUIRED": "ask the user",
@@ -158,7 +158,7 @@ def _next_step(error: ABPError, advice: Advice) -> str:
         return advice.no_artifact
 
     again = repeat_advice(error)
-    step = advice.by_code.get(error.code) or _NEXT.get(error.code)
+    step = advice.by_code.get(error.code) or _NEXT_STEPS.get(error.code)
     if step:
         return step.format(again=again)
 
@@ -172,6 +172,7 @@ def _next_step(error: ABPError, advice: Advice) -> str:
         if may_have_run(error):
             return f"{advice.connect}; {again}"
         return advice.connect
+
     if isinstance(error, UsageError):
         return advice.arguments
     if error.retryable or may_have_run(error):
@@ -184,44 +185,43 @@ def _next_step(error: ABPError, advice: Advice) -> str:
 #: JSON Schema.
 Schema: TypeAlias = dict[str, object]
 
-#: Maximum levels of a schema.
+#: Maximum number of levels of a schema.
 _MAX_DEPTH = 64
-#: Maximum characters of a rule in words.
+#: Maximum number of characters of a rule in words.
 _MAX_RULE = 300
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-_SUBSCHEMAS = frozenset(
+#: Keywords whose value is one schema, a list of schemas, and an object of schemas.
+_WITH_SCHEMA = frozenset(
     {
         *("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"),
         *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
     }
 )
-_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_WITH_SUBSCHEMAS = _SUBSCHEMAS | _LISTS | _MAPS
-#: Keywords about a document of its own or of older drafts, whose requirements are checked with the call, and the one
-#: with which a client copies a parameter into a header and relies on the server to compare them (SEP-2243), which a
-#: surface does not do.
+_WITH_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_WITH_OBJECT = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_WITH_SUBSCHEMAS = _WITH_SCHEMA | _WITH_LIST | _WITH_OBJECT
+#: Keywords that models do not get: those of schemas that are documents of their own, those of older drafts, whose
+#: requirements are checked with the call, and ``x-mcp-header``, by which a client copies a parameter into a header and
+#: relies on the server to compare them (SEP-2243), which a surface does not do.
 _LEFT_OUT = frozenset(
     {
         *("$schema", "$id", "$anchor", "$vocabulary", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"),
         *("$recursiveAnchor", "additionalItems", "dependencies", "divisibleBy", "disallow", "extends", "x-mcp-header"),
     }
 )
-#: Keywords that the APIs refuse at the root.
-_AT_ROOT = (
+#: Keywords that the APIs refuse at the root of a schema.
+_REFUSED_AT_ROOT = (
     *("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const", "$ref"),
     *("dependentSchemas", "dependentRequired", "patternProperties", "propertyNames", "unevaluatedProperties"),
 )
-#: Name of a parameter that all APIs take (Anthropic's is the narrowest).
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-_UNSAFE = re.compile(r"[^a-zA-Z0-9_.-]+")
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
-    """The schema of a tool for models. ``rules`` is what it cannot say, in words for the description, ``names`` the
-    app's name of each renamed parameter, and ``is_complete`` is false if the app may take parameters that are not in
-    it."""
+    """The schema of a tool for models.
+
+    ``rules`` are in words for the tool's description, since the schema cannot express them. ``names`` are the app's
+    names of the parameters that were renamed, by their new names. ``is_complete`` is false if the app may take
+    parameters that are not in the schema."""
 
     schema: Schema
     rules: str = ""
@@ -240,18 +240,16 @@ def model_schema(schema: Mapping[str, object]) -> ModelSchema:
     if app_names:
         model_names = {app_name: model_name for model_name, app_name in app_names.items()}
         repaired = _Repair(is_valid, model_names).repair(schema)
+
     is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
     folded, rules = _fold_root(repaired)
     _remove_dangling_references(folded)
-
     if not is_valid(folded):
+        # Only the names of the parameters are left, and the schemas that are valid by themselves.
         is_complete = False
-        properties = folded["properties"]
-        assert isinstance(properties, dict)
-        for name, property_schema in properties.items():
-            if not is_valid(property_schema):
-                properties[name] = {}
-        folded = {"type": "object", "properties": properties}
+        properties = members_of(folded["properties"])
+        valid_properties = {name: part if is_valid(part) else {} for name, part in properties.items()}
+        folded = {"type": "object", "properties": valid_properties}
 
     return ModelSchema(folded, plain_line(" ".join(rules), 600), app_names, is_complete)
 
@@ -284,15 +282,15 @@ def resolve_reference(reference: object, root: Mapping[str, object]) -> object:
 @dataclass(frozen=True, slots=True)
 class _Repair:
     """Converter to JSON Schema 2020-12. Keywords of older drafts are converted, those with invalid values are
-    left out, and parameters with one of the app's ``names`` get the new name. ``is_valid`` is the check of a schema
-    against the metaschema."""
+    left out, and parameters are renamed by ``names``, from the app's names to those for models. ``is_valid`` checks a
+    schema against the metaschema."""
 
     is_valid: Callable[[Schema], bool]
     names: Mapping[str, str]
 
     def repair(self, schema: object, depth: int = 0) -> Schema:
-        """Return a schema without what the APIs refuse; an empty one, which allows anything, for what is no schema or
-        is nested too deeply."""
+        """Return a schema without what the APIs refuse. A value that is no schema, or is nested too deeply, becomes an
+        empty schema, which allows anything."""
         if schema is False:
             return {"not": {}}
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
@@ -347,12 +345,12 @@ class _Repair:
 
     def _copy_subschemas(self, keyword: str, value: object, repaired: Schema, depth: int) -> None:
         """Add a keyword that holds schemas to ``repaired``: one schema, a list of schemas, or schemas by name."""
-        if keyword in _SUBSCHEMAS:
+        if keyword in _WITH_SCHEMA:
             if isinstance(value, Mapping):
                 repaired[keyword] = self.repair(value, depth)
             elif isinstance(value, bool):
                 repaired[keyword] = value
-        elif keyword in _LISTS:
+        elif keyword in _WITH_LIST:
             if isinstance(value, list) and value:
                 repaired[keyword] = [self.repair(part, depth) for part in value]
         elif isinstance(value, Mapping):
@@ -466,14 +464,13 @@ def _remove_dangling_references(root: Schema) -> None:
 
 
 def _fold_root(schema: Schema) -> tuple[Schema, list[str]]:
-    """Remove the keywords that the APIs refuse at the root, such as ``anyOf``.
+    """Remove the keywords that the APIs refuse at the root of a schema, such as ``anyOf``.
 
-    Return the schema of an object with the properties of all branches, and the rules that it no longer contains, in
-    words."""
+    Return the schema of an object with the properties of all branches, and in words the rules that are lost."""
     parts = _RootParts()
     parts.add(schema)
 
-    allowed = {key: value for key, value in schema.items() if key not in (*_AT_ROOT, "required")}
+    allowed = {key: value for key, value in schema.items() if key not in (*_REFUSED_AT_ROOT, "required")}
     folded: Schema = {**allowed, "type": "object", "properties": parts.properties}
     required = [name for name in dict.fromkeys(parts.required) if name in parts.properties]
     if required:
@@ -576,14 +573,15 @@ def _shortened_json(part: object) -> str:
 
 
 def _names_for_models(schema: Schema) -> dict[str, str]:
-    """Choose a new name for each parameter whose name the APIs refuse. Return the app's names by the new ones."""
+    """Choose a new name for each parameter whose name one of the APIs refuses (Anthropic's is the narrowest). Return
+    the app's names by the new ones."""
     app_names = {*_property_names(schema)}
     renamed: dict[str, str] = {}
     for app_name in sorted(app_names):
-        if _NAME.fullmatch(app_name):
+        if re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", app_name):
             continue
-        # of the 64 characters, four are left for a number
-        base = _UNSAFE.sub("_", app_name).strip("_")[:60] or "parameter"
+        # Of the 64 characters, four are left for a number.
+        base = re.sub(r"[^a-zA-Z0-9_.-]+", "_", app_name).strip("_")[:60] or "parameter"
         model_name = free_name(base, app_names | renamed.keys())
         renamed[model_name] = app_name
     return renamed
@@ -599,9 +597,9 @@ def _property_names(schema: object) -> Iterator[str]:
         for keyword, value in node.items():
             if keyword == "properties":
                 yield from value
-            if keyword in _MAPS:
+            if keyword in _WITH_OBJECT:
                 waiting += value.values()
-            elif keyword in _SUBSCHEMAS or keyword in _LISTS:
+            elif keyword in _WITH_SCHEMA or keyword in _WITH_LIST:
                 waiting += _as_list(value)
 
 
@@ -626,9 +624,10 @@ def _with_app_names(schema: object, value: object, model: ModelSchema) -> object
         additional = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
         renamed: dict[str, object] = {}
         for name, inner in value.items():
-            declared = _declarations(name, alternatives)
-            if declared:
-                renamed[model.names.get(name, name)] = _with_app_names({"anyOf": declared}, inner, model)
+            declarations = _declarations(name, alternatives)
+            if declarations:
+                app_name = model.names.get(name, name)
+                renamed[app_name] = _with_app_names({"anyOf": declarations}, inner, model)
             else:
                 renamed[name] = _with_app_names({"anyOf": additional}, inner, model)
         return renamed
@@ -650,7 +649,7 @@ def _declarations(name: str, schemas: Sequence[Schema]) -> list[object]:
 
 
 def _alternatives(schema: object, root: Schema) -> Iterator[Schema]:
-    """Yield a schema, the target of its reference, and its branches, and theirs in turn; each once."""
+    """Yield a schema, the target of its reference, its branches, and in turn those of each of them; each once."""
     waiting = [schema]
     seen: set[int] = set()
     while waiting:

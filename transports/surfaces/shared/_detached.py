@@ -48,8 +48,8 @@ _RECORD = TypeAdapter(CallRecord)
 
 
 def _encode_record(record: CallRecord) -> str:
-    """Return a record as JSON. A path in its error may hold bytes that are not UTF-8, and so halves of surrogate
-    pairs, which are replaced."""
+    """Return a record as JSON. Halves of surrogate pairs are replaced, which stand for the bytes of a path in its error
+    that is not UTF-8."""
     text = json.dumps(_RECORD.dump_python(record, mode="json"))
     return without_half_pairs(text.encode()).decode()
 
@@ -72,8 +72,8 @@ def make_private(folder: Path) -> None:
 class KeptCall:
     """Call in the ledger.
 
-    ``answer`` is the document of ``abp call --json``, and ``content`` is its representation by the surface, both as
-    JSON. They are ``None`` while the call runs, if there is none, and after they have expired."""
+    ``answer`` is the document of ``abp call --json``, and ``content`` is its representation by the surface, such as an
+    MCP result, both as JSON. They are ``None`` while the call runs, if there is none, and after they have expired."""
 
     record: CallRecord
     answer: bytes | None = None
@@ -87,7 +87,7 @@ class KeptCall:
 
     @classmethod
     def of_row(cls, record: Value, status: Value, answer: Value, content: Value) -> Self:
-        """Return the call for a row. Only its ``status`` says that a call was lost with its server."""
+        """Return the call in a row. If it was lost with its server, only ``status`` says so, and not ``record``."""
         kept_record = _RECORD.validate_json(str(record))
         is_lost = status == CallStatus.UNKNOWN.value and kept_record.duration_ms is None
         if is_lost:
@@ -111,7 +111,7 @@ T = TypeVar("T")
 
 #: Seconds after the end of a call for which its answer is kept.
 MAX_AGE = 86_400.0
-#: Maximum number of kept connections of one owner.
+#: Maximum number of connections that are kept for one owner.
 MAX_CONNECTIONS = 32
 
 
@@ -127,8 +127,6 @@ class OwnerLimits:
     calls: int = 1000
 
 
-#: Version of the schema. Ledgers of other versions are refused.
-_VERSION = 2
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, owner TEXT NOT NULL, tenant TEXT, user TEXT,
     session TEXT NOT NULL, started REAL NOT NULL, finished REAL, status TEXT NOT NULL, record TEXT NOT NULL,
@@ -138,6 +136,7 @@ _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS connections (owner TEXT NOT NULL, session TEXT NOT NULL, arguments TEXT NOT NULL,
     position INTEGER PRIMARY KEY AUTOINCREMENT, UNIQUE (owner, session))""",
 )
+#: Condition of SQL that a call has ended.
 _ENDED = f"status NOT IN ({', '.join(repr(status.value) for status in CallStatus if not status.final)})"
 
 
@@ -186,14 +185,14 @@ class CallLedger:
         has the maximum number of running calls."""
         owner = _owner(record.scope)
         scope = record.scope
+        max_running = self._limits.working
 
         def insert_call(cursor: Cursor) -> None:
             self._mark_lost_calls(cursor)
             cursor.execute(f"SELECT count(*) FROM calls WHERE owner = ? AND NOT {_ENDED}", (owner,))
             ((running_calls,),) = cursor.fetchall()
-            maximum = self._limits.working
-            if cast(int, running_calls) >= maximum:
-                message = f"{maximum} detached calls are under way, which is the limit; wait for one or cancel it"
+            if cast(int, running_calls) >= max_running:
+                message = f"{max_running} detached calls are under way, which is the limit; wait for one or cancel it"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
 
             values = (record.id, owner, scope.tenant, scope.user, record.session, record.started, record.status.value)
@@ -220,7 +219,8 @@ class CallLedger:
         await self._in_transaction(update_call)
 
     def _expire_answers(self, cursor: Cursor, owner: str) -> None:
-        """Remove too old answers of all owners, and surplus answers and calls of ``owner``."""
+        """Remove the answers of all owners that are too old, and the oldest answers and calls of ``owner`` that are
+        over the limits."""
         self._expire_old_answers(cursor)
 
         cursor.execute(
@@ -350,16 +350,18 @@ class CallLedger:
     def _prepare_database(self, cursor: Cursor) -> None:
         """Create the tables of a new file, and expire old answers. Raises :class:`~transports.errors.LedgerError` for a
         file of another version."""
+        current_version = 2
         self._database.begin_work(self._worker)
         cursor.execute("PRAGMA user_version")
         version = cast(int, cursor.fetchall()[0][0])
-        if version not in (0, _VERSION):
-            message = f"the ledger in {self._folder} has version {version} and not {_VERSION}"
+        is_new = version == 0
+        if not is_new and version != current_version:
+            message = f"the ledger in {self._folder} has version {version} and not {current_version}"
             raise LedgerError(f"{message}; name another folder with --state")
 
         for statement in _SCHEMA:
             cursor.execute(statement)
-        cursor.execute(f"PRAGMA user_version = {_VERSION}")
+        cursor.execute(f"PRAGMA user_version = {current_version}")
         self._expire_old_answers(cursor)
 
 
@@ -428,7 +430,7 @@ class DetachedCalls:
             if asyncio.iscoroutine(work):
                 work.close()
             if isinstance(error, asyncio.CancelledError):
-                # The transaction of a cancelled request continues, so the record must get an end.
+                # The transaction goes on in its thread, so the record must get an end.
                 await finished(asyncio.ensure_future(self._save_never_started(record)))
             raise
 
@@ -540,7 +542,7 @@ class DetachedCalls:
 
 
 async def _convert_answer(event: CallFinished, content: MakeContent | None) -> bytes | None:
-    """Return the surface's representation of a call's end; ``None`` if there is none, or it cannot be made."""
+    """Return the surface's representation of a call's end; ``None`` if it has none, or if it cannot be made."""
     if content is None:
         return None
     try:

@@ -1,24 +1,17 @@
-"""Listening servers of the kit: their addresses, limits of their connections, and the server of ``/metrics``."""
+"""Listening servers of the kit: their addresses, and limits of their connections."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
 from ...protocol._plain_text import is_loopback
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from ..._internal.telemetry._prometheus import Exposition
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
@@ -40,8 +33,8 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
 
     Raises :class:`~transports.errors.UsageError` for another format, and for a host that is not this machine's loopback
     unless a proxy has a ``public_url``, since the kit's servers do not support TLS."""
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
+    address, _, port = text.rpartition(":")
+    host = address.strip("[]")
     is_port = port.isascii() and port.isdigit() and int(port) <= 65535
     is_protected = bool(public_url) or is_loopback(host)
     if not host or not is_port or not is_protected:
@@ -60,7 +53,8 @@ def url_host(host: str) -> str:
 def base_url(text: str) -> str:
     """Return an address without a trailing slash. Raises :class:`ValueError` unless it is a plain http(s) address."""
     parts = urlsplit(text)  # raises ValueError for http://[ and the like
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in text:
+    has_more = parts.query or parts.fragment or "@" in text
+    if parts.scheme not in ("http", "https") or not parts.hostname or has_more:
         raise ValueError(f"{text!r} is not the address of a server, such as https://abp.example")
     return text.rstrip("/")
 
@@ -132,6 +126,7 @@ class Connections:
         self.remove(connection)
 
     def _wait_for_head(self, connection: _Connection) -> None:
+        """Give a connection some seconds to send the head of a request, after which it is aborted."""
         unsent = connection.transport.get_write_buffer_size()
         loop = asyncio.get_running_loop()
         self._waiting[connection] = loop.call_later(_HEAD_TIMEOUT, self._end_waiting, connection, unsent)
@@ -153,9 +148,9 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """Stands before the server's own protocol ``inner``, which sees admitted connections only.
+    """Protocol before the server's own protocol ``inner``, which sees admitted connections only.
 
-    Tasks of requests start in a callback of ``inner``, so that they have the connection in their context."""
+    ``inner`` starts the tasks of requests in its callbacks, so that they have the connection in their context."""
 
     transport: asyncio.Transport
 
@@ -199,89 +194,27 @@ _current: ContextVar[_Connection] = ContextVar("connection")
 def _connection_limit() -> int:
     """Return the maximum number of connections: at most 4,096, and a quarter of this process's descriptors (at least
     64) stays free for the store and apps."""
+    most = 4096
     try:
         import resource  # not on Windows, where sockets are not counted with files
     except ImportError:
-        return 4096
+        return most
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
-        return 4096
-    kept_free = max(64, descriptors // 4)
-    return max(16, min(4096, descriptors - kept_free))
+        return most
+    free_descriptors = max(64, descriptors // 4)
+    return max(16, min(most, descriptors - free_descriptors))
 
 
 async def in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the pieces of a body. Raises :class:`TimeoutError` if none arrives for a minute, or if fewer than 1,024
     bytes per second arrive on average after the first minute."""
-    min_rate = 1024
-    ends_at = time.monotonic() + _PIECE_TIMEOUT
+    min_bytes_per_second = 1024
+    deadline = time.monotonic() + _PIECE_TIMEOUT
     while True:
-        async with asyncio.timeout(min(_PIECE_TIMEOUT, ends_at - time.monotonic())):
+        async with asyncio.timeout(min(_PIECE_TIMEOUT, deadline - time.monotonic())):
             piece = await anext(pieces, None)
         if piece is None:
             return
-        ends_at += len(piece) / min_rate
+        deadline += len(piece) / min_bytes_per_second
         yield piece
-
-
-@asynccontextmanager
-async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
-    """Record metrics and serve them for the length of a block, and yield the URL. Port 0 means a free port.
-
-    ``host`` is a loopback address. Requests for other host names are refused, so that foreign web pages cannot read the
-    metrics (DNS rebinding). Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address is
-    not available; ``option`` is the option for it."""
-    from aiohttp import web  # late: few commands serve metrics
-
-    from ..._internal.telemetry._prometheus import Exposition
-    from ...protocol.messages import package_version
-
-    exposition = Exposition(package_version())
-    connections = Connections()
-    no_log = logging.Logger("aiohttp", logging.CRITICAL)
-    runner = web.AppRunner(_metrics_app(exposition, connections), access_log=None, logger=no_log, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        assert runner.server is not None
-        try:
-            listener = await asyncio.get_running_loop().create_server(
-                connections.protocol_factory(runner.server), host, port
-            )
-        except OSError as error:
-            raise cannot_listen(host, port, error, option) from error
-        with closing(listener), exposition.recording():
-            url_host = f"[{host}]" if ":" in host else host
-            actual_port = listener.sockets[0].getsockname()[1]
-            yield f"http://{url_host}:{actual_port}/metrics"
-    finally:
-        await runner.cleanup()
-
-
-def _metrics_app(exposition: Exposition, connections: Connections) -> web.Application:
-    """Return the application that serves ``/metrics`` to programs of this machine, and not to web pages."""
-    from aiohttp import web  # late: few commands serve metrics
-
-    from ..._internal.telemetry._prometheus import CONTENT_TYPE
-
-    @web.middleware
-    async def refuse_web_pages(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        with connections.serving():
-            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
-                raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
-            return await handler(request)
-
-    async def show(_: web.Request) -> web.Response:
-        return web.Response(body=exposition.render(), headers={"Content-Type": CONTENT_TYPE})
-
-    app = web.Application(middlewares=[refuse_web_pages])
-    app.add_routes([web.get("/metrics", show)])
-    return app
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False

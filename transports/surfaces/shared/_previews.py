@@ -6,7 +6,7 @@ import codecs
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..._internal.readers import MAX_SOURCE, run_reader
 from ...artifacts._base import ArtifactStore
@@ -22,30 +22,11 @@ _PDF = "application/pdf"
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    #: Images in one result (docs/requirements.md R3-9b), and files whose text is previewed.
-    images: int = 4
-    texts: int = 4
-    #: Pixels of a side of an image, and of each of several: models' APIs refuse a request with a larger one
-    #: (docs/agents.md).
-    side: int = 8000
-    side_of_many: int = 2000
-    #: Characters of a PDF or SVG, and of a text, which a model can read in another way.
-    document_chars: int = 4000
-    text_chars: int = 500
-    #: Characters of the whole text of a PDF.
-    whole_document_chars: int = 10_000_000
-
-
-_LIMITS = _Limits()
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
     """Image of a file for a model: its bytes and their type.
 
-    ``label`` has the file's name, size and changes; it is empty for the only image. ``thumbnail`` is true if it is
-    not the file as it is."""
+    ``label`` has the file's name, size and changes; it is empty for the only image. ``thumbnail`` is true if the
+    picture is smaller than the file, or of lower quality."""
 
     ref: ArtifactRef
     data: bytes = field(repr=False)
@@ -75,14 +56,16 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
     """Return the first four images among ``refs`` within ``limits``, each with the same share of the total.
 
     If Pillow is installed, large images are made smaller, and types that clients do not show are converted. A file that
-    is not a whole image is not shown: a model's API would refuse the request."""
+    is not a whole image is left out: a model's API would refuse the request."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Pictures()
     if not images or not limits.each or not limits.total:
         return result
 
-    chosen = images[: _LIMITS.images]
-    max_side = _LIMITS.side if len(chosen) == 1 else _LIMITS.side_of_many
+    max_images = 4  # docs/requirements.md R3-9b
+    chosen = images[:max_images]
+    # Models' APIs refuse a request with a larger image, or with several images of which one is larger (docs/agents.md).
+    max_side = 8000 if len(chosen) == 1 else 2000
     max_bytes = min(limits.each, limits.total // len(chosen))
     for number, ref in enumerate(chosen, 1):
         picture = await _read_picture(ref, store, max_bytes, max_side)
@@ -152,6 +135,7 @@ def _smaller_picture(ref: ArtifactRef, about: Mapping[str, Any], data: bytes) ->
 
     label = f" ({source_width} × {source_height} pixels, {change})"
     has_fewer_pixels = (width, height) != (source_width, source_height)
+    # A picture of a type that clients do not show was only converted if it has all its pixels.
     is_thumbnail = has_fewer_pixels or ref.mime_type in _SHOWN
     return Picture(ref, data, f"image/{kind.lower()}", thumbnail=is_thumbnail, label=label)
 
@@ -170,9 +154,9 @@ def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
 
     match mime_type:
         case "image/png":
-            size = (_number(data, 16, 4, "big"), _number(data, 20, 4, "big"))
+            size = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))
         case "image/gif":
-            size = (_number(data, 6, 2, "little"), _number(data, 8, 2, "little"))
+            size = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
         case "image/webp":
             size = _webp_size(data)
         case _:
@@ -182,25 +166,23 @@ def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
     return size
 
 
-def _number(data: bytes, start: int, length: int, order: Literal["big", "little"]) -> int:
-    return int.from_bytes(data[start : start + length], order)
-
-
 def _webp_size(data: bytes) -> tuple[int, int]:
     """Return the width and height in the first chunk of a WebP (RFC 9649), which has one of three formats; zeros if the
     file is cut off."""
-    size_of_file = 8 + _number(data, 4, 4, "little")
+    size_of_file = 8 + int.from_bytes(data[4:8], "little")
     if size_of_file > len(data):
         return (0, 0)
 
     lowest_14_bits = 0x3FFF
     chunk_type = data[12:16]
     if chunk_type == b"VP8X":
-        return (_number(data, 24, 3, "little") + 1, _number(data, 27, 3, "little") + 1)
+        return (int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1)
     if chunk_type == b"VP8L":
-        both = _number(data, 21, 4, "little")
-        return ((both & lowest_14_bits) + 1, (both >> 14 & lowest_14_bits) + 1)
-    return (_number(data, 26, 2, "little") & lowest_14_bits, _number(data, 28, 2, "little") & lowest_14_bits)
+        both_sides = int.from_bytes(data[21:25], "little")
+        return ((both_sides & lowest_14_bits) + 1, (both_sides >> 14 & lowest_14_bits) + 1)
+    width = int.from_bytes(data[26:28], "little") & lowest_14_bits
+    height = int.from_bytes(data[28:30], "little") & lowest_14_bits
+    return (width, height)
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
@@ -211,15 +193,15 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
     while position + 9 <= len(data) and data[position] == 0xFF:
         marker = data[position + 1]
         if marker in start_of_frame:
-            height = _number(data, position + 5, 2, "big")
-            width = _number(data, position + 7, 2, "big")
+            height = int.from_bytes(data[position + 5 : position + 7], "big")
+            width = int.from_bytes(data[position + 7 : position + 9], "big")
             return (width, height)
 
         is_padding = marker == 0xFF
         if is_padding:
             position += 1
         else:
-            segment_length = _number(data, position + 2, 2, "big")
+            segment_length = int.from_bytes(data[position + 2 : position + 4], "big")
             position += 2 + segment_length
     return (0, 0)
 
@@ -230,14 +212,14 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
     """Return the beginnings of the first four files that are text, SVG or PDF, each below a line with its name, with
     ``max_chars`` at most in total."""
+    max_texts = 4
     texts: list[str] = []
     chars_left = max_chars
     readable = [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)]
-    for ref in readable[: _LIMITS.texts]:
+    for ref in readable[:max_texts]:
         read_beginning = _pdf_beginning if ref.mime_type == _PDF else _text_beginning
-        limit = _LIMITS.text_chars
-        if ref.mime_type in (_PDF, "image/svg+xml"):
-            limit = _LIMITS.document_chars
+        # A model has no other way to read a PDF or SVG.
+        limit = 4000 if ref.mime_type in (_PDF, "image/svg+xml") else 500
         try:
             text = await read_beginning(ref, store, min(chars_left, limit))
         except ABPError:
@@ -258,7 +240,7 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
     Raises :class:`~transports.errors.UsageError` for another type, for a PDF that cannot be read or has more than
     64 MiB, and without pypdfium2. Propagates errors of the store."""
     _require_readable_pdf("text", ref)
-    document = await _read_pdf_text(await store.get(ref), _LIMITS.whole_document_chars)
+    document = await _read_pdf_text(await store.get(ref), 10_000_000)
     if document is None:
         raise _unreadable("text", ref)
     return document.text

@@ -1,0 +1,69 @@
+"""Server of the metrics of a program, at ``/metrics``, for commands that have no web server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
+from ...protocol._plain_text import is_loopback
+from ...protocol.messages import package_version
+from ._listening import Connections, cannot_listen, url_host
+
+
+@asynccontextmanager
+async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
+    """Record metrics and serve them for the length of a block, and yield the URL. Port 0 means a free port.
+
+    ``host`` is a loopback address. Requests for other host names are refused, so that foreign web pages cannot read the
+    metrics (DNS rebinding). Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address is
+    not available; ``option`` is the option for it."""
+    exposition = Exposition(package_version())
+    connections = Connections()
+    no_log = logging.Logger("aiohttp", logging.CRITICAL)
+    runner = web.AppRunner(_metrics_app(exposition, connections), access_log=None, logger=no_log, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        assert runner.server is not None
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                connections.protocol_factory(runner.server), host, port
+            )
+        except OSError as error:
+            raise cannot_listen(host, port, error, option) from error
+        with closing(listener), exposition.recording():
+            actual_port = listener.sockets[0].getsockname()[1]
+            yield f"http://{url_host(host)}:{actual_port}/metrics"
+    finally:
+        await runner.cleanup()
+
+
+def _metrics_app(exposition: Exposition, connections: Connections) -> web.Application:
+    """Return the application that serves ``/metrics`` to programs of this machine, and not to web pages."""
+    @web.middleware
+    async def refuse_web_pages(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        with connections.serving():
+            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
+                raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
+            return await handler(request)
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application(middlewares=[refuse_web_pages])
+    app.add_routes([web.get("/metrics", show)])
+    return app
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
