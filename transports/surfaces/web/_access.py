@@ -102,7 +102,9 @@ class Options(BaseSettings):
     @field_validator("token", "key")
     @classmethod
     def _check_secret(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) < 16 or not value.isascii() or not value.isprintable()):
+        if value is None:
+            return None
+        if len(value) < 16 or not value.isascii() or not value.isprintable():
             raise ValueError(
                 "a secret needs 16 ASCII characters or more; "
                 'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
@@ -116,7 +118,8 @@ class Options(BaseSettings):
         for tenant, equals, token in _tenants_in(value):
             if not equals or not tenant.strip():
                 raise ValueError("write TENANT=TOKEN, with commas between them")
-            if not cls._check_secret(token) or token in tokens:
+            cls._check_secret(token)
+            if token in tokens:
                 raise ValueError("each tenant needs a different token")
             tokens.add(token)
         return value
@@ -268,8 +271,8 @@ class Access:
                 del self._requests[visitor.scope]
 
     def _identify_visitor(self, request: web.Request) -> Visitor | None:
-        """Return the visitor for the bearer token of a request, or without a token, for its cookie. ``None`` if that is
-        missing or not valid."""
+        """Return the visitor with the bearer token of a request, or if it has no ``Authorization``, with its cookie.
+        ``None`` if that is missing or not valid."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._holder_of_token(token.strip())
@@ -290,7 +293,7 @@ class Access:
         if content is None or cookie in self._ended_cookies:
             return None
 
-        # "token DIGEST" of a configured token, otherwise "scope SCOPE".
+        # "scope SCOPE", or "token DIGEST" of a configured token.
         holder, expires_at = content
         kind, _, subject = holder.partition(" ")
         if kind == "scope":
@@ -327,23 +330,23 @@ class Access:
         if visitor is None:
             raise RequestRefused(401, "PERMISSION_REQUIRED", "this is not a token of this server")
 
-        lifetime = 12 * 3600
-        expires_at = self._signer.clock() + lifetime
+        lifetime_seconds = 12 * 3600
+        expires_at = self._signer.clock() + lifetime_seconds
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
+        # As `_holder_of_cookie` reads it.
         holder = f"scope {_encode_scope(visitor.scope)}"
         if token in self._tokens:
             holder = f"token {_digest(token)}"
-        cookie = self._signer.cookie(holder, expires_at)
 
         response = web.Response(status=204)
         response.set_cookie(
             _cookie_name(request),
-            cookie,
+            self._signer.cookie(holder, expires_at),
             httponly=True,
             samesite="Strict",
             secure=self._public_origin.startswith("https:") and not is_loopback(hostname(request.host)),
-            max_age=lifetime,
+            max_age=lifetime_seconds,
             path="/",
         )
         return response

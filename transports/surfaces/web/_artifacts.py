@@ -120,36 +120,36 @@ class ArtifactRoutes:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
         limit = min(limit, 500)
 
-        refs = await self._find_matching(query, visitor)
-        total = len(refs)
+        matching = await self._find_matching(query, visitor)
+        rest = matching
         if query.get("after"):
             created, _, artifact_id = query["after"].partition("~")
-            refs = [ref for ref in refs if age_key(ref) < (created, artifact_id)]
-
-        page = refs[:limit]
-        cursor = None
-        if len(refs) > limit:
-            cursor = "~".join(age_key(page[-1]))
-        retention = None
-        if self._store.retention:
-            retention = f"each artifact is {self._store.retention}"
-        artifacts = [artifact_meta(ref) for ref in page]
-        return json_response({"artifacts": artifacts, "next": cursor, "total": total, "retention": retention})
+            rest = [ref for ref in matching if age_key(ref) < (created, artifact_id)]
+        page = rest[:limit]
+        return json_response(
+            {
+                "artifacts": [artifact_meta(ref) for ref in page],
+                "next": "~".join(age_key(page[-1])) if len(rest) > limit else None,
+                "total": len(matching),
+                "retention": f"each artifact is {self._store.retention}" if self._store.retention else None,
+            }
+        )
 
     async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
         """Return the artifacts that the visitor sees and the query asks for, newest first."""
         view = self.view(visitor)
         session = query.get("session")
         if session:
-            if visitor.scope.session not in (None, session):
+            is_other_session = visitor.scope.session not in (None, session)
+            if is_other_session:
                 return []
             view = view.scoped(Scope(session=session[:200]))
 
         if query.get("text"):
-            listed = await search(view, query["text"])
+            oldest_first = await search(view, query["text"])
         else:
-            listed = await self._list_cached(view)
-        return [ref for ref in reversed(listed) if _matches(ref, query)]
+            oldest_first = await self._list_cached(view)
+        return [ref for ref in reversed(oldest_first) if _matches(ref, query)]
 
     async def _list_cached(self, view: ArtifactStore) -> list_[ArtifactRef]:
         """Return the artifacts of the view, oldest first. The listing is cached until the store changes."""
@@ -163,8 +163,8 @@ class ArtifactRoutes:
         listed = self._listing
         if token != self._listing_token:
             listed = await self._store.list()
-            # More are too many to keep, at about a KB each.
-            if len(listed) <= 20_000:
+            max_cached = 20_000  # of about a KB each
+            if len(listed) <= max_cached:
                 self._listing = listed
                 self._listing_token = token
         return [ref for ref in listed if view.scope.covers(ref.scope)]
@@ -227,7 +227,7 @@ def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
 
 
 class ThumbnailRoutes:
-    """Handler for thumbnails. Each is made in a process of its own, and cached, also if there is none."""
+    """Handler for thumbnails. Each is made in a process of its own and cached. So is the fact that there is none."""
 
     def __init__(self, artifacts: ArtifactRoutes) -> None:
         self._artifacts = artifacts
@@ -246,18 +246,15 @@ class ThumbnailRoutes:
         if not picture:
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
         self._pictures.move_to_end(key)
-        mime_type = "image/jpeg"
-        if picture.startswith(b"\x89PNG"):
-            mime_type = "image/png"
+        mime_type = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
         headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}
         return web.Response(body=picture, content_type=mime_type, headers=headers)
 
     def _cache_picture(self, key: str, picture: bytes) -> None:
         """Add a thumbnail to the cache, or empty bytes if there is none, and remove the least recently used ones."""
         self._pictures[key] = picture
-        # Empty pictures have no bytes, so that their number has a limit, too.
         max_bytes = 16 << 20
-        max_pictures = 2000
+        max_pictures = 2000  # most of which may have no bytes
         cached_bytes = sum(map(len, self._pictures.values()))
         while cached_bytes > max_bytes or len(self._pictures) > max_pictures:
             _, oldest = self._pictures.popitem(last=False)
@@ -343,8 +340,8 @@ class UploadRoutes:
     async def _store_part(
         self, part: MultipartReader | BodyPartReader, store: ArtifactStore, *, has_room: bool
     ) -> ArtifactRef:
-        """Store a part of a form. Raises :class:`~._responses.RequestRefused` unless it is a file and the form
-        ``has_room`` for one more."""
+        """Store a part of a form. Raises :class:`~._responses.RequestRefused` if it is no file, and if the form has no
+        room for one more."""
         # aiohttp's own parser supports names in pieces (RFC 2231), and raises for some of them.
         disposition = part.headers.get("Content-Disposition")
         if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":

@@ -60,23 +60,18 @@ class AppRoutes:
         return json_response({"apps": [_app_document(app) for app in visible], "names": names})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Connect an app, which only the operator may do, also for another owner. With ``reuse``, an app that is
-        already connected is returned, also to other visitors."""
+        """Connect an app, also for another owner: ``tenant`` or ``user``. With ``reuse``, return an app that is already
+        connected, if there is one, also to other visitors; only the operator may connect a new one."""
         body = await read_json(request)
-        url = body.get("url")
-        transport = body.get("transport", "auto")
         may_reuse = body.get("reuse") is True
         if not may_reuse:
             visitor.require_operator()
-        invalid = RequestRefused(
-            400,
-            "INVALID_PARAMS",
-            "url must be an http(s):// or ws(s):// address or the name of an app, and transport a name",
-        )
-        if not isinstance(url, str) or not isinstance(transport, str):
-            raise invalid
-        if not is_address(url) and not is_app_name(url):
-            raise invalid
+        match body.get("url"), body.get("transport", "auto"):
+            case str(url), str(transport) if is_address(url) or is_app_name(url):
+                pass
+            case _:
+                message = "url must be an http(s):// or ws(s):// address or the name of an app, and transport a name"
+                raise RequestRefused(400, "INVALID_PARAMS", message)
 
         owner = scope_in(body, "tenant", "user")
         if may_reuse:
@@ -89,19 +84,17 @@ class AppRoutes:
         return json_response(_app_document(self._activity.apps[app.key]), status=201)
 
     def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
-        """Return a connected app of ``url`` that the visitor may use again.
-
-        A visitor may use each app in their scope. The operator's scope has the apps of all users, so that they only get
-        an app that this server has connected for ``owner``."""
+        """Return an app that is connected to ``url``, and that the visitor may use: any app in their scope. The operator,
+        whose scope has the apps of all users, may only use those that this server has connected for ``owner``."""
         owner_scope = self._apps.scope.within(owner)
         for connected in self._activity.apps.values():
             app = connected.app
             scope = connected.scope
-            is_visible = visitor.scope.covers(scope)
+            may_use = visitor.scope.covers(scope)
             if visitor.operator:
                 is_of_owner = scope.tenant == owner_scope.tenant and scope.user == owner_scope.user
-                is_visible = connected.apps is self._apps and is_of_owner
-            if is_visible and app.target == url and transport in ("auto", app.session.transport.name):
+                may_use = connected.apps is self._apps and is_of_owner
+            if may_use and app.target == url and transport in ("auto", app.session.transport.name):
                 return connected
         return None
 
@@ -127,9 +120,9 @@ class AppRoutes:
 
 
 def _app_document(connected: ConnectedApp) -> dict[str, object]:
-    """Return an app as JSON, with at most 1,000 capabilities."""
+    """Return an app as JSON, with at most 1,000 capabilities: an app may have a hundred thousand (docs/faults.md 22).
+    """
     session = connected.app.session
-    # docs/faults.md 22: an app may have a hundred thousand capabilities
     listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
         "session": connected.app.key,
@@ -227,20 +220,20 @@ class CallRoutes:
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show the record and the result of a call, after waiting up to ``wait`` seconds (60 at most) for its end."""
         call = request.match_info["id"]
-        wait = whole_number(request.query.get("wait", "0"))
-        if wait is None:
+        wait_seconds = whole_number(request.query.get("wait", "0"))
+        if wait_seconds is None:
             raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
 
         record = self._activity.calls.get(call)
         result = None
         if record is None or record.detached:
-            kept_call = await self._calls.get(call, visitor.scope, wait=min(wait, 60))
+            kept_call = await self._calls.get(call, visitor.scope, wait=min(wait_seconds, 60))
             record = self._activity.calls.get(call, kept_call.record)
             result = kept_call.answer
         if not visitor.scope.covers(record.scope):
             raise RequestRefused(404, "CALL_NOT_FOUND", "there is no call with this id; it may have expired")
 
-        # The result is JSON already, and may be long, so that it is inserted as it is.
+        # The result is JSON already, and may be long, so it is inserted as it is.
         result = result or self._activity.result(call) or b"null"
         body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
         return web.Response(body=body, content_type="application/json")
@@ -249,8 +242,10 @@ class CallRoutes:
         """Cancel a detached call. An ended call stays unchanged."""
         call = request.match_info["id"]
         record = self._activity.calls.get(call)
-        if record is not None and not record.detached and visitor.scope.covers(record.scope):
-            if record.duration_ms is None:
+        is_of_other_program = record is not None and not record.detached
+        if record is not None and is_of_other_program and visitor.scope.covers(record.scope):
+            has_ended = record.duration_ms is not None
+            if not has_ended:
                 message = "this call was made by another program, and only that program can cancel it"
                 raise RequestRefused(409, "NOT_SUPPORTED", message)
             return json_response(record.as_dict(), status=202)
@@ -287,9 +282,7 @@ class CallRoutes:
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call must be {capability, params: {…}, files?, timeout?}")
         declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
-        view = None
-        if body.get("view") is True:
-            view = declaration.view
+        view = declaration.view if body.get("view") is True else None
         timeout = None
         if body.get("timeout") is not None:
             timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
@@ -308,18 +301,16 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """Put uploaded files into ``params``. ``files`` is a list or a single file; each names an artifact and the path
-        of its parameter."""
-        file_list = files if isinstance(files, list) else [files]
+        """Put uploaded files into ``params``. ``files`` is a list or a single file, ``{"param": "a.b", "artifact": ID}``,
+        where ``param`` is the place in ``params``."""
         references: dict[str, GivenFile] = {}
-        for file in file_list:
+        for file in files if isinstance(files, list) else [files]:
             match file:
                 case {"param": str(param), "artifact": str(artifact)}:
                     references[param] = {"id": artifact}
                 case _:
-                    raise RequestRefused(
-                        400, "INVALID_PARAMS", "files must be [{param, artifact}] with uploaded artifacts"
-                    )
+                    message = "files must be [{param, artifact}] with uploaded artifacts"
+                    raise RequestRefused(400, "INVALID_PARAMS", message)
         accepted = await accept_files(references, store=self._artifacts.view(visitor), capability=capability)
         for param, content in accepted.items():
             set_path(params, param.split("."), content.binary)
@@ -350,10 +341,9 @@ class EventStream:
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
         transport = request.transport
-        # The client may have disconnected already.
         if transport is None:
+            # The client has disconnected already.
             return response
-
         _limit_unsent(transport)
 
         async def write(data: bytes) -> None:
@@ -396,11 +386,11 @@ class EventStream:
 
     def _resume_position(self, last_event_id: str | None) -> tuple[int, bool]:
         """Return the id of the last entry that the client has seen, and whether later entries are no longer in the
-        log."""
+        log. The stream of a new client begins at the end of the log."""
         if last_event_id is None:
             return self._activity.last_id, False
-        # Fewer digits than 64 bits can have.
-        is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
+        max_digits = 18  # fewer than 64 bits can have
+        is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= max_digits
         if is_number and self._activity.can_resume(int(last_event_id)):
             return int(last_event_id), False
         return self._activity.last_id, True
@@ -419,12 +409,12 @@ class EventStream:
             await write(_encode_event(last_seen_id, "reset", {}))
 
         while True:
-            # A client that gets nothing for so long gets a comment.
             max_wait = 15.0
             if visitor.expires_at is not None:
                 max_wait = min(max_wait, visitor.expires_at - time.time())
-            if max_wait <= 0:
-                return
+                is_expired = max_wait <= 0
+                if is_expired:
+                    return
             try:
                 entries = await self._activity.entries_after(last_seen_id, max_wait)
             except LogGap:
@@ -434,8 +424,8 @@ class EventStream:
             if not entries:
                 # A comment keeps the connection open, and reveals a lost client.
                 await write(b":\n\n")
-            # One write for each, since a write waits until the unsent data is below the limit. With 100 entries per
-            # write, fifty clients that never read took 200 MB.
+            # Each in a write of its own, which waits until little is unsent. With 100 entries in a write, fifty clients
+            # that never read took 200 MB.
             for entry in entries:
                 if visitor.scope.covers(entry.scope):
                     await write(_encode_event(entry.id, entry.kind, _subject_document(entry.subject)))

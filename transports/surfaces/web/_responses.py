@@ -56,7 +56,7 @@ _STATUS_BY_CODE = {
 
 
 class RequestRefused(ABPError):
-    """Raised for a refused request. ``status`` and ``headers`` are those of the response."""
+    """Raised for a request that is refused. ``status`` and ``headers`` are those of the response."""
 
     def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message, code=code, retryable=status in (429, 503))
@@ -69,7 +69,7 @@ def json_response(document: object, *, status: int = 200) -> web.Response:
 
 
 def error_response(error: ABPError) -> web.Response:
-    """Return ``{"error": {"code", "message", …}}`` with the status for the code of ``error``, or for its class, or 500.
+    """Return ``{"error": {"code", "message", …}}`` with the status for the code of the error, for its class, or 500.
     Messages of errors do not contain secrets."""
     document = {"error": error.as_dict()}
     if isinstance(error, RequestRefused):
@@ -107,8 +107,8 @@ def whole_number(text: str) -> int | None:
 
 
 def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
-    """Return the duration at ``key``, in seconds. Raises :class:`RequestRefused` (400) unless it is a
-    number above 0 and at most ``most``, by default 30 days."""
+    """Return the duration at ``key`` of a request's body, in seconds. Raises :class:`RequestRefused` (400) unless it is
+    a number above 0 and at most ``most``, by default 30 days."""
     value = body.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
         raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
@@ -199,8 +199,8 @@ def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
     ascii_name = re.sub(r"[^\x20-\x7e]|[\"\\%]", "_", name)
     header = f'{kind}; filename="{ascii_name}"'
     if ascii_name != name:
-        # besides letters and digits, RFC 8187 requires only these not to be percent-encoded
-        header += f"; filename*=UTF-8''{quote(name, safe='!#$&+-.^_`|~')}"
+        unquoted = "!#$&+-.^_`|~"  # by RFC 8187, besides letters and digits
+        header += f"; filename*=UTF-8''{quote(name, safe=unquoted)}"
     return header
 
 
@@ -208,8 +208,8 @@ Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "
 
 
 def _preview_of(mime_type: str) -> Preview:
-    """Return the kind of preview for a MIME type. SVG may contain scripts, so that it is only safe as the source of an
-    image."""
+    """Return the kind of preview that the gallery shows for a MIME type. SVG may contain scripts, so it is only safe as
+    the source of an image."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
         return "image"
     if mime_type == "application/pdf":
@@ -260,7 +260,8 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
 async def serve_content(
     request: web.Request, artifact: StoredArtifact, metrics: Metrics, piece_timeout: float
 ) -> web.StreamResponse:
-    """Send the artifact, or the requested range. ``piece_timeout`` is in seconds.
+    """Send the artifact, or the requested range. A client that takes a piece too slowly, in more than ``piece_timeout``
+    seconds, is cut off.
 
     Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
     otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
@@ -272,14 +273,13 @@ async def serve_content(
     if _not_modified(request, ref.sha256, modified):
         return web.Response(status=304, headers=headers)
 
+    status = 200
+    sent = range(ref.size_bytes)
     requested = _requested_range(request, ref, modified)
-    if requested is None:
-        status = 200
-        sent = range(ref.size_bytes)
-    elif requested.start >= ref.size_bytes:
-        headers["Content-Range"] = f"bytes */{ref.size_bytes}"
-        return web.Response(status=416, headers=headers)
-    else:
+    if requested is not None:
+        if requested.start >= ref.size_bytes:
+            headers["Content-Range"] = f"bytes */{ref.size_bytes}"
+            return web.Response(status=416, headers=headers)
         status = 206
         sent = requested
         headers["Content-Range"] = f"bytes {sent.start}-{sent.stop - 1}/{ref.size_bytes}"
@@ -300,9 +300,8 @@ async def serve_content(
 
 def _content_headers(ref: ArtifactRef, modified: datetime | None, *, download: bool) -> dict[str, str]:
     """Return the headers that all responses with an artifact share. With ``download``, a browser does not show it."""
-    disposition = "attachment"
-    if ref.mime_type in _INLINE_TYPES and not download:
-        disposition = "inline"
+    is_shown = ref.mime_type in _INLINE_TYPES and not download
+    disposition = "inline" if is_shown else "attachment"
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
     )
@@ -414,7 +413,8 @@ def _requested_range(request: web.Request, ref: ArtifactRef, modified: datetime 
 
 
 def _parse_range(header: str, size: int) -> range | None:
-    """Return the requested range of ``size`` bytes. It cannot be satisfied if it starts at ``size`` or later.
+    """Return the requested range of ``size`` bytes: ``bytes=0-99``, ``bytes=100-`` for the rest, or ``bytes=-100`` for
+    the last bytes. A range that starts at ``size`` or later cannot be satisfied.
 
     Return ``None`` for headers that RFC 9110 §14.2 allows a server to ignore: other units, several ranges, invalid
     syntax."""
@@ -422,13 +422,10 @@ def _parse_range(header: str, size: int) -> range | None:
     if match is None:
         return None
     first, last = match.groups()
-    if not first and not last:
-        return None
-    if not first:
-        # A suffix range asks for the last bytes.
-        return range(max(size - int(last), 0), size)
-    if not last:
+    if first and last:
+        return range(int(first), min(int(last) + 1, size)) if int(first) <= int(last) else None
+    if first:
         return range(int(first), size)
-    if int(last) < int(first):
-        return None
-    return range(int(first), min(int(last) + 1, size))
+    if last:
+        return range(max(size - int(last), 0), size)
+    return None

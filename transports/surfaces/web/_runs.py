@@ -35,13 +35,14 @@ from ._responses import RequestRefused, StoredArtifact, json_response, whole_num
 
 logger = logging.getLogger("transports")
 
-#: Maximum characters of a name.
+#: Maximum number of characters of a name.
 _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Location of a run: the ``folder`` of its ledger, or an address. ``changed`` is in seconds since 1970."""
+    """Location of a run: ``where`` is the address of its ledger, or the path of the ``folder`` with it. ``changed`` is
+    in seconds since 1970."""
 
     where: str
     name: str
@@ -120,8 +121,9 @@ class ServedRuns:
         for place in places:
             if place.folder is None:
                 continue
-            store = self._stores.get(place.id) or open_store(place.folder / "files")
-            self._stores[place.id] = store
+            if place.id not in self._stores:
+                self._stores[place.id] = open_store(place.folder / "files")
+            store = self._stores[place.id]
             with suppress(ArtifactNotFound):
                 return StoredArtifact(store, await store.stat(artifact_id), place.id)
         return None
@@ -174,17 +176,12 @@ def _find_places(configured: Sequence[str]) -> list[Place]:
     """Return the runs at addresses and in folders, each once, the newest first, at most 100."""
     places: dict[str, Place] = {}
     for where in configured:
-        if "://" in where:
-            places.setdefault(where, _run_at_address(where))
-        else:
-            for place in _find_runs(Path(where)):
-                places.setdefault(place.where, place)
+        runs = [_run_at_address(where)] if "://" in where else _find_runs(Path(where))
+        for place in runs:
+            places.setdefault(place.where, place)
 
-    def time_of_change(place: Place) -> float:
-        # An address has no time of change, and comes first.
-        return place.changed or time.time()
-
-    newest_first = sorted(places.values(), key=time_of_change, reverse=True)
+    # An address has no time of change, and comes first.
+    newest_first = sorted(places.values(), key=lambda place: place.changed or time.time(), reverse=True)
     return newest_first[:100]
 
 
@@ -252,16 +249,16 @@ class RunRoutes:
         return json_response(document)
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """List a page of jobs. The text ``q`` may be the id of a ``copy``."""
+        """List a page of jobs. If the text ``q`` is the id of another line with the same job, that job is listed, with
+        the id as its ``copy``."""
         run = await self._find_run(request, visitor)
         query = _read_job_query(request.query)
         page = await run.view.jobs(query)
+        name_of_copy = _shown_name(query.text or "")
         jobs = []
         for row in page.rows:
             job = _row_document(row, max_files=4)
-            job["copy"] = None
-            if row.key in page.copies:
-                job["copy"] = _shown_name(query.text or "")
+            job["copy"] = name_of_copy if row.key in page.copies else None
             jobs.append(job)
         return json_response({"jobs": jobs, "next": page.next})
 
@@ -301,6 +298,7 @@ def _read_job_query(query: Mapping[str, str]) -> JobQuery:
 
 
 def states_document(run_id: str, overview: Overview) -> dict[str, object]:
+    """Return the subject of ``run_changed`` events."""
     return {"id": run_id, **_states(overview)}
 
 
@@ -310,12 +308,11 @@ def _states(overview: Overview) -> dict[str, object]:
 
 def _overview_document(overview: Overview) -> dict[str, object]:
     """Return an overview as JSON. Its ``throughput`` has a number for each step since ``began``."""
-    codes = [
-        {"code": code, "name": plain_line(code) or "no code", "jobs": count} for code, count in overview.codes.items()
-    ]
     return {
         **_states(overview),
-        "codes": codes,
+        "codes": [
+            {"code": code, "name": plain_line(code) or "no code", "jobs": jobs} for code, jobs in overview.codes.items()
+        ],
         "throughput": {
             "began": _iso_time(overview.began),
             "step_seconds": overview.step,
@@ -330,9 +327,7 @@ def _overview_document(overview: Overview) -> dict[str, object]:
 def _row_document(row: Row, max_files: int) -> dict[str, object]:
     """Return a job as JSON, with at most ``max_files`` of its files and all texts in a form that is safe to show."""
     job = row.job
-    error = None
-    if row.error is not None:
-        error = plain_text(row.error[:2000])
+    max_error_chars = 2000
     return {
         "key": row.key,
         "id": _shown_name_or_none(job.id),
@@ -344,8 +339,16 @@ def _row_document(row: Row, max_files: int) -> dict[str, object]:
         "finished": _iso_time(row.finished),
         "duration_ms": round(row.milliseconds, 1),
         "code": _shown_name_or_none(row.error_code),
-        "error": error,
-        "files": [_file_document(artifact) for artifact in row.artifacts[:max_files]],
+        "error": None if row.error is None else plain_text(row.error[:max_error_chars]),
+        "files": [
+            {
+                "id": artifact.get("id"),
+                "filename": _shown_name(str(artifact.get("filename", ""))),
+                "mime_type": _shown_name(str(artifact.get("mime_type", ""))),
+                "size_bytes": artifact.get("size_bytes"),
+            }
+            for artifact in row.artifacts[:max_files]
+        ],
         "file_count": len(row.artifacts),
     }
 
@@ -369,10 +372,10 @@ def _shown_values(values: Mapping[str, object]) -> str:
     """Return values as indented JSON without secrets, cut after 20,000 characters."""
     redacted = Redactor().tree(dict(values))
     text = msgspec.json.format(encode_json(redacted), indent=2).decode()
-    limit = 20_000
-    if len(text) <= limit:
+    max_chars = 20_000
+    if len(text) <= max_chars:
         return plain_text(text)
-    return plain_text(text[:limit]) + "…"
+    return plain_text(text[:max_chars]) + "…"
 
 
 def _shown_name(text: str) -> str:
@@ -386,15 +389,6 @@ def _shown_name_or_none(text: str | None) -> str | None:
     return _shown_name(text)
 
 
-def _file_document(ref: Mapping[str, object]) -> dict[str, object]:
-    return {
-        "id": ref.get("id"),
-        "filename": _shown_name(str(ref.get("filename", ""))),
-        "mime_type": _shown_name(str(ref.get("mime_type", ""))),
-        "size_bytes": ref.get("size_bytes"),
-    }
-
-
 def _read_report(folder: Path) -> dict[str, object] | None:
     """Return the figures of ``report.json`` that the ledger does not have; ``None`` if it cannot be read."""
     try:
@@ -406,12 +400,10 @@ def _read_report(folder: Path) -> dict[str, object] | None:
     if not isinstance(document, dict):
         return None
 
-    recycled = None
-    if isinstance(document.get("browsers"), dict):
-        recycled = _numbers_in(document["browsers"].get("recycled"))
+    browsers = document.get("browsers")
     return {
         "milliseconds": _numbers_in(document.get("milliseconds")),
-        "recycled": recycled,
+        "recycled": _numbers_in(browsers.get("recycled")) if isinstance(browsers, dict) else None,
         "written": _iso_time(changed),
     }
 

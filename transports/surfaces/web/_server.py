@@ -8,7 +8,6 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -50,7 +49,6 @@ _SECURITY_HEADERS = {
     "X-Robots-Tag": "noindex",
     "Server": "abp",
 }
-_PAGE = Path(__file__).parent / "page"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -61,13 +59,12 @@ async def trace_request(request: web.Request, handler: _Handler) -> web.StreamRe
 
     The span has the route, never the path, which may hold the signature of a link."""
     is_reading = request.method in ("GET", "HEAD", "OPTIONS")
-    if not is_tracing() or (is_reading and "traceparent" not in request.headers):
+    is_wanted = not is_reading or "traceparent" in request.headers
+    if not is_tracing() or not is_wanted:
         return await handler(request)
 
-    # OpenTelemetry's name for unknown methods
-    method = "_OTHER"
-    if request.method in METH_ALL:
-        method = request.method
+    unknown_method = "_OTHER"  # OpenTelemetry's name for it
+    method = request.method if request.method in METH_ALL else unknown_method
     route = _route(request)
     attributes = {"http.request.method": method, "url.scheme": request.scheme, "http.route": route}
     carrier = {name.lower(): value for name, value in request.headers.items()}
@@ -84,7 +81,7 @@ def _route(request: web.Request) -> str:
 
 
 class Site:
-    """The routes of one server. ``named`` are names of connectable apps."""
+    """The routes of one server. ``named`` are names of apps that may be connected."""
 
     def __init__(
         self,
@@ -202,9 +199,7 @@ class Site:
             )
 
         # Each value makes a time series, and clients may not add any.
-        method = "other"
-        if request.method in METH_ALL:
-            method = request.method
+        method = request.method if request.method in METH_ALL else "other"
         self.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
 
@@ -219,9 +214,7 @@ class Site:
 def _response_of_framework(error: web.HTTPException) -> web.StreamResponse:
     """Return an error that aiohttp raises, such as that of an unknown path, as one of this server."""
     headers = {name: value for name, value in error.headers.items() if name == "Allow"}
-    code = "INTERNAL_ERROR"
-    if error.status < 500:
-        code = "INVALID_PARAMS"
+    code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
     return error_response(RequestRefused(error.status, code, error.reason, headers=headers))
 
 
@@ -241,11 +234,12 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _page_file(name: str, frames: str = "") -> web.StreamResponse:
-    """Return a file of the page, which may also show ``frames``. Names are looked up in a listing of the folder, so
-    that none leads out of it."""
+    """Return a file of the page, which may show frames from the sources ``frames``. Names are looked up in a listing of
+    the folder, so that none leads out of it."""
+    folder = Path(__file__).parent / "page"
     files: dict[str, Path] = {}
-    if _PAGE.is_dir():
-        files = {file.name: file for file in _PAGE.iterdir() if file.is_file()}
+    if folder.is_dir():
+        files = {file.name: file for file in folder.iterdir() if file.is_file()}
     if name not in files:
         raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
     headers = {"Content-Security-Policy": _PAGE_POLICY.format(frames), "Cache-Control": "no-cache"}
@@ -299,10 +293,10 @@ async def serve(
     """Serve ``store`` for the length of the context. At its end, calls are cancelled, apps are disconnected and
     connections are closed.
 
-    ``activity`` is a log shared with another surface; ``users`` maps tokens other than the operator's to their scopes;
-    ``connect`` replaces :func:`transports.connect`; ``signer`` signs links, tokens and cookies. ``runs`` are folders
-    and addresses of batch runs, and ``named`` are names of connectable apps. ``ledger`` keeps the calls made over HTTP,
-    by default in memory, and is closed at the end.
+    ``connect`` replaces :func:`transports.connect`; ``activity`` is a log shared with another surface; ``users`` maps
+    tokens other than the operator's to their scopes; ``signer`` signs links, tokens and cookies. ``runs`` are folders
+    and addresses of batch runs, and ``named`` are names of apps that may be connected. ``ledger`` keeps the calls made
+    over HTTP, by default in memory, and is closed at the end.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address is not available (``ADDRESS_UNAVAILABLE``).
@@ -332,7 +326,10 @@ async def serve(
     apps = Apps(store, with_default_evidence(connect, options.evidence), activity, limit=options.max_apps)
     calls = DetachedCalls(ledger, activity)
 
-    served_runs = ServedRuns(runs, partial(_report_run, activity), limits)
+    def report_run(run_id: str, overview: Overview) -> None:
+        activity.run_changed(states_document(run_id, overview))
+
+    served_runs = ServedRuns(runs, report_run, limits)
     site = Site(
         store,
         options=options,
@@ -353,15 +350,9 @@ async def serve(
         _run_application(site, calls, connections, limits) as protocol_factory,
         _listening(host, port, protocol_factory) as url,
     ):
-        public_url = url
-        if options.public_url:
-            public_url = f"{options.public_url}/"
+        public_url = f"{options.public_url}/" if options.public_url else url
         with registered(public_url, store.url):
             yield Served(url, token, apps, activity, signer, connections, calls, public_url)
-
-
-def _report_run(activity: Activity, run_id: str, overview: Overview) -> None:
-    activity.run_changed(states_document(run_id, overview))
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from ...artifacts._ref import Scope
 from ...errors import ABPError, CapabilityError, TooLarge, UsageError, first_line, format_seconds
 from ...protocol._declarations import Resource, ResourceTemplate
 from ...protocol._plain_text import is_loopback, plain_line
-from ...protocol._strict_json import encode_json
+from ...protocol._strict_json import encode_json, members_of
 from ...routing._result import Result
 from ...routing._router import Router
 from ...session._call import keeping_server_calls
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ...mcp.views._transport import OpenedTool
     from ...protocol.binary import BinaryData
     from ...protocol.messages import ServerCall
+    from ...session._views import ViewServer
 
 
 class ResourceRoutes:
@@ -112,7 +113,8 @@ class ResourceRoutes:
         if len(named) > 1:
             keys = ", ".join(server.app.key for server in named)
             raise RequestRefused(409, "INVALID_PARAMS", f"several servers have this name; name a session: {keys}")
-        return named[0]
+        (server,) = named
+        return server
 
 
 def _declaration(resource: Resource | ResourceTemplate) -> dict[str, object]:
@@ -122,9 +124,7 @@ def _declaration(resource: Resource | ResourceTemplate) -> dict[str, object]:
 
 def _content_document(result: Result, index: int, item: object) -> dict[str, object]:
     """Return one item of ``contents``: ``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
-    content: Mapping[str, object] = {}
-    if isinstance(item, dict):
-        content = item
+    content = members_of(item)
     document = {"uri": content.get("uri"), "mime_type": content.get("mimeType"), "text": None, "artifact": None}
     ref = result.artifacts.get(f"contents.{index}.blob") or result.artifacts.get(f"contents.{index}.text")
     if ref is not None:
@@ -144,9 +144,6 @@ def _refusal(error: CapabilityError) -> RequestRefused:
 
 
 logger = logging.getLogger("transports")
-
-#: Path of the reports of what a view's policy forbids, at the origin of the view.
-_REPORTS = "/violations"
 
 _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 <style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body><script>
@@ -178,9 +175,11 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 
 @dataclass(eq=False)
 class LiveView:
-    """View of a call. ``name`` is the host name of its origin, ``tool_input`` the arguments and the result of its tool
-    as JSON, ``files`` the ids of the artifacts that it has handed out, and ``violations`` what its policy has
-    forbidden, as the browser reports."""
+    """View of a call, for visitors whose scope covers ``scope``.
+
+    ``name`` is the host name of its origin, ``opened`` has its document, ``tool_input`` the arguments and the result of
+    its tool as JSON, and ``host`` answers its requests. ``files`` are the ids of the artifacts that it has handed out,
+    and ``violations`` is what its policy has forbidden, as the browser reports."""
 
     name: str
     scope: Scope
@@ -192,7 +191,7 @@ class LiveView:
 
     @property
     def state(self) -> dict[str, object]:
-        """Files and faults of the view, which grow while it is shown."""
+        """Files and warnings of the view, to which more are added while it is shown."""
         forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
@@ -229,7 +228,7 @@ class ViewRoutes:
         view = self._add_view(call)
         try:
             try:
-                ViewServer(app.session.transport)
+                server = ViewServer(app.session.transport)
             except UsageError as error:
                 # Any app may declare a view, but only an MCP server has one.
                 view.set_exception(error)
@@ -241,7 +240,7 @@ class ViewRoutes:
             if view.done():
                 return result
 
-            problem = await self._try_to_prepare_view(view, app, capability, call, server_calls)
+            problem = await self._try_to_prepare_view(view, server, app, capability, call, server_calls)
             if problem is None:
                 return result
             return replace(result, warnings=(*result.warnings, f"the view is not shown: {problem.message}"))
@@ -262,18 +261,19 @@ class ViewRoutes:
     async def _try_to_prepare_view(
         self,
         view: asyncio.Future[LiveView],
+        server: ViewServer,
         app: App,
         capability: str,
         call: str,
         server_calls: Sequence[ServerCall],
     ) -> ABPError | None:
-        """Set the result of ``view``, or its error, and return the error. Nothing is raised: the call itself has its
-        result."""
+        """Set the result of ``view``, or its error, and return the error. Nothing is raised, since the call itself has
+        succeeded: ``server_calls`` are the calls of the server that it made."""
         error: ABPError
         try:
             if not server_calls:
                 raise UsageError("the tool's result did not come from its server")
-            live = await self._prepare_view(app, capability, call, server_calls[-1])
+            live = await self._prepare_view(server, app, capability, call, server_calls[-1])
             if not view.done():
                 view.set_result(live)
             return None
@@ -286,16 +286,16 @@ class ViewRoutes:
             view.set_exception(error)
         return error
 
-    async def _prepare_view(self, app: App, capability: str, call: str, server_call: ServerCall) -> LiveView:
+    async def _prepare_view(
+        self, server: ViewServer, app: App, capability: str, call: str, server_call: ServerCall
+    ) -> LiveView:
         """Read the document of a view from its server, and make the host that answers the view's requests.
 
         Raises :class:`~transports.errors.TooLarge`, and the errors of the server."""
-        from ...mcp.views._host import Host, HostContext, ViewHandlers
+        from ...mcp.views._host import Host, HostContext, ViewHandlers  # needs the extra [mcp]
         from ...mcp.views._transport import OpenedTool
-        from ...session._views import ViewServer
 
         limits = self._limits
-        server = ViewServer(app.session.transport)
         store = app.session.store
         uri = app.session.capabilities[capability].view or ""
         document = await server.document(uri, timeout=limits.view_timeout)
@@ -397,9 +397,10 @@ class ViewRoutes:
         if name is None or not re.fullmatch(r"view-[0-9a-f]{16}\.localhost", name):
             return None
 
+        report_path = "/violations"
         live = self._find_by_name(name)
         resource = (request.method, request.path_qs)
-        if live is not None and resource == ("POST", _REPORTS):
+        if live is not None and resource == ("POST", report_path):
             return await _take_report(live, request)
         if live is None or resource != ("GET", "/"):
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
@@ -407,7 +408,7 @@ class ViewRoutes:
         port = request.host[len(name) :]  # with its colon, or empty
         directives = (
             f"frame-ancestors http://127.0.0.1{port} http://localhost{port}",
-            f"report-uri http://{live.name}{port}{_REPORTS}",
+            f"report-uri http://{live.name}{port}{report_path}",
         )
         headers = dict(live.opened.document.policy_headers("declared", further=directives))
         headers["Origin-Agent-Cluster"] = "?1"
@@ -436,7 +437,8 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
 
             violation = f"{directive}, {blocked}"[:300]
             text = f"{violation}; {policy_remedy(directive, blocked)}"
-            if len(live.violations) < 50 and text not in live.violations:
+            max_violations = 50
+            if len(live.violations) < max_violations and text not in live.violations:
                 live.violations.append(text)
             return web.Response(status=204)
     raise RequestRefused(400, "INVALID_PARAMS", "a report must be {csp-report: {…}}")
@@ -455,15 +457,15 @@ def _local_port(request: web.Request) -> str | None:
     name = hostname(request.host)
     if request.scheme != "http" or not is_loopback(name):
         return None
-    _, colon, port = request.host.rpartition("]")[2].partition(":")
+    _, _, after_ipv6_address = request.host.rpartition("]")
+    _, colon, port = after_ipv6_address.partition(":")
     return colon + port
 
 
 def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of the host's context in a query. Values that are missing or not valid are left out."""
-    surroundings: dict[str, Any] = {"theme": "light"}
-    if query.get("theme") == "dark":
-        surroundings["theme"] = "dark"
+    """Return the fields of the host's context in a query: the ``theme``, and if they are valid, the ``locale``,
+    ``timezone`` and ``size``."""
+    surroundings: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
     for name in ("locale", "timezone"):
         if query.get(name):
             surroundings[name] = query[name][:100]
