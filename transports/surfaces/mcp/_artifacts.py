@@ -119,9 +119,7 @@ class ArtifactView:
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
         """Return lines of text with the URLs of the first five artifacts, if they have URLs."""
-        if self.link is None:
-            return []
-        urls = [self.link(ref) for ref in refs[:5]]
+        urls = [self.url(ref) for ref in refs[:5]]
         return [f"Open: {url}" for url in urls if url]
 
 

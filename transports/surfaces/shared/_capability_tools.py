@@ -540,8 +540,8 @@ def _merge_properties(added: Schema, properties: Schema) -> None:
     """Add properties. If there is another schema of the same property already, either of the two is allowed; an empty
     schema gives way to another."""
     for name, added_schema in added.items():
-        existing = properties.get(name)
-        if existing is None or existing == {}:
+        existing = properties.get(name, {})
+        if existing == {}:
             properties[name] = added_schema
         elif added_schema not in (existing, {}):
             choices: list[object] = [existing]

@@ -15,9 +15,8 @@ from ...errors import ABPError, UsageError
 from ...protocol._media import sniff
 from ...routing._given_files import is_textual
 
-#: Image types that clients show, and image types that are sent as PNG.
+#: Image types that clients show.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_CONVERTED = ("image/bmp", "image/tiff", "image/avif")
 _PDF = "application/pdf"
 
 
@@ -57,7 +56,8 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
 
     If Pillow is installed, large images are made smaller, and types that clients do not show are converted. A file that
     is not a whole image is left out: a model's API would refuse the request."""
-    images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
+    sent_as_png = ("image/bmp", "image/tiff", "image/avif")
+    images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *sent_as_png)]
     result = Pictures()
     if not images or not limits.each or not limits.total:
         return result

@@ -10,11 +10,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...artifacts._ref import Scope
@@ -59,19 +59,48 @@ class Limits:
 LIMITS = Limits()
 
 
+def _checked_secret(secret: str) -> str:
+    if len(secret) < 16 or not secret.isascii() or not secret.isprintable():
+        raise ValueError(
+            "a secret needs 16 ASCII characters or more; "
+            'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
+        )
+    return secret
+
+
+def _tenants_in(tenants: str) -> list[tuple[str, str, str]]:
+    """Return each ``TENANT=TOKEN`` of the setting as its name, the equals sign (empty if missing) and its token."""
+    parts = (part.strip() for part in tenants.split(","))
+    return [part.partition("=") for part in parts if part]
+
+
+def _checked_tenants(tenants: str) -> str:
+    tokens = set()
+    for tenant, equals, token in _tenants_in(tenants):
+        if not equals or not tenant.strip():
+            raise ValueError("write TENANT=TOKEN, with commas between them")
+        if _checked_secret(token) in tokens:
+            raise ValueError("each tenant needs a different token")
+        tokens.add(token)
+    return tenants
+
+
+_Secret = Annotated[str, AfterValidator(_checked_secret)]
+
+
 class Options(BaseSettings):
     """Settings from ``ABP_SERVE_*`` variables, or from arguments of the same names."""
 
     model_config = SettingsConfigDict(env_prefix="ABP_SERVE_", env_ignore_empty=True, frozen=True)
 
     #: The operator's token; random by default.
-    token: str | None = Field(default=None, repr=False)
+    token: _Secret | None = Field(default=None, repr=False)
     #: Tokens of tenants: ``TENANT=TOKEN``, with commas between them. Each tenant sees only their own scope.
-    tenants: str | None = Field(default=None, repr=False)
+    tenants: Annotated[str, AfterValidator(_checked_tenants)] | None = Field(default=None, repr=False)
     #: Signing key of links, scope tokens and cookies; by default the key in the user's state folder.
-    key: str | None = Field(default=None, repr=False)
+    key: _Secret | None = Field(default=None, repr=False)
     #: Address of this server behind a reverse proxy, such as ``https://files.example``; links begin with it.
-    public_url: str | None = None
+    public_url: Annotated[str, AfterValidator(base_url)] | None = None
     #: Maximum size of an uploaded file in bytes; the limit of the store applies, too.
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
     #: MIME types of uploads, as patterns with commas between them: ``image/*, application/pdf``.
@@ -85,48 +114,12 @@ class Options(BaseSettings):
     #: Seconds that an app's question waits for an answer before the default answer is given.
     question_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     #: Evidence that is kept of each call of an app: ``trace=on-failure,console`` (docs/evidence.md).
-    evidence: str = ""
-
-    @field_validator("public_url")
-    @classmethod
-    def _normalise_address(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        return base_url(value)
-
-    @field_validator("evidence")
-    @classmethod
-    def _check_evidence(cls, value: str) -> str:
-        return checked_evidence(value)
-
-    @field_validator("token", "key")
-    @classmethod
-    def _check_secret(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        if len(value) < 16 or not value.isascii() or not value.isprintable():
-            raise ValueError(
-                "a secret needs 16 ASCII characters or more; "
-                'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
-            )
-        return value
-
-    @field_validator("tenants")
-    @classmethod
-    def _check_tenants(cls, value: str | None) -> str | None:
-        tokens = set()
-        for tenant, equals, token in _tenants_in(value):
-            if not equals or not tenant.strip():
-                raise ValueError("write TENANT=TOKEN, with commas between them")
-            cls._check_secret(token)
-            if token in tokens:
-                raise ValueError("each tenant needs a different token")
-            tokens.add(token)
-        return value
+    evidence: Annotated[str, AfterValidator(checked_evidence)] = ""
 
     @property
     def tenant_scopes(self) -> dict[str, Scope]:
-        return {token: Scope(tenant=tenant.strip()) for tenant, _, token in _tenants_in(self.tenants)}
+        """Scopes of the tenants by their tokens."""
+        return {token: Scope(tenant=tenant.strip()) for tenant, _, token in _tenants_in(self.tenants or "")}
 
     @classmethod
     def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
@@ -140,12 +133,6 @@ class Options(BaseSettings):
             return cls(**settings)  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error
-
-
-def _tenants_in(tenants: str | None) -> list[tuple[str, str, str]]:
-    """Return each ``TENANT=TOKEN`` of the setting as its name, the equals sign (empty if missing) and its token."""
-    parts = (part.strip() for part in (tenants or "").split(","))
-    return [part.partition("=") for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)

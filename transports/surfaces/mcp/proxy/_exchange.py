@@ -72,9 +72,6 @@ class _Client(msgspec.Struct):
     capabilities: dict[str, object] = {}
 
 
-_TOOL_DECODER = msgspec.json.Decoder(_ListedTool)
-
-
 @dataclass(frozen=True, slots=True)
 class _ToolFacts:
     output_schema: Mapping[str, object] | None
@@ -446,7 +443,7 @@ def listed_tools(result: msgspec.Raw) -> list[_ListedTool]:
     tools: list[_ListedTool] = []
     for raw in msgspec.json.decode(result, type=_ToolList).tools:
         with suppress(ValueError):
-            tools.append(_TOOL_DECODER.decode(raw))
+            tools.append(msgspec.json.decode(raw, type=_ListedTool))
     return tools
 
 

@@ -145,6 +145,13 @@ class _Sessions:
             return None
         return session
 
+    async def _start_session(self, user: str, name: str | None) -> Session:
+        """Start a server. Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
+        exchange = Exchange(self._context, Scope(user=user, session=name))
+        session = Session(await ProcessServer.start(self._server), exchange, is_shared=name is None)
+        self._sessions[user, name] = session
+        return session
+
     def _end_session(self, user: str, name: str | None) -> None:
         spawn(self._sessions.pop((user, name)).aclose(), self._closing)
 
@@ -195,8 +202,7 @@ class _Sessions:
             if message.method != "initialize" or not message.is_request:
                 return refusal(400, "initialize first, or name the session")
             name = secrets.token_urlsafe(24)
-            exchange = Exchange(self._context, Scope(user=user, session=name))
-            session = self._sessions[user, name] = Session(await ProcessServer.start(self._server), exchange)
+            session = await self._start_session(user, name)
             headers = {SESSION: name}
         if not message.is_request:
             await session.send(message)
@@ -210,11 +216,7 @@ class _Sessions:
             return Response(status_code=202)
 
         async with self._starting[user]:
-            session = self._live_session(user, None)
-            if session is None:
-                exchange = Exchange(self._context, Scope(user=user))
-                session = Session(await ProcessServer.start(self._server), exchange, is_shared=True)
-                self._sessions[user, None] = session
+            session = self._live_session(user, None) or await self._start_session(user, None)
         return stream_response(_as_events(session.request(message)))
 
 
