@@ -218,7 +218,8 @@ class Bridge:
             if isinstance(tool, CapabilityTool):
                 return await tools.capability(tool, arguments)
             arguments = tool_arguments(params.name, tool.input_schema, arguments)
-            if connect_problem and not user.apps and params.name in ("abp_call", "abp_status"):
+            needs_app = params.name in ("abp_call", "abp_status")
+            if connect_problem and needs_app and not user.apps:
                 raise UsageError(connect_problem, code="NOT_INITIALIZED")
             return await tools.fixed(params.name, arguments)
         except ABPError as error:
@@ -277,8 +278,10 @@ class Bridge:
             return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._view)
         except MCPError as error:
             # Connected servers may have artifacts as well, such as another bridge.
-            has_servers = any(app.session.resources.available for app in _apps_in_scope(user))
-            if error.data["code"] != ArtifactNotFound.code or not (may_read_from_apps and has_servers):
+            may_be_elsewhere = may_read_from_apps and any(
+                app.session.resources.available for app in _apps_in_scope(user)
+            )
+            if error.data["code"] != ArtifactNotFound.code or not may_be_elsewhere:
                 raise
             not_found = error
         try:

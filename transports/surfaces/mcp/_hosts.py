@@ -51,7 +51,9 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
         with suppress(OSError, RuntimeError, ValueError):
             requested_folder = Path(value).expanduser().resolve()
     for target, folder in folders.items():
-        if folder == requested_folder or (argument == "extensionId" and extension_id(folder) == value):
+        if folder == requested_folder:
+            return target
+        if argument == "extensionId" and extension_id(folder) == value:
             return target
 
     raise UsageError(

@@ -363,8 +363,9 @@ async def serve_app(
     connections: Connections | None = None,
     max_sessions: int | None = None,
 ) -> None:
-    """Serve the application that ``make`` returns for its URL, until cancelled. ``running`` is open while it is served.
-    A user may have ``max_sessions`` with a handshake (100 by default).
+    """Serve the application that ``make`` returns for its URL, until cancelled. ``on_started`` is called with the URL,
+    and ``running`` is open while the application is served. A user may have ``max_sessions`` with a handshake (100 by
+    default). With the ``connections`` of another server of this process, both share their limits.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     if connections is None:
@@ -498,9 +499,10 @@ def _scopes_in(claims: Mapping[str, Any]) -> list[str]:
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):
         scopes = scopes.split()
-    if not isinstance(scopes, list) or not all(isinstance(scope, str) and scope.isprintable() for scope in scopes):
+    is_list_of_texts = isinstance(scopes, list) and all(isinstance(scope, str) for scope in scopes)
+    if not is_list_of_texts or not all(scope.isprintable() for scope in scopes):
         raise jwt.InvalidTokenError("its scopes are neither a text nor a list of texts")
-    return scopes
+    return list(scopes)
 
 
 class BearerVerifier(TokenVerifier):

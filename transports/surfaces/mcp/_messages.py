@@ -39,8 +39,9 @@ class MessageCheck:
     ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message or has the id of
     a running request of its session.
 
-    A body that is too large is read and dropped up to eight times its limit. ``challenge`` returns the response to a
-    message whose sender lacks permissions, or ``None``."""
+    A body that is too large is read and dropped up to eight times its limit; the error also says how many bytes files
+    may have, ``max_file_bytes``. ``challenge`` returns the response to a message whose sender lacks permissions, or
+    ``None``."""
 
     def __init__(
         self,
@@ -209,7 +210,8 @@ def parse_message(line: bytes) -> types.JSONRPCMessage:
         raise Refused(line, code, reason) from None
 
     # The SDK takes a request for a notification if its id is neither a string nor an integer.
-    if isinstance(message, types.JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
+    may_have_id = isinstance(message, types.JSONRPCNotification) and b'"id"' in line
+    if may_have_id and "id" in json.loads(line):
         raise Refused(line, types.INVALID_REQUEST, "the id of a request is a text or an integer")
     return message
 

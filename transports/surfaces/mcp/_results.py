@@ -104,8 +104,9 @@ async def call_result(
     lines += view.url_lines(refs)
     if pictures.note:
         lines.append(pictures.note)
-    if refs and store.retention and store.retention.ttl_seconds is not None:
-        lines.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
+    seconds_to_live = store.retention.ttl_seconds if store.retention else None
+    if refs and seconds_to_live is not None:
+        lines.append(f"Kept for {format_duration(seconds_to_live)}.")
     lines += await read_texts(previewed, store, max_bytes // 4)
 
     message = _fit_result("\n".join(lines), document, refs, view, max_bytes=max_bytes - label_bytes)

@@ -46,7 +46,8 @@ Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 
 
 class Tools:
-    """Tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a result."""
+    """Tools for one request of one user, with the ``params`` of the request. ``view`` describes artifacts, and
+    ``reporter`` reports progress. Each tool raises :class:`~transports.errors.ABPError`, which becomes a result."""
 
     def __init__(
         self,
@@ -215,9 +216,8 @@ class Tools:
         ``app`` is ``None`` for a call without an app. A long call of a ``capability`` becomes a task if the client
         supports tasks."""
         call = self._begin_or_resume(app, work)
-        timeout = None
-        if app is not None and capability and takes_tasks(self._ctx):
-            timeout = TASK_AFTER
+        may_become_task = app is not None and capability and takes_tasks(self._ctx)
+        timeout = TASK_AFTER if may_become_task else None
         question = await call.wait(self._ctx, self._reporter, timeout)
 
         if call.task.done():

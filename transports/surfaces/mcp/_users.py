@@ -473,7 +473,8 @@ class User:
         """Connect an app; ``key`` is its previous session name, if any. Propagates the errors of
         :func:`transports.connect` and of opening a session."""
         named = self.named.get(target)
-        if self.options.headless is not None and (named is None or named.headless is None):
+        chooses_itself = named is not None and named.headless is not None
+        if self.options.headless is not None and not chooses_itself:
             options = {**options, "headless": self.options.headless}
         return await self.apps.connect(target, options, key=key)
 
@@ -653,14 +654,15 @@ class Users:
 
     def _make_room(self, name: str) -> None:
         """End the least recently used session of a user if the limit of sessions is reached."""
-        idle_seconds = {key: user.idle_seconds() for key, user in self._users.items() if key[0] == name}
-        if len(idle_seconds) >= MAX_SESSIONS:
-            longest_idle = max(idle_seconds, key=idle_seconds.__getitem__)
+        keys = [(owner, session) for owner, session in self._users if owner == name]
+        if len(keys) >= MAX_SESSIONS:
+            longest_idle = max(keys, key=lambda key: self._users[key].idle_seconds())
             spawn(self._users.pop(longest_idle).aclose(), self._closing)
 
     def find(self, connection: str) -> User | None:
         """Return the user as :meth:`get` does, but ``None`` for an unknown session, which may not exist at all."""
-        if self.options.isolate_sessions and connection and self._user_key(connection) not in self._users:
+        is_unknown = self._user_key(connection) not in self._users
+        if self.options.isolate_sessions and connection and is_unknown:
             return None
         return self.get(connection)
 

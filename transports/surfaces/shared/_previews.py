@@ -110,9 +110,8 @@ async def _read_picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, 
     unchanged = f" ({ref.size_bytes:,} bytes)"
     if not _has_pillow():
         size = _picture_size(data, ref.mime_type)
-        if size is None or max(size) > max_side or len(data) > max_bytes:
-            return None
-        return Picture(ref, data, ref.mime_type, label=unchanged)
+        is_small = size is not None and max(size) <= max_side and len(data) <= max_bytes
+        return Picture(ref, data, ref.mime_type, label=unchanged) if is_small else None
 
     thumbnail = await run_reader("thumbnail", data, max_bytes, max_side)
     if thumbnail is None:

@@ -279,6 +279,8 @@ _PIECE = 256 << 10
 
 
 class UploadRoutes:
+    """Handler for uploads, which are stored in the visitor's scope."""
+
     def __init__(
         self, artifacts: ArtifactRoutes, watcher: StoreWatcher, options: Options, metrics: Metrics, limits: Limits
     ) -> None:

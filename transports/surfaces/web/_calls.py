@@ -242,8 +242,7 @@ class CallRoutes:
         """Cancel a detached call. An ended call stays unchanged."""
         call = request.match_info["id"]
         record = self._activity.calls.get(call)
-        is_of_other_program = record is not None and not record.detached
-        if record is not None and is_of_other_program and visitor.scope.covers(record.scope):
+        if record is not None and not record.detached and visitor.scope.covers(record.scope):
             has_ended = record.duration_ms is not None
             if not has_ended:
                 message = "this call was made by another program, and only that program can cancel it"

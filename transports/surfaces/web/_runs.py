@@ -221,6 +221,8 @@ def _run_in_folder(folder: Path) -> Place | None:
 
 
 class RunRoutes:
+    """Handlers for batch runs, for the operator only."""
+
     def __init__(self, runs: ServedRuns) -> None:
         self._runs = runs
 
