@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import socket
 import time
@@ -45,7 +44,7 @@ from ...errors import ProtocolError, UsageError, first_line
 from ...protocol._plain_text import is_address, is_loopback, is_page, origin_of, plain_line
 from ...protocol._strict_json import decode_json, members_of
 from ...protocol.messages import package_version
-from ..shared._listening import Connections, cannot_listen, url_host
+from ..shared._listening import Connections, cannot_listen, counted, holder_of, url_host
 from ._bridge import Bridge
 from ._messages import MessageCheck, error_body, receive_again
 from ._options import Options
@@ -196,13 +195,8 @@ class UserLimits:
             await _limit_response(message)(scope, receive, send)
             return
 
-        self._requests[user] += 1
-        try:
+        with counted(self._requests, user):
             await self._serve_user(user, scope, receive, send)
-        finally:
-            self._requests[user] -= 1
-            if not self._requests[user]:
-                del self._requests[user]
 
     async def _serve_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request. Meanwhile its session counts as used; a request without a session may open one."""
@@ -246,11 +240,8 @@ class UserLimits:
                     sessions[opened] = 0
             await send(message)
 
-        self._opening[user] += 1
-        try:
+        with counted(self._opening, user):
             await self._app(scope, receive, send_and_note_session)
-        finally:
-            self._opening[user] -= 1
         await self._end_idle_sessions(sessions, scope)
 
     async def _end_idle_sessions(self, sessions: OrderedDict[str, int], scope: Scope) -> None:
@@ -516,14 +507,9 @@ class BearerVerifier(TokenVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the user of a configured or of a signed token; ``None`` for any other token."""
-        matching_user = None
-        # No early exit: the time must not reveal a match.
-        for secret, user in self._users.items():
-            if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
-                matching_user = user
-        if matching_user is not None:
-            return AccessToken(token=token, client_id=matching_user, scopes=self._scopes, subject=matching_user)
-
+        user = holder_of(token, self._users)
+        if user is not None:
+            return AccessToken(token=token, client_id=user, scopes=self._scopes, subject=user)
         if self._jwt_verifier is None:
             return None
         return await self._jwt_verifier.verify(token)

@@ -359,7 +359,7 @@ class Tools:
     async def _describe_sessions(self, key: object) -> tuple[list[str], list[dict[str, object]]]:
         """Describe the app with this key, or without a key all apps, also those that are not open, as lines of text and
         as JSON."""
-        closed = [connection.session for connection in await self._user.connections.list_closed()]
+        closed = await self._user.connections.closed()
         apps = list(self._user.apps.values())
         if key:
             apps = [await self._user.connections.select(key, self._reopen)]
@@ -389,8 +389,7 @@ class Tools:
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         """Answer `abp_disconnect`: disconnect an app, or forget a connection that is not open."""
         key = arguments.get("session")
-        closed = [connection.session for connection in await self._user.connections.list_closed()]
-        if key in closed:
+        if key in await self._user.connections.closed():
             self._user.connections.forget(key)
             return self._text_result(
                 f"Disconnected session {key}, which was not open; its artifacts are kept.", session=key

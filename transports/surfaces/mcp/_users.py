@@ -136,22 +136,21 @@ class Connections:
         """Connect a target of the bridge's settings, under its previous session name if it had one."""
         arguments = {_CONFIGURED: target}
         previous_session = None
-        for connection in (await self._kept_connections()).values():
-            if connection.arguments == arguments and connection.session not in self._apps:
-                previous_session = connection.session
+        for session, connection in (await self._kept_connections()).items():
+            if connection.arguments == arguments and session not in self._apps:
+                previous_session = session
                 break
         app = await connect(previous_session)
         await self.keep(app, arguments)
         return app
 
-    async def list_closed(self) -> list[KeptConnection]:
-        """Return the kept connections that are not open, except those of the bridge's settings."""
-        connections = (await self._kept_connections()).values()
-        return [
-            connection
-            for connection in connections
-            if connection.session not in self._apps and _CONFIGURED not in connection.arguments
-        ]
+    async def closed(self) -> dict[str, KeptConnection]:
+        """Return the kept connections that are not open, by session, except those of the bridge's settings."""
+        return {
+            session: connection
+            for session, connection in (await self._kept_connections()).items()
+            if session not in self._apps and _CONFIGURED not in connection.arguments
+        }
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
         """Return an app as :meth:`.Apps.select` does; a closed one is opened again with ``open_app``, once for several
@@ -161,7 +160,7 @@ class Connections:
         if key in self._apps or (key is None and self._apps):
             return self._apps.select(key, capability)
 
-        closed = {connection.session: connection for connection in await self.list_closed()}
+        closed = await self.closed()
         selected_key = key
         if key is None and closed:
             if len(closed) > 1:

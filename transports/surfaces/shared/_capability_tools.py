@@ -531,7 +531,7 @@ class _RootParts:
 
     def _add_properties(self, branch: Schema, depth: int) -> list[str]:
         """Add only the properties of a branch. Return the names that the branch requires."""
-        parts = _RootParts(self.properties)
+        parts = _RootParts(self.properties)  # with lists of its own
         parts.add(branch, depth)
         return parts.required
 

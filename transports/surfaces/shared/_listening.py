@@ -1,17 +1,22 @@
-"""Listening servers of the kit: their addresses, and limits of their connections."""
+"""Listening servers of the kit: their addresses, the tokens of their users, and limits of their connections."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import hmac
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
 from ...protocol._plain_text import is_loopback
+
+T = TypeVar("T")
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:
@@ -48,6 +53,28 @@ def parse_address(text: str, option: str, public_url: str | None = None) -> tupl
 def url_host(host: str) -> str:
     """Return a host as it stands in a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def holder_of(token: str, holders: Mapping[str, T]) -> T | None:
+    """Return the holder of a token, or ``None``; ``holders`` are by their tokens. All tokens are compared, so that the
+    duration does not reveal which one matches."""
+    matching = None
+    for secret, holder in holders.items():
+        if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
+            matching = holder
+    return matching
+
+
+@contextmanager
+def counted(counter: Counter[T], key: T) -> Iterator[None]:
+    """Count one more of ``key`` for the length of a block."""
+    counter[key] += 1
+    try:
+        yield
+    finally:
+        counter[key] -= 1
+        if not counter[key]:
+            del counter[key]
 
 
 def base_url(text: str) -> str:

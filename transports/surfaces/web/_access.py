@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import ipaddress
 import json
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
@@ -24,7 +22,7 @@ from ...protocol._times import iso_utc
 from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
 from ...session._settings import require_known
-from ..shared._listening import base_url
+from ..shared._listening import base_url, counted, holder_of
 from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in
 
 
@@ -235,27 +233,13 @@ class Access:
                 message = "a token is needed: `Authorization: Bearer TOKEN`"
                 headers = {"WWW-Authenticate": "Bearer"}
                 raise RequestRefused(401, "PERMISSION_REQUIRED", message, headers=headers)
-            with self._count_request(visitor):
+            if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
+                message = f"your limit of {self._max_requests} running requests is reached; wait for one to end"
+                raise RequestRefused(429, "LIMIT_REACHED", message)
+            with counted(self._requests, visitor.scope):
                 return await handler(request, visitor)
 
         return handle
-
-    @contextmanager
-    def _count_request(self, visitor: Visitor) -> Iterator[None]:
-        """Count a request of the visitor's scope while it runs.
-
-        Raises :class:`~._responses.RequestRefused` (429) at the limit."""
-        if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
-            message = f"your limit of {self._max_requests} running requests is reached; wait for one to end"
-            raise RequestRefused(429, "LIMIT_REACHED", message)
-
-        self._requests[visitor.scope] += 1
-        try:
-            yield
-        finally:
-            self._requests[visitor.scope] -= 1
-            if not self._requests[visitor.scope]:
-                del self._requests[visitor.scope]
 
     def _identify_visitor(self, request: web.Request) -> Visitor | None:
         """Return the visitor with the bearer token of a request, or if it has no ``Authorization``, with its cookie.
@@ -292,14 +276,9 @@ class Access:
 
     def _holder_of_token(self, token: str) -> Visitor | None:
         """Return the visitor of a configured token or of a scope token; ``None`` if it is not valid."""
-        holder = None
-        # All tokens are compared, so that the duration does not reveal which one matched.
-        for secret, visitor in self._tokens.items():
-            if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
-                holder = visitor
-        if holder is not None:
-            return holder
-
+        visitor = holder_of(token, self._tokens)
+        if visitor is not None:
+            return visitor
         try:
             content = self._signer.read_scope_token(token)
         except Expired:

@@ -29,6 +29,7 @@ from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, CallRecord, ConnectedApp, LogGap, Subject, call_record
 from ..shared._apps import Apps, listed_in
 from ..shared._detached import DetachedCalls
+from ..shared._listening import counted
 from ._access import Limits, Visitor
 from ._artifacts import ArtifactRoutes
 from ._responses import (
@@ -352,10 +353,10 @@ class EventStream:
         task = asyncio.current_task()
         assert task is not None
         self._listeners.add(task)
-        self._by_scope[visitor.scope] += 1
         try:
-            await response.prepare(request)
-            await self._send_events(write, visitor, last_seen_id, has_missed_entries)
+            with counted(self._by_scope, visitor.scope):
+                await response.prepare(request)
+                await self._send_events(write, visitor, last_seen_id, has_missed_entries)
         except TimeoutError:
             self._metrics.listeners_dropped.inc()
             transport.abort()
@@ -363,9 +364,6 @@ class EventStream:
             pass
         finally:
             self._listeners.discard(task)
-            self._by_scope[visitor.scope] -= 1
-            # Adding an empty counter removes counts of zero.
-            self._by_scope += Counter()
         return response
 
     def _refuse_beyond_limits(self, visitor: Visitor) -> None:

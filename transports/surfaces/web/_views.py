@@ -227,13 +227,13 @@ class ViewRoutes:
 
         view = self._add_view(call)
         try:
-            try:
-                server = ViewServer(app.session.transport)
-            except UsageError as error:
-                # Any app may declare a view, but only an MCP server has one.
-                view.set_exception(error)
-                return await app.session.call(capability, params, timeout=timeout, call_id=call)
+            server = ViewServer(app.session.transport)
+        except UsageError as error:
+            # Any app may declare a view, but only an MCP server has one.
+            view.set_exception(error)
+            return await app.session.call(capability, params, timeout=timeout, call_id=call)
 
+        try:
             with keeping_server_calls() as server_calls:
                 result = await app.session.call(capability, params, timeout=timeout, call_id=call)
             # The page may have closed the view while the call ran.
