@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,6 +47,7 @@ from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, StoreChange, StoreWatcher
 from ..shared._apps import App, Apps, Connect, PendingCall
 from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
+from ..shared._recent import Recent
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 
@@ -233,8 +234,8 @@ class Subscribers:
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=MAX_SESSIONS)
         self._open_streams = 0
-        #: Clients with a handshake by their connection's key, least recently used first, which is dropped at the limit.
-        self._clients: OrderedDict[str, _Client] = OrderedDict()
+        #: Clients with a handshake by their connection's key, least recently used first.
+        self._clients: Recent[str, _Client] = Recent(MAX_SESSIONS)
         #: Number of streams that are subscribed to each URI.
         self._stream_uris: Counter[str] = Counter()
         self._watcher = StoreWatcher(store, self._store_changed)
@@ -264,13 +265,9 @@ class Subscribers:
     def _client_of(self, ctx: Context) -> _Client:
         """Return the client of a request, which is now the most recently used one."""
         key = connection_key(ctx)
-        if key not in self._clients:
-            self._clients[key] = _Client(ctx.session)
-            if len(self._clients) > MAX_SESSIONS:
-                self._clients.popitem(last=False)
-        client = self._clients[key]
+        client = self._clients.get(key) or _Client(ctx.session)
         client.session = ctx.session
-        self._clients.move_to_end(key)
+        self._clients[key] = client
         return client
 
     async def listen(

@@ -30,6 +30,7 @@ from ...protocol._times import iso_utc
 from ...session._call import CallStatus
 from ...session._events import CallFinished, CallStarted, Event
 from ._apps import App, Apps
+from ._recent import Recent
 
 logger = logging.getLogger("transports")
 
@@ -216,8 +217,8 @@ class Activity:
         # Ids also grow from one server to the next, so that a client of an earlier server gets a LogGap.
         self._last_id = int(time.time() * 1000)
         self._changed = asyncio.Event()
-        #: Outcomes of the newest calls, as JSON.
-        self._results: OrderedDict[str, bytes] = OrderedDict()
+        #: Outcomes of the calls that ended last, as JSON.
+        self._results: Recent[str, bytes] = Recent(50)
         #: Time of the last log entry about the progress of each call.
         self._progress_logged: dict[str, float] = {}
 
@@ -316,10 +317,7 @@ class Activity:
         if record is None or record.duration_ms is not None:
             return
 
-        max_results = 50
         self._results[event.call] = result_document(event)
-        if len(self._results) > max_results:
-            self._results.popitem(last=False)
         if event.artifacts or event.evidence:
             self.on_artifacts()
         self._end_call(record.ended(event))

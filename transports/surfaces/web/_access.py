@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -23,6 +23,7 @@ from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
 from ...session._settings import require_known
 from ..shared._listening import base_url, counted, holder_of
+from ..shared._recent import Recent
 from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in
 
 
@@ -188,8 +189,8 @@ class Access:
         public = urlsplit(public_url or "")
         self._public_host = public.hostname
         self._public_origin = f"{public.scheme}://{public.netloc}".lower()
-        #: Signed-out cookies that have not expired, oldest first.
-        self._ended_cookies: OrderedDict[str, None] = OrderedDict()
+        #: Signed-out cookies that may not have expired.
+        self._ended_cookies: Recent[str, None] = Recent(1000)
 
     # --- host and origin ----------------------------------------------------------------------------------------------
 
@@ -323,9 +324,6 @@ class Access:
         cookie = request.cookies.get(name, "")
         if self._holder_of_cookie(cookie):
             self._ended_cookies[cookie] = None
-            max_ended_cookies = 1000
-            if len(self._ended_cookies) > max_ended_cookies:
-                self._ended_cookies.popitem(last=False)
 
         response = web.Response(status=204)
         response.del_cookie(name, path="/", httponly=True, samesite="Strict")
