@@ -367,10 +367,10 @@ class DetachedTools:
 
     async def result(
         self,
-        arguments: Mapping[str, Any],
         ctx: Context,
         reporter: ProgressReporter,
         params: CallToolRequestParams,
+        arguments: Mapping[str, Any],
     ) -> CallToolResult | InputRequiredResult:
         """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
         call = str(arguments["call"])

@@ -68,32 +68,20 @@ class Tools:
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
-        match name:
-            case "abp_connect":
-                return await self._connect(arguments)
-            case "abp_call":
-                app = await self._select_callable(arguments)
-                return await self._call(app, arguments["capability"], arguments.get("params", {}), arguments)
-            case "abp_open_view":
-                return await self._open_view(arguments)
-            case "abp_status":
-                return await self._status(arguments)
-            case "abp_disconnect":
-                return await self._disconnect(arguments)
-            case "abp_render_to_pdf":
-                return await self._render(arguments)
-            case "abp_screenshot":
-                return await self._screenshot(arguments)
-            case "abp_artifacts":
-                return await self._artifacts.list(arguments)
-            case "abp_read_artifact":
-                return await self._artifacts.read(arguments)
-            case "abp_result":
-                return await self._detached.result(arguments, self._ctx, self._reporter, self._params)
-            case "abp_cancel":
-                return await self._detached.cancel(arguments)
-            case _:
-                raise AssertionError(name)
+        tools: dict[str, Callable[[Mapping[str, Any]], Awaitable[Answer]]] = {
+            "abp_connect": self._connect,
+            "abp_call": self._call_selected,
+            "abp_open_view": self._open_view,
+            "abp_status": self._status,
+            "abp_disconnect": self._disconnect,
+            "abp_render_to_pdf": self._render,
+            "abp_screenshot": self._screenshot,
+            "abp_artifacts": self._artifacts.list,
+            "abp_read_artifact": self._artifacts.read,
+            "abp_result": partial(self._detached.result, self._ctx, self._reporter, self._params),
+            "abp_cancel": self._detached.cancel,
+        }
+        return await tools[name](arguments)
 
     async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
         """Call the tool of a capability, whose ``arguments`` are the app's parameters and the bridge's own arguments:
@@ -136,6 +124,11 @@ class Tools:
         return text_result(text, {"success": True, **document}, self._options.max_answer_bytes)
 
     # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def _call_selected(self, arguments: Mapping[str, Any]) -> Answer:
+        """Answer `abp_call`: call a capability of the app that the arguments select."""
+        app = await self._select_callable(arguments)
+        return await self._call(app, arguments["capability"], arguments.get("params", {}), arguments)
 
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
