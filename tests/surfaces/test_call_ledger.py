@@ -30,7 +30,7 @@ def record(call: str, owner: Scope = ANN, *, started: float = 1.0) -> CallRecord
 
 
 def done(call: CallRecord) -> CallRecord:
-    return call.ended(CallFinished(call.id, call.capability, 5.0, Result(call.capability, {"done": True}, {})))
+    return call.with_outcome(CallFinished(call.id, call.capability, 5.0, Result(call.capability, {"done": True}, {})))
 
 
 class Nobody:
@@ -69,7 +69,7 @@ async def test_outcome_with_text_that_is_not_utf8_is_saved() -> None:
     failed = CallFinished("a", "job.run", 5.0, error=ABPError("/caf\udce9: no space left"))
     async with CallLedger() as ledger:
         await ledger.add(record("a"))
-        await ledger.finish(record("a").ended(failed), b"{}")
+        await ledger.finish(record("a").with_outcome(failed), b"{}")
         kept_call = await ledger.get("a", ANN)
     assert kept_call and kept_call.record.status is CallStatus.FAILED
     assert kept_call.record.error == ("INTERNAL_ERROR", "/caf\ufffd: no space left")
@@ -200,7 +200,7 @@ async def test_work_or_ledger_error_still_ends_call(tmp_path: Path) -> None:
 
     live = await calls.start(record("b"), Nobody(), fail(), broken)
     await live.task
-    assert calls.live("b", ANN) is None
+    assert calls.find_live("b", ANN) is None
 
     async def no_handles(_: CallFinished) -> bytes:
         raise OSError(24, "Too many open files")

@@ -66,7 +66,7 @@ class ArtifactView:
             meta["url"] = url
         return meta
 
-    def entry(self, ref: ArtifactRef) -> Fields:
+    def listing_entry(self, ref: ArtifactRef) -> Fields:
         """Return an artifact as `abp_artifacts` lists it."""
         entry = {**ref.as_dict(), **self._reading_hints(ref)}
         url = self.url(ref)

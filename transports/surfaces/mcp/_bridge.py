@@ -53,7 +53,7 @@ from ._calls import Context, ProgressReporter
 from ._files import read_app_resource, read_resource
 from ._messages import Refused, parse_message
 from ._options import Options
-from ._results import add_tasks, error_result, for_version
+from ._results import add_tasks, error_result, adapt_to_version
 from ._tool_list import (
     OPEN_VIEW,
     CapabilityTool,
@@ -132,8 +132,8 @@ class Bridge:
         )
         self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
-        add_tasks(self.server, self._registered, self._view)
-        _observe(self.server)
+        add_tasks(self.server, self._user_of, self._view)
+        _add_telemetry(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
         )
@@ -172,7 +172,7 @@ class Bridge:
         if user is not None:
             require_scopes(user, tool, arguments)
 
-    def _registered(self, ctx: Context) -> User:
+    def _user_of(self, ctx: Context) -> User:
         """Return the user of a request, after registering the client for notifications of changes."""
         user = self._users.get(connection_key(ctx))
         user.subscribers.register(ctx)
@@ -182,7 +182,7 @@ class Bridge:
 
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Answer `tools/list`: the fixed tools that are shown, then a tool for each capability."""
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         await user.ready(_READY_TIMEOUT)
 
         fixed = {name: tool for name, tool in self._fixed_tools.items() if self.options.shows(name)}
@@ -199,7 +199,7 @@ class Bridge:
         async with reporter.heartbeats():
             answer = await self._answer_call(ctx, params, reporter)
         if isinstance(answer, types.CallToolResult):
-            answer = for_version(answer, ctx.protocol_version)
+            answer = adapt_to_version(answer, ctx.protocol_version)
         return answer
 
     async def _answer_call(
@@ -207,7 +207,7 @@ class Bridge:
     ) -> Answer:
         """Call a tool, and return any error of the call as a result, so that the model reads it. Raises
         :class:`MCPError` for a tool that is unknown or hidden."""
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
         tool = self._find_tool(user, params.name)
@@ -216,12 +216,12 @@ class Bridge:
         try:
             require_scopes(user, params.name, arguments)
             if isinstance(tool, CapabilityTool):
-                return await tools.capability(tool, arguments)
+                return await tools.call_capability(tool, arguments)
             arguments = tool_arguments(params.name, tool.input_schema, arguments)
             needs_app = params.name in ("abp_call", "abp_status")
             if connect_problem and needs_app and not user.apps:
                 raise UsageError(connect_problem, code="NOT_INITIALIZED")
-            return await tools.fixed(params.name, arguments)
+            return await tools.call_fixed(params.name, arguments)
         except ABPError as error:
             return error_result(error, self.options.max_answer_bytes, self._view)
         except MCPError:
@@ -246,7 +246,7 @@ class Bridge:
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         if not self._view.as_resources:
             return types.ListResourcesResult(resources=[])
         try:
@@ -263,7 +263,7 @@ class Bridge:
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Answer `resources/read`: an artifact of the user, or else a resource of a connected server."""
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         may_read_from_apps = self.options.shows(tool_name("resources.read"))
         if not params.uri.startswith("artifact:"):
             if not may_read_from_apps:
@@ -302,7 +302,7 @@ class Bridge:
 
     async def _list_prompts(self, ctx: Context, _: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         """Answer `prompts/list`: one prompt for each app, all with the same arguments."""
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         await user.ready(_READY_TIMEOUT)
         descriptions = {
             "capability": "What the app should do: one of its capabilities.",
@@ -324,13 +324,13 @@ class Bridge:
         return types.ListPromptsResult(prompts=prompts, ttl_ms=0)
 
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         await user.ready()
         return _write_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
     async def _complete(self, ctx: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         """Complete an argument of a prompt or of the artifact template. Unknown arguments have no completions."""
-        user = self._registered(ctx)
+        user = self._user_of(ctx)
         candidates: Iterable[str]
         if params.argument.name in ("artifact", "id"):
             candidates = [ref.id for ref in reversed(await user.store.list())]
@@ -345,20 +345,20 @@ class Bridge:
         return types.CompleteResult(completion=completion)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
+        await self._user_of(ctx).subscribers.subscribe(ctx, params.uri)
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        await self._registered(ctx).subscribers.unsubscribe(ctx, params.uri)
+        await self._user_of(ctx).subscribers.unsubscribe(ctx, params.uri)
         return types.EmptyResult()
 
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        return await self._registered(ctx).subscribers.listen(ctx, params)
+        return await self._user_of(ctx).subscribers.listen(ctx, params)
 
     async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        self._registered(ctx).subscribers.set_level(ctx, params.level)
+        self._user_of(ctx).subscribers.set_level(ctx, params.level)
         return types.EmptyResult()
 
 
@@ -506,12 +506,12 @@ class _Failed(dict[str, Any]):
         self.error = error
 
 
-def _observe(server: Server[None]) -> None:
+def _add_telemetry(server: Server[None]) -> None:
     """Record traces and metrics of the requests of ``server``."""
     use_global_providers()
     # Outside and inside of the SDK's own middleware, which begins a span.
     server.middleware.insert(0, _continue_client_trace)
-    server.middleware.insert(2, partial(_measure, server))
+    server.middleware.insert(2, partial(_measure_request, server))
 
 
 async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
@@ -527,7 +527,7 @@ async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next:
     return result
 
 
-async def _measure(server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def _measure_request(server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Add attributes to the SDK's span, and record the duration of the request.
 
     With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace` raises again: the SDK's

@@ -253,10 +253,10 @@ class ToolCall:
         self.on_question = on_question
         self.question: Question | None = None
         #: Latest progress that the app reported.
-        self.latest: Progress | None = None
+        self.latest_progress: Progress | None = None
         self.task: asyncio.Task[Result]
         #: View that the call has opened.
-        self.opened: App | None = None
+        self.opened_view: App | None = None
         self._client = ctx.session.client_capabilities
         #: Set while there is a :attr:`question`.
         self._asked = asyncio.Event()
@@ -359,7 +359,7 @@ class ToolCall:
                 self.task.exception()
 
     async def progress(self, progress: Progress) -> None:
-        self.latest = progress
+        self.latest_progress = progress
         if self._reporter is not None:
             await self._reporter.report(progress)
 

@@ -166,7 +166,7 @@ class ArtifactTools:
         path = arguments.get("path")
         if path is not None:
             written = await export_artifact(self._store, ref, path, self._options.export_roots)
-            document = {"success": True, **self._view.entry(ref), "exported": str(written)}
+            document = {"success": True, **self._view.listing_entry(ref), "exported": str(written)}
             text = f"Written: {written} ({ref.size_bytes:,} bytes)"
             return text_result(text, document, self._options.max_answer_bytes)
 
@@ -197,7 +197,7 @@ def _describe_until_full(
         line = f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}"
         if view.is_large(ref):
             line += "  large"
-        entry = view.entry(ref)
+        entry = view.listing_entry(ref)
         separators = len(r"\n") + len(",")  # after the line in its JSON text, and after the entry
         bytes_left -= len(line.encode()) + json_size(entry) + separators
         if bytes_left < 0 and entries:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...errors import CallTimeout, TooLarge, first_line
 from ...mcp._stdio import ends_of
 from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, has_more_values, in_thread_if_long
-from ..shared._listening import SLOW_BODY, in_time
+from ..shared._listening import SLOW_BODY, pieces_in_time
 
 
 def error_body(message: str, **data: object) -> dict[str, object]:
@@ -166,7 +166,7 @@ async def read_request_body(
     size = 0
     refusal: Response | None = None
     try:
-        async for chunk in in_time(request.stream()):
+        async for chunk in pieces_in_time(request.stream()):
             size += len(chunk)
             if refusal is None:
                 chunks.append(chunk)

@@ -45,7 +45,7 @@ from ...routing._result import Result, answered_files
 from ...session._call import CallStatus
 from ...session._events import CallFinished
 from ..shared._activity import CallRecord, call_record
-from ..shared._apps import App, listed_in
+from ..shared._apps import App, run_listed
 from ..shared._capability_tools import Advice, error_lines
 from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
@@ -182,7 +182,7 @@ def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]
     return blocks, label_bytes
 
 
-def for_version(result: CallToolResult, version: str) -> CallToolResult:
+def adapt_to_version(result: CallToolResult, version: str) -> CallToolResult:
     """Return a result for clients of a protocol version: with texts instead of links before 2025-06-18, since older
     clients refuse unknown content."""
     if is_version_at_least(version, "2025-06-18"):
@@ -326,7 +326,7 @@ class DetachedTools:
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
-            call.task = asyncio.ensure_future(listed_in(app.pending_calls, call, work))
+            call.task = asyncio.ensure_future(run_listed(app.pending_calls, call, work))
             return await call.task
 
         call.on_question = partial(self._user.calls.question_changed, call.id)
@@ -388,8 +388,8 @@ class DetachedTools:
             wait_seconds = 10.0 if running.task.done() else 0.0
 
         kept_call = await self._user.calls.get(call, self._scope, wait=wait_seconds)
-        if running is not None and running.latest is not None:
-            kept_call = replace(kept_call, record=replace(kept_call.record, progress=running.latest))
+        if running is not None and running.latest_progress is not None:
+            kept_call = replace(kept_call, record=replace(kept_call.record, progress=running.latest_progress))
         return _kept_result(kept_call, self._max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -398,7 +398,7 @@ class DetachedTools:
         text = f"Call {record.id} of {plain_line(record.capability)}: {record.status}"
         return text_result(text, {"success": True, **_record_document(record)}, self._max_answer_bytes)
 
-    async def documents(self) -> list[dict[str, object]]:
+    async def newest_calls(self) -> list[dict[str, object]]:
         """Return the newest calls, newest first, for `abp_status`."""
         records = await self._user.calls.calls(self._scope, 20)
         return [_record_document(record) for record in reversed(records)]
@@ -406,7 +406,7 @@ class DetachedTools:
 
 def _running_call(user: User, call: str) -> ToolCall | None:
     """Return a call of a user that runs in this bridge; ``None`` for any other, such as one that the gallery runs."""
-    live = user.calls.live(call, user.store.scope)
+    live = user.calls.find_live(call, user.store.scope)
     if live is None or not isinstance(live.pending, ToolCall):
         return None
     return live.pending

@@ -21,7 +21,7 @@ from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tr
 from ...protocol.messages import Message
 from ...protocol.schema import as_meant, tool_arguments
 from ...routing._result import Result
-from ..shared._apps import App, Apps, listed_in
+from ..shared._apps import App, Apps, run_listed
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
 from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
@@ -66,7 +66,7 @@ class Tools:
         self._artifacts = ArtifactTools(user.store, user.options, view)
         self._detached = DetachedTools(user, view)
 
-    async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+    async def call_fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
         tools: dict[str, Callable[[Mapping[str, Any]], Awaitable[Answer]]] = {
             "abp_connect": self._connect,
@@ -83,7 +83,7 @@ class Tools:
         }
         return await tools[name](arguments)
 
-    async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
+    async def call_capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
         """Call the tool of a capability, whose ``arguments`` are the app's parameters and the bridge's own arguments:
         the session and the files. The former are checked by the session, the latter here, as those of `abp_call`."""
         params = dict(arguments)
@@ -167,7 +167,7 @@ class Tools:
         async def call_and_open(call: ToolCall) -> Result:
             view = app.session.open_view(capability, params, **view_options)
             uri = declared.view or capability
-            result, call.opened = await _open_view(self._user.apps, app, view, uri, with_picture=with_picture)
+            result, call.opened_view = await _open_view(self._user.apps, app, view, uri, with_picture=with_picture)
             return self._user.connections.with_warning(app, result)
 
         return await self._run_call(app, call_and_open)
@@ -235,7 +235,7 @@ class Tools:
 
         call = ToolCall(self._ctx)
         pending = self._user.pending_calls if app is None else app.pending_calls
-        call.task = asyncio.ensure_future(listed_in(pending, call, work))
+        call.task = asyncio.ensure_future(run_listed(pending, call, work))
         return call
 
     async def _finished_result(self, call: ToolCall, app: App | None) -> CallToolResult:
@@ -253,7 +253,7 @@ class Tools:
             store=store,
             options=self._options,
             view=self._view,
-            opened=_describe_opened_view(call.opened) if call.opened else None,
+            opened=_describe_opened_view(call.opened_view) if call.opened_view else None,
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class Tools:
             return await self._capability_status(key, name)
 
         lines, sessions = await self._describe_sessions(key)
-        calls = await self._detached.documents()
+        calls = await self._detached.newest_calls()
         lines += [f"call {call['call']}: {call['capability']} {call['status']}" for call in calls]
         document: dict[str, object] = {"sessions": sessions, "calls": calls}
 

@@ -64,7 +64,7 @@ class CallRecord:
     detached: bool = False
     view: str | None = None
 
-    def ended(self, event: CallFinished) -> CallRecord:
+    def with_outcome(self, event: CallFinished) -> CallRecord:
         """Return the record with the outcome of the call, and without its question."""
         record = replace(
             self,
@@ -79,7 +79,7 @@ class CallRecord:
         error = (event.error.code, event.error.message[:MAX_TEXT])
         return replace(record, status=CallStatus.of_error(event.error), error=error)
 
-    def asking(self, question: ElicitationRequest | None) -> CallRecord:
+    def with_question(self, question: ElicitationRequest | None) -> CallRecord:
         """Return the record with a question of the app, or without one."""
         if question is None:
             return replace(self, status=CallStatus.WORKING, question=None)
@@ -289,9 +289,9 @@ class Activity:
         if record is None or record.duration_ms is not None:
             return
         if question is None:
-            self._log_call("call_progress", record.asking(None))
+            self._log_call("call_progress", record.with_question(None))
         else:
-            self._log_call("call_asked", record.asking(question))
+            self._log_call("call_asked", record.with_question(question))
 
     def result(self, call: str) -> bytes | None:
         """Return the outcome of a call as the JSON of ``abp call --json``. ``None`` while the call runs, and for all
@@ -320,7 +320,7 @@ class Activity:
         self._results[event.call] = result_document(event)
         if event.artifacts or event.evidence:
             self.on_artifacts()
-        self._end_call(record.ended(event))
+        self._end_call(record.with_outcome(event))
 
     def _end_call(self, record: CallRecord) -> None:
         self._progress_logged.pop(record.id, None)

@@ -76,7 +76,7 @@ class PendingCall(Protocol):
 C = TypeVar("C", bound=PendingCall)
 
 
-async def listed_in(
+async def run_listed(
     pending: list[PendingCall], call: C, work: Callable[[C], Coroutine[object, object, Result]]
 ) -> Result:
     """Return the result of ``work``. Meanwhile ``call`` is in the list ``pending``."""

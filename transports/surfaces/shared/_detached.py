@@ -478,7 +478,7 @@ class DetachedCalls:
 
     async def _save_outcome(self, record: CallRecord, event: CallFinished, content: bytes | None = None) -> None:
         try:
-            await self.ledger.finish(record.ended(event), result_document(event), content)
+            await self.ledger.finish(record.with_outcome(event), result_document(event), content)
         except LedgerError as error:
             logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 
@@ -487,11 +487,11 @@ class DetachedCalls:
         live = self._live.get(call)
         if live is None:
             return
-        live.record = live.record.asking(question)
+        live.record = live.record.with_question(question)
         if self._activity is not None:
             self._activity.question_changed(call, question)
 
-    def live(self, call: str, scope: Scope) -> LiveCall | None:
+    def find_live(self, call: str, scope: Scope) -> LiveCall | None:
         """Return a running call of this server if ``scope`` covers it, otherwise ``None``."""
         live = self._live.get(call)
         if live is None or not scope.covers(live.record.scope):
@@ -504,10 +504,10 @@ class DetachedCalls:
         Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for a call that ``scope`` does not cover or
         that has been removed."""
         deadline = time.monotonic() + wait
-        live = self.live(call, scope)
+        live = self.find_live(call, scope)
         if live is not None and wait > 0:
             await asyncio.wait((live.task,), timeout=wait)
-            live = self.live(call, scope)
+            live = self.find_live(call, scope)
         if live is not None:
             return KeptCall(live.record)
 
@@ -532,7 +532,7 @@ class DetachedCalls:
 
         Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that runs
         on another server with the same state folder."""
-        live = self.live(call, scope)
+        live = self.find_live(call, scope)
         if live is not None:
             live.task.cancel()
             await asyncio.wait((live.task,), timeout=_CLOSE_TIMEOUT)

@@ -108,7 +108,7 @@ class Connections:
         self._waiting: dict[_Connection, asyncio.TimerHandle] = {}
 
     @property
-    def share(self) -> int:
+    def max_requests_per_user(self) -> int:
         """Maximum number of running requests of one user: a quarter of all connections."""
         return max(8, self._limit // 4)
 
@@ -233,7 +233,7 @@ def _connection_limit() -> int:
     return max(16, min(most, descriptors - free_descriptors))
 
 
-async def in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def pieces_in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the pieces of a body. Raises :class:`TimeoutError` if none arrives for a minute, or if fewer than 1,024
     bytes per second arrive on average after the first minute."""
     min_bytes_per_second = 1024

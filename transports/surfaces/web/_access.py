@@ -35,7 +35,7 @@ class Limits:
     shutdown_timeout: float = 1.0
     #: For a client to take one piece of an artifact.
     piece_timeout: float = 30.0
-    #: For the head of the next file in a form. Slower bodies are ended by ``in_time``.
+    #: For the head of the next file in a form. Slower bodies are ended by ``pieces_in_time``.
     part_timeout: float = 60.0
     #: For a client of ``/events`` to take what was written for it.
     stall_timeout: float = 10.0

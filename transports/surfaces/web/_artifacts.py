@@ -22,7 +22,7 @@ from ...protocol._plain_text import is_page, origin_of
 from ...protocol._times import iso_utc, parse_duration
 from ...routing.http._headers import disposition_parameter, filename_of
 from ..shared._activity import StoreWatcher
-from ..shared._listening import SLOW_BODY, in_time
+from ..shared._listening import SLOW_BODY, pieces_in_time
 from ._access import LIMITS, Limits, Options, Visitor
 from ._responses import (
     Metrics,
@@ -390,7 +390,7 @@ class UploadRoutes:
         """Yield the pieces of a file. Raises :class:`~._responses.RequestRefused` (413) above the maximum size, and
         :class:`TimeoutError` for a client that is too slow."""
         size = 0
-        async for piece in in_time(pieces):
+        async for piece in pieces_in_time(pieces):
             size += len(piece)
             if size > self._max_file_bytes(store):
                 raise self._too_large(store)

@@ -27,7 +27,7 @@ from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, CallRecord, ConnectedApp, LogGap, Subject, call_record
-from ..shared._apps import Apps, listed_in
+from ..shared._apps import Apps, run_listed
 from ..shared._detached import DetachedCalls
 from ..shared._listening import counted
 from ._access import Limits, Visitor
@@ -261,7 +261,7 @@ class CallRoutes:
             message = "an answer must be {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)
 
-        live = self._calls.live(call, visitor.scope)
+        live = self._calls.find_live(call, visitor.scope)
         if live is None:
             # Raises for an unknown call. A known one has ended or runs elsewhere, and has no question here.
             await self._calls.get(call, visitor.scope)
@@ -297,7 +297,7 @@ class CallRoutes:
                 return self._views.call(app, capability, params, timeout, call.key)
             return app.session.call(capability, params, timeout=timeout, call_id=call.key)
 
-        await self._calls.start(record, call, listed_in(app.pending_calls, call, call_app))
+        await self._calls.start(record, call, run_listed(app.pending_calls, call, call_app))
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:

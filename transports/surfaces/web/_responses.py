@@ -266,7 +266,7 @@ async def serve_content(
     Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
     otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
     ref = artifact.ref
-    modified = _modified(ref)
+    modified = _last_modified(ref)
     headers = _content_headers(ref, modified, download="download" in request.query)
     if _precondition_failed(request, ref.sha256, modified):
         return web.Response(status=412, headers=headers)
@@ -362,7 +362,7 @@ async def _send_pieces(
             request.transport.abort()
 
 
-def _modified(ref: ArtifactRef) -> datetime | None:
+def _last_modified(ref: ArtifactRef) -> datetime | None:
     """Return the time when the artifact was stored, in whole seconds like HTTP dates."""
     try:
         created = datetime.fromisoformat(str(ref.source.get("created")))

@@ -320,7 +320,7 @@ async def serve(
         host=host,
         users={**options.tenant_scopes, **(users or {})},
         public_url=options.public_url,
-        max_requests=connections.share,
+        max_requests=connections.max_requests_per_user,
     )
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, with_default_evidence(connect, options.evidence), activity, limit=options.max_apps)

@@ -56,8 +56,8 @@ class ResourceRoutes:
                 "session": app.key,
                 "name": plain_line(app.session.info.name),
                 "available": resources.available,
-                "resources": [_declaration(resource) for resource in listed[: self._max_listed]],
-                "templates": [_declaration(template) for template in templates[: self._max_listed]],
+                "resources": [_resource_document(resource) for resource in listed[: self._max_listed]],
+                "templates": [_resource_document(template) for template in templates[: self._max_listed]],
                 "total": len(listed),
                 "watched": sorted(resources.subscriptions_of(self)),
             }
@@ -117,7 +117,7 @@ class ResourceRoutes:
         return server
 
 
-def _declaration(resource: Resource | ResourceTemplate) -> dict[str, object]:
+def _resource_document(resource: Resource | ResourceTemplate) -> dict[str, object]:
     texts = {"name": resource.name, "title": resource.title, "description": resource.description}
     return resource.model_dump(by_alias=True) | {key: plain_line(text) for key, text in texts.items()}
 
@@ -335,7 +335,7 @@ class ViewRoutes:
         if port is None:
             message = "views are only shown on the server's machine, with this page opened at 127.0.0.1 or localhost"
             raise RequestRefused(409, "NOT_SUPPORTED", message)
-        live.host.context = replace(live.host.context, **_surroundings(request.query))
+        live.host.context = replace(live.host.context, **_host_context_in(request.query))
 
         document = live.opened.document
         description = {
@@ -462,16 +462,16 @@ def _local_port(request: web.Request) -> str | None:
     return colon + port
 
 
-def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
+def _host_context_in(query: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of the host's context in a query: the ``theme``, and if they are valid, the ``locale``,
     ``timezone`` and ``size``."""
-    surroundings: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
+    fields: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
     for name in ("locale", "timezone"):
         if query.get(name):
-            surroundings[name] = query[name][:100]
+            fields[name] = query[name][:100]
     width = whole_number(query.get("width", ""))
     height = whole_number(query.get("height", ""))
     max_side = 10_000
     if width and height and max(width, height) < max_side:
-        surroundings["size"] = (width, height)
-    return surroundings
+        fields["size"] = (width, height)
+    return fields

@@ -147,7 +147,7 @@ class AddressServer:
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._client = upstream_client(server)
-        self._deliver: Deliver = _drop
+        self._deliver: Deliver = _ignore
         self._delivering = asyncio.Lock()
         #: Posts under way, by the key of their request.
         self._posts: dict[Key, asyncio.Task[None]] = {}
@@ -538,5 +538,5 @@ def _is_json(text: str) -> bool:
     return True
 
 
-async def _drop(_: object) -> None:
+async def _ignore(_: object) -> None:
     pass

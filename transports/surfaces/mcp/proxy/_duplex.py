@@ -64,7 +64,7 @@ class Duplex:
         return bool(self._working)
 
     @property
-    def silence(self) -> float:
+    def silent_seconds(self) -> float:
         return asyncio.get_running_loop().time() - self._last_message
 
     async def from_client(self, line: bytes | Ends) -> None:
@@ -264,7 +264,7 @@ async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio
     await wait_while(lambda: duplex.is_preparing)
     upstream.close_input()
     max_silence = 60
-    await wait_while(lambda: duplex.is_busy and duplex.silence < max_silence)
+    await wait_while(lambda: duplex.is_busy and duplex.silent_seconds < max_silence)
     await asyncio.wait((server,), timeout=upstream.grace)
 
 
