@@ -44,7 +44,7 @@ from transports.errors import AddressBlocked, SizeMismatch
 from transports.memory import Handler
 from transports.protocol._strict_json import encode_json
 from transports.surfaces.mcp import Bridge, Options
-from transports.surfaces.mcp._artifacts import ArtifactView
+from transports.surfaces.mcp._artifacts import ArtifactDescriber
 from transports.surfaces.mcp._results import call_result, error_result
 from transports.testing import Call
 
@@ -203,8 +203,8 @@ async def test_none_store_result_has_no_link_or_image() -> None:
     def link(ref: ArtifactRef) -> str:
         return f"https://files.test/{ref.id}"
 
-    view = ArtifactView(link=link)
-    answer = await call_result(routed, session="s", store=store, options=OPTIONS, view=view)
+    describer = ArtifactDescriber(link=link)
+    answer = await call_result(routed, session="s", store=store, options=OPTIONS, describer=describer)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -213,7 +213,7 @@ async def test_none_store_result_has_no_link_or_image() -> None:
     broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(broken, capability="half")
-    failed = error_result(caught.value, LIMIT, view)
+    failed = error_result(caught.value, LIMIT, describer)
     assert [type(item) for item in failed.content] == [TextContent]
     assert "These files were stored" not in words(failed) and "Binary content not stored: half" in words(failed)
 
@@ -224,8 +224,8 @@ async def test_file_removed_meanwhile_does_not_break_result() -> None:
     routed = await Router(store).route({**picture(png(20)), "note": note}, capability="draw")
     for ref in routed.artifacts.values():
         await store.delete(ref.id)
-    view = ArtifactView()
-    answer = await call_result(routed, session="s", store=store, options=OPTIONS, view=view)
+    describer = ArtifactDescriber()
+    answer = await call_result(routed, session="s", store=store, options=OPTIONS, describer=describer)
     assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
     assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
 
@@ -240,7 +240,7 @@ async def test_agent_does_not_see_full_url_of_failed_download(serve: Serve) -> N
     async with serve(giving(take=data)) as client:
         answer = await client.call_tool("abp_take", {})
     assert answer.is_error and "http://10.0.0.1/f.pdf?…" in words(answer)
-    for shown in (answer, error_result(caught.value, LIMIT, ArtifactView())):
+    for shown in (answer, error_result(caught.value, LIMIT, ArtifactDescriber())):
         assert not [word for word in ("hunter2", "s1gn4ture") if word in shown.model_dump_json()]
 
 

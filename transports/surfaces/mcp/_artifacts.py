@@ -36,7 +36,7 @@ def _reading_advice(ref: ArtifactRef) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ArtifactView:
+class ArtifactDescriber:
     """Description of artifacts for clients: metadata, resources, links and URLs.
 
     ``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL that
@@ -131,7 +131,7 @@ TEMPLATE: Fields = {
 }
 
 
-async def list_artifacts(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> Fields:
+async def list_artifacts(store: ArtifactStore, cursor: str | None, describer: ArtifactDescriber) -> Fields:
     """Return one page of 50 artifacts, newest first, as the result of ``resources/list``.
 
     ``cursor`` is the id of the last artifact of the page before. Raises :class:`~transports.errors.UsageError` for an
@@ -145,13 +145,13 @@ async def list_artifacts(store: ArtifactStore, cursor: str | None, view: Artifac
         start = ids.index(cursor) + 1
     end = start + 50
     page = newest_first[start:end]
-    result: Fields = {"resources": [view.resource(ref) for ref in page]}
+    result: Fields = {"resources": [describer.resource(ref) for ref in page]}
     if len(newest_first) > end:
         result["nextCursor"] = page[-1].id
     return result
 
 
-async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> Fields:
+async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber) -> Fields:
     """Read ``artifact://ID``, or a range of its bytes, ``artifact://ID?offset=0&length=1000``. Return the result of
     ``resources/read``: text as it is, anything else as base64.
 
@@ -173,7 +173,7 @@ async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
         message = "the URI must be artifact://ID, with offset and length in whole numbers of bytes"
         raise UsageError(message) from None
 
-    meta = {**view.meta(ref), "offset": offset, "length": len(data)}
+    meta = {**describer.meta(ref), "offset": offset, "length": len(data)}
     return {"contents": [artifact_contents(uri, ref, data, meta)]}
 
 

@@ -48,7 +48,7 @@ from ..shared._activity import Activity
 from ..shared._apps import App, Apps, Connect, connect
 from ..shared._capability_tools import free_name, tool_name
 from ..shared._detached import DetachedCalls
-from ._artifacts import TEMPLATE, ArtifactView, Link, list_artifacts
+from ._artifacts import TEMPLATE, ArtifactDescriber, Link, list_artifacts
 from ._calls import Context, ProgressReporter
 from ._files import read_app_resource, read_resource
 from ._messages import Refused, parse_message
@@ -109,7 +109,7 @@ class Bridge:
                     f"address, such as http://127.0.0.1:8000/, or add [apps.{target}]",
                     code="NOT_FOUND",
                 )
-        self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
+        self._describer = ArtifactDescriber(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
         self._calls = calls or DetachedCalls()
         self._owns_calls = calls is None
@@ -132,7 +132,7 @@ class Bridge:
         )
         self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", types.CallToolRequestParams, self._call_tool)
-        add_tasks(self.server, self._user_of, self._view)
+        add_tasks(self.server, self._user_of, self._describer)
         _add_telemetry(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -211,7 +211,7 @@ class Bridge:
         connect_problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
         tool = self._find_tool(user, params.name)
-        tools = Tools(user, ctx, params, self._view, reporter)
+        tools = Tools(user, ctx, params, self._describer, reporter)
 
         try:
             require_scopes(user, params.name, arguments)
@@ -223,13 +223,13 @@ class Bridge:
                 raise UsageError(connect_problem, code="NOT_INITIALIZED")
             return await tools.call_fixed(params.name, arguments)
         except ABPError as error:
-            return error_result(error, self.options.max_answer_bytes, self._view)
+            return error_result(error, self.options.max_answer_bytes, self._describer)
         except MCPError:
             raise
         except Exception as error:
             logger.exception("%s failed", params.name)
             unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
-            return error_result(unexpected, self.options.max_answer_bytes, self._view)
+            return error_result(unexpected, self.options.max_answer_bytes, self._describer)
         finally:
             user.touch()
 
@@ -247,10 +247,10 @@ class Bridge:
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         user = self._user_of(ctx)
-        if not self._view.as_resources:
+        if not self._describer.as_resources:
             return types.ListResourcesResult(resources=[])
         try:
-            listed = await list_artifacts(user.store, params.cursor if params else None, self._view)
+            listed = await list_artifacts(user.store, params.cursor if params else None, self._describer)
         except UsageError as error:
             raise MCPError(types.INVALID_PARAMS, error.message) from error
         return types.ListResourcesResult.model_validate(listed)
@@ -258,7 +258,7 @@ class Bridge:
     async def _list_templates(
         self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        templates = [TEMPLATE] if self._view.as_resources else []
+        templates = [TEMPLATE] if self._describer.as_resources else []
         return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
@@ -272,10 +272,10 @@ class Bridge:
                 )
             return await self._read_from_apps(user, params.uri)
 
-        if not self._view.as_resources:
+        if not self._describer.as_resources:
             raise MCPError(types.INVALID_PARAMS, "artifacts are not resources here (enable_artifact_resources)")
         try:
-            return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._view)
+            return await read_resource(user.store, params.uri, self.options.max_resource_bytes, self._describer)
         except MCPError as error:
             # Connected servers may have artifacts as well, such as another bridge.
             may_be_elsewhere = may_read_from_apps and any(
@@ -296,7 +296,7 @@ class Bridge:
         """Read a resource of a connected server, and announce the artifact that its content is stored as."""
         await user.ready()
         try:
-            return await read_app_resource(_apps_in_scope(user), uri, self.options.max_resource_bytes, self._view)
+            return await read_app_resource(_apps_in_scope(user), uri, self.options.max_resource_bytes, self._describer)
         finally:
             user.subscribers.resources_changed()
 

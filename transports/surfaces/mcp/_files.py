@@ -35,7 +35,7 @@ from ...routing._guard import json_size
 from ...routing._result import Result
 from ..shared._apps import App
 from ..shared._previews import document_text
-from ._artifacts import ArtifactView, Fields, artifact_contents, over_limit, read_artifact
+from ._artifacts import ArtifactDescriber, Fields, artifact_contents, over_limit, read_artifact
 from ._options import Options
 from ._results import text_result
 
@@ -135,10 +135,10 @@ def _open_sent_file(
 class ArtifactTools:
     """Tools for the artifacts of one user. Each raises :class:`~transports.errors.ABPError`."""
 
-    def __init__(self, store: ArtifactStore, options: Options, view: ArtifactView) -> None:
+    def __init__(self, store: ArtifactStore, options: Options, describer: ArtifactDescriber) -> None:
         self._store = store
         self._options = options
-        self._view = view
+        self._describer = describer
 
     async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
         """Answer `abp_artifacts`: one page of the artifacts, newest first."""
@@ -151,7 +151,7 @@ class ArtifactTools:
         start = arguments.get("offset", 0)
         end = start + arguments.get("limit", 20)
 
-        lines, entries = _describe_until_full(newest_first[start:end], self._view, self._options.max_answer_bytes)
+        lines, entries = _describe_until_full(newest_first[start:end], self._describer, self._options.max_answer_bytes)
         lines.append(f"{total} in all")
         next_offset: int | None = None
         if start + len(entries) < total:
@@ -166,7 +166,7 @@ class ArtifactTools:
         path = arguments.get("path")
         if path is not None:
             written = await export_artifact(self._store, ref, path, self._options.export_roots)
-            document = {"success": True, **self._view.listing_entry(ref), "exported": str(written)}
+            document = {"success": True, **self._describer.listing_entry(ref), "exported": str(written)}
             text = f"Written: {written} ({ref.size_bytes:,} bytes)"
             return text_result(text, document, self._options.max_answer_bytes)
 
@@ -178,14 +178,14 @@ class ArtifactTools:
 
         offset = arguments.get("offset", 0)
         length = arguments.get("length")
-        return await _read_slice(ref, read_range, offset, length, self._options.max_answer_bytes, self._view)
+        return await _read_slice(ref, read_range, offset, length, self._options.max_answer_bytes, self._describer)
 
     async def _read_stored(self, ref: ArtifactRef, offset: int, length: int) -> bytes:
         return await self._store.get(ref, offset=offset, length=length)
 
 
 def _describe_until_full(
-    refs: Sequence[ArtifactRef], view: ArtifactView, max_bytes: int
+    refs: Sequence[ArtifactRef], describer: ArtifactDescriber, max_bytes: int
 ) -> tuple[list[str], list[dict[str, object]]]:
     """Return a line and a JSON entry for each of the first artifacts, at least for one: as many as fit into an answer
     of ``max_bytes``. If the answer were cut later, its ``next_offset`` would be wrong."""
@@ -195,9 +195,9 @@ def _describe_until_full(
     bytes_left = max_bytes - bytes_for_the_rest
     for ref in refs:
         line = f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}"
-        if view.is_large(ref):
+        if describer.is_large(ref):
             line += "  large"
-        entry = view.listing_entry(ref)
+        entry = describer.listing_entry(ref)
         separators = len(r"\n") + len(",")  # after the line in its JSON text, and after the entry
         bytes_left -= len(line.encode()) + json_size(entry) + separators
         if bytes_left < 0 and entries:
@@ -212,7 +212,7 @@ async def _read_bytes(data: bytes, offset: int, length: int) -> bytes:
 
 
 async def _read_slice(
-    ref: ArtifactRef, read_range: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
+    ref: ArtifactRef, read_range: ReadRange, offset: int, length: int | None, max_bytes: int, describer: ArtifactDescriber
 ) -> CallToolResult:
     """Return a slice of ``ref`` as a result of at most ``max_bytes``: up to ``length`` bytes from ``offset``, by default
     as many as fit. ``read_range`` reads them.
@@ -225,7 +225,7 @@ async def _read_slice(
 
     while True:
         data = await read_range(offset, length)
-        header, content = _describe_slice(ref, data, offset, view)
+        header, content = _describe_slice(ref, data, offset, describer)
         answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
         if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
             return answer
@@ -233,7 +233,7 @@ async def _read_slice(
         length //= 2
 
 
-def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactView) -> tuple[dict[str, object], str]:
+def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, describer: ArtifactDescriber) -> tuple[dict[str, object], str]:
     """Return the header and the content of a slice of ``ref`` that begins at ``offset``."""
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
@@ -249,7 +249,7 @@ def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactVi
         "encoding": "base64" if text is None else "utf-8",
         "next_offset": end if has_more else None,
     }
-    url = view.url(ref)
+    url = describer.url(ref)
     if url:
         header["url"] = url
 
@@ -259,7 +259,7 @@ def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, view: ArtifactVi
     shown = plain_text(text)
     if shown != text:
         note = "control and hidden characters are not shown"
-        if view.as_resources:
+        if describer.as_resources:
             note += f"; the resource {ref.uri} has the exact bytes"
         header["note"] = note
     return header, shown
@@ -374,12 +374,12 @@ def _sha256_of(name: str, folder: Folder) -> str | None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
+async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber) -> ReadResourceResult:
     """Return the content of ``artifact://ID``, or of a range of bytes.
 
     Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
     try:
-        return ReadResourceResult.model_validate(await read_artifact(store, uri, max_bytes, view))
+        return ReadResourceResult.model_validate(await read_artifact(store, uri, max_bytes, describer))
     except (ArtifactNotFound, Corrupt, TooLarge, UsageError) as error:
         raise _unreadable_resource(uri, error) from error
 
@@ -388,14 +388,14 @@ def _unreadable_resource(uri: str, error: ABPError) -> MCPError:
     return MCPError(INVALID_PARAMS, error.message, {"uri": uri[:300], "code": error.code})
 
 
-async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
+async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, describer: ArtifactDescriber) -> ReadResourceResult:
     """Read a resource of a connected MCP server, and store its content as an artifact, as the capability
     ``resources.read`` does. Of several servers, those that list the resource are tried in turn, or all if none does.
 
     Raises :class:`MCPError` if no server has the resource, and above ``max_bytes``."""
     app, result = await _read_from_servers(apps, uri)
     try:
-        contents = await _stored_contents(app, result, max_bytes, view)
+        contents = await _stored_contents(app, result, max_bytes, describer)
     except ABPError as error:
         raise _unreadable_resource(uri, error) from error
     return ReadResourceResult.model_validate({"contents": contents})
@@ -436,7 +436,7 @@ async def _lists_resource(app: App, uri: str) -> bool:
         return False
 
 
-async def _stored_contents(app: App, result: Result, max_bytes: int, view: ArtifactView) -> list[Fields]:
+async def _stored_contents(app: App, result: Result, max_bytes: int, describer: ArtifactDescriber) -> list[Fields]:
     """Return the contents of a resource: short text from the result, other content from the store.
 
     Raises :class:`~transports.errors.TooLarge` for more than ``max_bytes`` from the store."""
@@ -456,5 +456,5 @@ async def _stored_contents(app: App, result: Result, max_bytes: int, view: Artif
             raise over_limit(ref, bytes_left)
         bytes_left -= ref.size_bytes
         content = await app.session.store.get(ref)
-        contents.append(artifact_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))
+        contents.append(artifact_contents(uri, ref, content, {**describer.meta(ref), "artifact": ref.id}))
     return contents

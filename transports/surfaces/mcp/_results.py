@@ -49,7 +49,7 @@ from ..shared._apps import App, run_listed
 from ..shared._capability_tools import Advice, error_lines
 from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
-from ._artifacts import ArtifactView
+from ._artifacts import ArtifactDescriber
 from ._calls import TASKS, Context, ProgressReporter, ToolCall, is_modern
 from ._options import Options
 from ._users import User
@@ -73,13 +73,13 @@ async def call_result(
     session: str | None,
     store: ArtifactStore,
     options: Options,
-    view: ArtifactView,
+    describer: ArtifactDescriber,
     opened: OpenedView | None = None,
 ) -> CallToolResult:
     """Return the result of a call as an MCP result: a text with the beginnings of text files, images, links, and a JSON
     document, within the limits of ``options``.
 
-    ``session`` is that of the app, ``None`` for a call without one; ``store`` has the files; ``view`` describes their
+    ``session`` is that of the app, ``None`` for a call without one; ``store`` has the files; ``describer`` describes their
     links; ``opened`` is the view that the call has opened.
 
     Data that does not fit is in an artifact, or marked as omitted. A file that was not stored has no link. A result by
@@ -101,7 +101,7 @@ async def call_result(
     if opened is not None:
         lines.append(opened.text)
     lines.append(plain_text(result.summary(max_chars=_MAX_SUMMARY)))
-    lines += view.url_lines(refs)
+    lines += describer.url_lines(refs)
     if pictures.note:
         lines.append(pictures.note)
     seconds_to_live = store.retention.ttl_seconds if store.retention else None
@@ -109,7 +109,7 @@ async def call_result(
         lines.append(f"Kept for {format_duration(seconds_to_live)}.")
     lines += await read_texts(previewed, store, max_bytes // 4)
 
-    message = _fit_result("\n".join(lines), document, refs, view, max_bytes=max_bytes - label_bytes)
+    message = _fit_result("\n".join(lines), document, refs, describer, max_bytes=max_bytes - label_bytes)
     is_cut = message.structured_content != document
     if is_cut:
         result.report_clamped(json_size(document), json_size(message.structured_content))
@@ -197,10 +197,10 @@ def adapt_to_version(result: CallToolResult, version: str) -> CallToolResult:
 
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
-    return _fit_result(plain_text(text), dict(document), (), ArtifactView(), max_bytes=max_bytes)
+    return _fit_result(plain_text(text), dict(document), (), ArtifactDescriber(), max_bytes=max_bytes)
 
 
-def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
+def error_result(error: ABPError, max_bytes: int, describer: ArtifactDescriber) -> CallToolResult:
     """Return an error as a result, so that the model reads it: message, advice on repeating, next step, and the part of
     the answer that was stored before the error."""
     lines = error_lines(error, _ADVICE)
@@ -215,8 +215,8 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         document["artifacts"] = _artifact_entries(error.result.artifacts)
         lines.append("These files were stored:" if refs else "The rest of the answer:")
         lines.append(error.result.summary(max_chars=_MAX_SUMMARY))
-        lines += view.url_lines(refs)
-    return _fit_result(plain_text("\n".join(lines)), document, refs, view, max_bytes=max_bytes, is_error=True)
+        lines += describer.url_lines(refs)
+    return _fit_result(plain_text("\n".join(lines)), document, refs, describer, max_bytes=max_bytes, is_error=True)
 
 
 _ADVICE = Advice(
@@ -240,7 +240,7 @@ def _fit_result(
     text: str,
     document: dict[str, object],
     refs: Sequence[ArtifactRef],
-    view: ArtifactView,
+    describer: ArtifactDescriber,
     *,
     max_bytes: int,
     is_error: bool = False,
@@ -250,8 +250,8 @@ def _fit_result(
     shown_text = text
     shown_document = document
     shown_links: list[ResourceLink] = []
-    if view.as_resources:
-        shown_links = [_resource_link(ref, view) for ref in refs]
+    if describer.as_resources:
+        shown_links = [_resource_link(ref, describer) for ref in refs]
 
     max_rounds = 40
     min_text_chars = 1000
@@ -278,13 +278,13 @@ def _fit_result(
     )
 
 
-def _resource_link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
+def _resource_link(ref: ArtifactRef, describer: ArtifactDescriber) -> ResourceLink:
     """Return the link to an artifact. It has a description only if the artifact is large: how to read it in ranges.
     The result itself describes the others."""
     return ResourceLink(
         uri=ref.uri,
         name=ref.filename,
-        description=view.description(ref) if view.is_large(ref) else None,
+        description=describer.description(ref) if describer.is_large(ref) else None,
         mime_type=ref.mime_type,
         size=ref.size_bytes,
     )
@@ -313,10 +313,10 @@ def _halve_largest_value(document: dict[str, object]) -> dict[str, object]:
 class DetachedTools:
     """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
 
-    def __init__(self, user: User, view: ArtifactView) -> None:
+    def __init__(self, user: User, describer: ArtifactDescriber) -> None:
         self._user = user
         self._max_answer_bytes = user.options.max_answer_bytes
-        self._view = view
+        self._describer = describer
         self._scope = user.store.scope
 
     async def start(
@@ -356,11 +356,11 @@ class DetachedTools:
             if event.result is not None:
                 options = self._user.options
                 result = await call_result(
-                    event.result, session=app.key, store=app.session.store, options=options, view=self._view
+                    event.result, session=app.key, store=app.session.store, options=options, describer=self._describer
                 )
             else:
                 error = event.error or ABPError("the call ended without a result")
-                result = error_result(error, self._max_answer_bytes, self._view)
+                result = error_result(error, self._max_answer_bytes, self._describer)
             return result.model_dump_json(by_alias=True, exclude_none=True).encode()
 
         return make_content
@@ -390,7 +390,7 @@ class DetachedTools:
         kept_call = await self._user.calls.get(call, self._scope, wait=wait_seconds)
         if running is not None and running.latest_progress is not None:
             kept_call = replace(kept_call, record=replace(kept_call.record, progress=running.latest_progress))
-        return _kept_result(kept_call, self._max_answer_bytes, self._view)
+        return _kept_result(kept_call, self._max_answer_bytes, self._describer)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
         kept_call = await self._user.calls.cancel(str(arguments["call"]), self._scope)
@@ -412,7 +412,7 @@ def _running_call(user: User, call: str) -> ToolCall | None:
     return live.pending
 
 
-def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
+def _kept_result(call: KeptCall, max_bytes: int, describer: ArtifactDescriber) -> CallToolResult:
     """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
     there is no result: the outcome is unknown, or the result has expired."""
     if call.content is not None:
@@ -480,9 +480,9 @@ def _task_fields(record: CallRecord) -> dict[str, object]:
     }
 
 
-def add_tasks(server: Server[None], user_of: Callable[[Context], User], view: ArtifactView) -> None:
+def add_tasks(server: Server[None], user_of: Callable[[Context], User], describer: ArtifactDescriber) -> None:
     """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
-    tasks = _Tasks(user_of, view)
+    tasks = _Tasks(user_of, describer)
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", _TaskParams, tasks.get)
     server.add_request_handler("tasks/update", _UpdateTaskParams, tasks.update)
@@ -492,9 +492,9 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], view: Ar
 class _Tasks:
     """Handlers of the requests of the tasks extension."""
 
-    def __init__(self, user_of: Callable[[Context], User], view: ArtifactView) -> None:
+    def __init__(self, user_of: Callable[[Context], User], describer: ArtifactDescriber) -> None:
         self._user_of = user_of
-        self._view = view
+        self._describer = describer
 
     async def get(self, ctx: Context, params: _TaskParams) -> dict[str, Any]:
         """Answer ``tasks/get``: the status of a call, with its question or its result."""
@@ -513,7 +513,7 @@ class _Tasks:
             return task
 
         try:
-            result = _kept_result(call, user.options.max_answer_bytes, self._view)
+            result = _kept_result(call, user.options.max_answer_bytes, self._describer)
         except ABPError as error:
             return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
         content = result.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -23,7 +23,7 @@ from ...protocol.schema import as_meant, tool_arguments
 from ...routing._result import Result
 from ..shared._apps import App, Apps, run_listed
 from ..shared._capability_tools import app_arguments, parameters_line, tool_name
-from ._artifacts import ArtifactView
+from ._artifacts import ArtifactDescriber
 from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._files import ArtifactTools, with_files
 from ._hosts import allowed_extension, check_host, screenshot_url
@@ -46,7 +46,7 @@ Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
 
 
 class Tools:
-    """Tools for one request of one user, with the ``params`` of the request. ``view`` describes artifacts, and
+    """Tools for one request of one user, with the ``params`` of the request. ``describer`` describes artifacts, and
     ``reporter`` reports progress. Each tool raises :class:`~transports.errors.ABPError`, which becomes a result."""
 
     def __init__(
@@ -54,17 +54,17 @@ class Tools:
         user: User,
         ctx: Context,
         params: CallToolRequestParams,
-        view: ArtifactView,
+        describer: ArtifactDescriber,
         reporter: ProgressReporter,
     ) -> None:
         self._user = user
         self._options = user.options
         self._ctx = ctx
         self._params = params
-        self._view = view
+        self._describer = describer
         self._reporter = reporter
-        self._artifacts = ArtifactTools(user.store, user.options, view)
-        self._detached = DetachedTools(user, view)
+        self._artifacts = ArtifactTools(user.store, user.options, describer)
+        self._detached = DetachedTools(user, describer)
 
     async def call_fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
@@ -252,7 +252,7 @@ class Tools:
             session=session,
             store=store,
             options=self._options,
-            view=self._view,
+            describer=self._describer,
             opened=_describe_opened_view(call.opened_view) if call.opened_view else None,
         )
 

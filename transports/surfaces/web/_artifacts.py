@@ -68,7 +68,7 @@ class ArtifactRoutes:
         self._listing: list_[ArtifactRef] = []
         self._listing_token: object = None
 
-    def view(self, visitor: Visitor) -> ArtifactStore:
+    def store_of(self, visitor: Visitor) -> ArtifactStore:
         return self._store.scoped(visitor.scope)
 
     async def fetch(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
@@ -98,11 +98,11 @@ class ArtifactRoutes:
     async def _find_artifact(self, request: web.Request, visitor: Visitor | None = None) -> StoredArtifact:
         """Return the artifact of a request. A request without a visitor has a valid link."""
         artifact_id = request.match_info["id"]
-        view = self._store
+        store = self._store
         if visitor is not None:
-            view = self.view(visitor)
+            store = self.store_of(visitor)
         try:
-            return StoredArtifact(view, await view.stat(artifact_id))
+            return StoredArtifact(store, await store.stat(artifact_id))
         except ArtifactNotFound:
             sees_runs = visitor is None or visitor.operator
             if sees_runs:
@@ -137,28 +137,29 @@ class ArtifactRoutes:
 
     async def _find_matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
         """Return the artifacts that the visitor sees and the query asks for, newest first."""
-        view = self.view(visitor)
+        store = self.store_of(visitor)
         session = query.get("session")
         if session:
             is_other_session = visitor.scope.session not in (None, session)
             if is_other_session:
                 return []
-            view = view.scoped(Scope(session=session[:200]))
+            store = store.scoped(Scope(session=session[:200]))
 
         if query.get("text"):
-            oldest_first = await search(view, query["text"])
+            oldest_first = await search(store, query["text"])
         else:
-            oldest_first = await self._list_cached(view)
+            oldest_first = await self._list_cached(store)
         return [ref for ref in reversed(oldest_first) if _matches(ref, query)]
 
-    async def _list_cached(self, view: ArtifactStore) -> list_[ArtifactRef]:
-        """Return the artifacts of the view, oldest first. The listing is cached until the store changes."""
+    async def _list_cached(self, store: ArtifactStore) -> list_[ArtifactRef]:
+        """Return the artifacts of ``store``, a part of the whole store, oldest first. The listing of the whole is
+        cached until it changes."""
         if self._store.retention:
             # Artifacts expire without a change of the token.
-            return await view.list()
+            return await store.list()
         token = await self._store.change_token()
         if token is None:
-            return await view.list()
+            return await store.list()
 
         listed = self._listing
         if token != self._listing_token:
@@ -167,7 +168,7 @@ class ArtifactRoutes:
             if len(listed) <= max_cached:
                 self._listing = listed
                 self._listing_token = token
-        return [ref for ref in listed if view.scope.covers(ref.scope)]
+        return [ref for ref in listed if store.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Delete an artifact. Files of batch runs are read-only."""
@@ -237,11 +238,11 @@ class ThumbnailRoutes:
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Serve a PNG or JPEG. Answers 404 if there is no picture."""
-        view = self._artifacts.view(visitor)
-        ref = await view.stat(request.match_info["id"])
+        store = self._artifacts.store_of(visitor)
+        ref = await store.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
         if key not in self._pictures:
-            self._cache_picture(key, await self._read_picture(ref, view))
+            self._cache_picture(key, await self._read_picture(ref, store))
         picture = self._pictures.get(key)
         if not picture:
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
@@ -260,13 +261,13 @@ class ThumbnailRoutes:
             _, oldest = self._pictures.popitem(last=False)
             cached_bytes -= len(oldest)
 
-    async def _read_picture(self, ref: ArtifactRef, view: ArtifactStore) -> bytes:
+    async def _read_picture(self, ref: ArtifactRef, store: ArtifactStore) -> bytes:
         """Return a small picture of an artifact; empty bytes if there is none."""
         if ref.mime_type not in PICTURES or ref.size_bytes > MAX_SOURCE:
             return b""
         reader, size = PICTURES[ref.mime_type]
         async with self._two_at_a_time:
-            data = await view.get(ref)
+            data = await store.get(ref)
             reading = await run_reader(reader, data, size)
         if reading is None:
             return b""
@@ -295,7 +296,7 @@ class UploadRoutes:
         """Store the body as a file, or the files of a form.
 
         A form is refused at its first invalid file, but the files before that stay stored."""
-        store = self._artifacts.view(visitor)
+        store = self._artifacts.store_of(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
 

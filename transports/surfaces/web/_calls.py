@@ -311,7 +311,7 @@ class CallRoutes:
                 case _:
                     message = "files must be [{param, artifact}] with uploaded artifacts"
                     raise RequestRefused(400, "INVALID_PARAMS", message)
-        accepted = await accept_files(references, store=self._artifacts.view(visitor), capability=capability)
+        accepted = await accept_files(references, store=self._artifacts.store_of(visitor), capability=capability)
         for param, content in accepted.items():
             set_path(params, param.split("."), content.binary)
 

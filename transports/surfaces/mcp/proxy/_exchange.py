@@ -44,7 +44,7 @@ from ._messages import (
     result_message,
     to_raw,
 )
-from ._rewriting import VIEW, AnsweredRequest, ProxyOptions, Rewritten, rewrite
+from ._rewriting import DESCRIBER, AnsweredRequest, ProxyOptions, Rewritten, rewrite
 from ._stats import Stats, log_file, measure_answer
 
 logger = logging.getLogger("transports")
@@ -223,9 +223,9 @@ class Exchange:
         params = message.params
         if message.method == "resources/read":
             max_bytes = 64 << 20
-            result = await read_artifact(self._readable, params.uri, max_bytes, VIEW)
+            result = await read_artifact(self._readable, params.uri, max_bytes, DESCRIBER)
         elif message.method == "resources/list":
-            result = await list_artifacts(self._readable, params.cursor, VIEW)
+            result = await list_artifacts(self._readable, params.cursor, DESCRIBER)
         else:
             result = {"resourceTemplates": [TEMPLATE]}
 

@@ -20,7 +20,7 @@ from ....protocol.schema import fits_at
 from ....routing._guard import MIN_BYTES, clamp
 from ....routing._layers import match_fields
 from ....routing._policy import ABP, RoutingPolicy
-from .._artifacts import ArtifactView
+from .._artifacts import ArtifactDescriber
 from ._messages import FIELDS_DECODER, LINKS_SINCE, Fields, to_raw
 
 #: Head of the names of the proxy's fields in ``_meta``.
@@ -83,7 +83,7 @@ class ProxyOptions:
 
 
 #: How artifacts look to clients.
-VIEW = ArtifactView()
+DESCRIBER = ArtifactDescriber()
 
 
 async def rewrite(result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions) -> Rewritten | None:
@@ -264,8 +264,8 @@ class _Rewriting:
 
         links: list[object] = []
         for ref in unlinked:
-            link = {"type": "resource_link", **VIEW.resource(ref)}
-            link["_meta"] = {**inherited_meta, **VIEW.meta(ref)}
+            link = {"type": "resource_link", **DESCRIBER.resource(ref)}
+            link["_meta"] = {**inherited_meta, **DESCRIBER.meta(ref)}
             if isinstance(block.get("annotations"), dict):
                 link["annotations"] = block["annotations"]
             links.append(link)
