@@ -373,21 +373,21 @@ class DetachedTools:
         arguments: Mapping[str, Any],
     ) -> CallToolResult | InputRequiredResult:
         """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
-        call = str(arguments["call"])
+        call_id = str(arguments["call"])
         wait_seconds = float(arguments.get("wait", 20))
-        running = _running_call(self._user, call)
+        running = _running_call(self._user, call_id)
         if running is not None:
             if params.request_state is not None:
                 running.answer_with(params.input_responses)
             question = await running.wait(ctx, reporter, wait_seconds)
             if question is not None:
                 return InputRequiredResult(
-                    input_requests={question.key: question.client_request.request()}, request_state=f"call {call}"
+                    input_requests={question.key: question.client_request.request()}, request_state=f"call {call_id}"
                 )
             # A call that has ended has its result soon, once that is written.
             wait_seconds = 10.0 if running.task.done() else 0.0
 
-        kept_call = await self._user.calls.get(call, self._scope, wait=wait_seconds)
+        kept_call = await self._user.calls.get(call_id, self._scope, wait=wait_seconds)
         if running is not None and running.latest_progress is not None:
             kept_call = replace(kept_call, record=replace(kept_call.record, progress=running.latest_progress))
         return _kept_result(kept_call, self._max_answer_bytes, self._describer)
@@ -404,9 +404,9 @@ class DetachedTools:
         return [_record_document(record) for record in reversed(records)]
 
 
-def _running_call(user: User, call: str) -> ToolCall | None:
+def _running_call(user: User, call_id: str) -> ToolCall | None:
     """Return a call of a user that runs in this bridge; ``None`` for any other, such as one that the gallery runs."""
-    live = user.calls.find_live(call, user.store.scope)
+    live = user.calls.find_live(call_id, user.store.scope)
     if live is None or not isinstance(live.pending, ToolCall):
         return None
     return live.pending

@@ -179,11 +179,11 @@ class ConnectedApp:
         return self.app.session.store.scope
 
 
-def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
+def call_record(app: App, call_id: str, capability: str, *, detached: bool = False) -> CallRecord:
     """Return the record of a call that starts now."""
     session = app.session
     return CallRecord(
-        id=call,
+        id=call_id,
         session=app.key,
         app=session.info.name,
         capability=capability,
@@ -283,9 +283,9 @@ class Activity:
             self._results.pop(oldest, None)
             self._progress_logged.pop(oldest, None)
 
-    def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
+    def question_changed(self, call_id: str, question: ElicitationRequest | None) -> None:
         """Log a question of the app, or its end (``None``). Ignored for an ended call."""
-        record = self.calls.get(call)
+        record = self.calls.get(call_id)
         if record is None or record.duration_ms is not None:
             return
         if question is None:
@@ -293,10 +293,10 @@ class Activity:
         else:
             self._log_call("call_asked", record.with_question(question))
 
-    def result(self, call: str) -> bytes | None:
+    def result(self, call_id: str) -> bytes | None:
         """Return the outcome of a call as the JSON of ``abp call --json``. ``None`` while the call runs, and for all
         but the 50 calls that ended last."""
-        return self._results.get(call)
+        return self._results.get(call_id)
 
     def _call_progressed(self, record: CallRecord) -> None:
         """Log the progress of a running call. If the last entry about it is too recent, only update the record."""

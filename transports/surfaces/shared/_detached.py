@@ -247,16 +247,16 @@ class CallLedger:
             (MAX_AGE,),
         )
 
-    async def get(self, call: str, scope: Scope) -> KeptCall | None:
+    async def get(self, call_id: str, scope: Scope) -> KeptCall | None:
         """Return a call if ``scope`` covers it, otherwise ``None``."""
 
         def read_call(cursor: Cursor) -> KeptCall | None:
             self._mark_lost_calls(cursor)
-            cursor.execute("SELECT owner FROM calls WHERE id = ?", (call,))
+            cursor.execute("SELECT owner FROM calls WHERE id = ?", (call_id,))
             for (owner,) in cursor.fetchall():
                 self._expire_answers(cursor, str(owner))
 
-            cursor.execute("SELECT record, status, answer, content FROM calls WHERE id = ?", (call,))
+            cursor.execute("SELECT record, status, answer, content FROM calls WHERE id = ?", (call_id,))
             for cells in cursor.fetchall():
                 kept_call = KeptCall.of_row(*cells)
                 if scope.covers(kept_call.record.scope):
@@ -482,40 +482,40 @@ class DetachedCalls:
         except LedgerError as error:
             logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 
-    def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
+    def question_changed(self, call_id: str, question: ElicitationRequest | None) -> None:
         """Note a question of the app, or its end (``None``)."""
-        live = self._live.get(call)
+        live = self._live.get(call_id)
         if live is None:
             return
         live.record = live.record.with_question(question)
         if self._activity is not None:
-            self._activity.question_changed(call, question)
+            self._activity.question_changed(call_id, question)
 
-    def find_live(self, call: str, scope: Scope) -> LiveCall | None:
+    def find_live(self, call_id: str, scope: Scope) -> LiveCall | None:
         """Return a running call of this server if ``scope`` covers it, otherwise ``None``."""
-        live = self._live.get(call)
+        live = self._live.get(call_id)
         if live is None or not scope.covers(live.record.scope):
             return None
         return live
 
-    async def get(self, call: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
+    async def get(self, call_id: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
         """Return a call as soon as it has ended, or its current state after ``wait`` seconds.
 
         Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for a call that ``scope`` does not cover or
         that has been removed."""
         deadline = time.monotonic() + wait
-        live = self.find_live(call, scope)
+        live = self.find_live(call_id, scope)
         if live is not None and wait > 0:
             await asyncio.wait((live.task,), timeout=wait)
-            live = self.find_live(call, scope)
+            live = self.find_live(call_id, scope)
         if live is not None:
             return KeptCall(live.record)
 
         # The call has ended, or runs on another server with the same state folder.
         while True:
-            kept_call = await self.ledger.get(call, scope)
+            kept_call = await self.ledger.get(call_id, scope)
             if kept_call is None:
-                raise UsageError(f"no call has the id {call[:100]!r}; it may have expired", code="CALL_NOT_FOUND")
+                raise UsageError(f"no call has the id {call_id[:100]!r}; it may have expired", code="CALL_NOT_FOUND")
             seconds_left = deadline - time.monotonic()
             if kept_call.record.status.final or seconds_left <= 0:
                 return kept_call
@@ -527,16 +527,16 @@ class DetachedCalls:
         live = {call: running.record for call, running in self._live.items()}
         return [live.get(record.id, record) for record in records]
 
-    async def cancel(self, call: str, scope: Scope) -> KeptCall:
+    async def cancel(self, call_id: str, scope: Scope) -> KeptCall:
         """Cancel a call, in the app too, and return its outcome. An ended call stays unchanged.
 
         Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that runs
         on another server with the same state folder."""
-        live = self.find_live(call, scope)
+        live = self.find_live(call_id, scope)
         if live is not None:
             live.task.cancel()
             await asyncio.wait((live.task,), timeout=_CLOSE_TIMEOUT)
-        kept_call = await self.get(call, scope)
+        kept_call = await self.get(call_id, scope)
         if live is None and not kept_call.record.status.final:
             raise UsageError("another server runs this call; cancel it there", code="CALL_ELSEWHERE")
         return kept_call

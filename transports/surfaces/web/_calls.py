@@ -220,29 +220,29 @@ class CallRoutes:
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Show the record and the result of a call, after waiting up to ``wait`` seconds (60 at most) for its end."""
-        call = request.match_info["id"]
+        call_id = request.match_info["id"]
         wait_seconds = whole_number(request.query.get("wait", "0"))
         if wait_seconds is None:
             raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
 
-        record = self._activity.calls.get(call)
+        record = self._activity.calls.get(call_id)
         result = None
         if record is None or record.detached:
-            kept_call = await self._calls.get(call, visitor.scope, wait=min(wait_seconds, 60))
-            record = self._activity.calls.get(call, kept_call.record)
+            kept_call = await self._calls.get(call_id, visitor.scope, wait=min(wait_seconds, 60))
+            record = self._activity.calls.get(call_id, kept_call.record)
             result = kept_call.answer
         if not visitor.scope.covers(record.scope):
             raise RequestRefused(404, "CALL_NOT_FOUND", "there is no call with this id; it may have expired")
 
         # The result is JSON already, and may be long, so it is inserted as it is.
-        result = result or self._activity.result(call) or b"null"
+        result = result or self._activity.result(call_id) or b"null"
         body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Cancel a detached call. An ended call stays unchanged."""
-        call = request.match_info["id"]
-        record = self._activity.calls.get(call)
+        call_id = request.match_info["id"]
+        record = self._activity.calls.get(call_id)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
             has_ended = record.duration_ms is not None
             if not has_ended:
@@ -250,21 +250,21 @@ class CallRoutes:
                 raise RequestRefused(409, "NOT_SUPPORTED", message)
             return json_response(record.as_dict(), status=202)
 
-        kept_call = await self._calls.cancel(call, visitor.scope)
-        return json_response(self._activity.calls.get(call, kept_call.record).as_dict(), status=202)
+        kept_call = await self._calls.cancel(call_id, visitor.scope)
+        return json_response(self._activity.calls.get(call_id, kept_call.record).as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Pass the body to the app as the answer to its question."""
-        call = request.match_info["id"]
+        call_id = request.match_info["id"]
         body = await read_json(request)
         if not isinstance(body.get("success"), bool):
             message = "an answer must be {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)
 
-        live = self._calls.find_live(call, visitor.scope)
+        live = self._calls.find_live(call_id, visitor.scope)
         if live is None:
             # Raises for an unknown call. A known one has ended or runs elsewhere, and has no question here.
-            await self._calls.get(call, visitor.scope)
+            await self._calls.get(call_id, visitor.scope)
         elif isinstance(live.pending, _WebCall):
             answer: dict[str, object] = {"success": False, "cancelled": True}
             if body["success"]:

@@ -218,37 +218,37 @@ class ViewRoutes:
     # --- opening ------------------------------------------------------------------------------------------------------
 
     async def call(
-        self, app: App, capability: str, params: dict[str, object], timeout: float | None, call: str
+        self, app: App, capability: str, params: dict[str, object], timeout: float | None, call_id: str
     ) -> Result:
         """Call a capability that has a view, and keep what the view needs. Raises the errors of the call.
 
         If the view cannot be shown, the result has a warning."""
         from ...session._views import ViewServer  # needs the extra [mcp]
 
-        view = self._add_view(call)
+        view = self._add_view(call_id)
         try:
             server = ViewServer(app.session.transport)
         except UsageError as error:
             # Any app may declare a view, but only an MCP server has one.
             view.set_exception(error)
-            return await app.session.call(capability, params, timeout=timeout, call_id=call)
+            return await app.session.call(capability, params, timeout=timeout, call_id=call_id)
 
         try:
             with keeping_server_calls() as server_calls:
-                result = await app.session.call(capability, params, timeout=timeout, call_id=call)
+                result = await app.session.call(capability, params, timeout=timeout, call_id=call_id)
             # The page may have closed the view while the call ran.
             if view.done():
                 return result
 
-            problem = await self._try_to_prepare_view(view, server, app, capability, call, server_calls)
+            problem = await self._try_to_prepare_view(view, server, app, capability, call_id, server_calls)
             if problem is None:
                 return result
             return replace(result, warnings=(*result.warnings, f"the view is not shown: {problem.message}"))
         finally:
             if not view.done():
-                self._forget_view(call)
+                self._forget_view(call_id)
 
-    def _add_view(self, call: str) -> asyncio.Future[LiveView]:
+    def _add_view(self, call_id: str) -> asyncio.Future[LiveView]:
         """Keep a future for the view of a call. One view more than the limit removes the oldest."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(_read_exception)
@@ -264,7 +264,7 @@ class ViewRoutes:
         server: ViewServer,
         app: App,
         capability: str,
-        call: str,
+        call_id: str,
         server_calls: Sequence[ServerCall],
     ) -> ABPError | None:
         """Set the result of ``view``, or its error, and return the error. Nothing is raised, since the call itself has
@@ -273,7 +273,7 @@ class ViewRoutes:
         try:
             if not server_calls:
                 raise UsageError("the tool's result did not come from its server")
-            live = await self._prepare_view(server, app, capability, call, server_calls[-1])
+            live = await self._prepare_view(server, app, capability, call_id, server_calls[-1])
             if not view.done():
                 view.set_result(live)
             return None
@@ -287,7 +287,7 @@ class ViewRoutes:
         return error
 
     async def _prepare_view(
-        self, server: ViewServer, app: App, capability: str, call: str, server_call: ServerCall
+        self, server: ViewServer, app: App, capability: str, call_id: str, server_call: ServerCall
     ) -> LiveView:
         """Read the document of a view from its server, and make the host that answers the view's requests.
 
@@ -315,13 +315,13 @@ class ViewRoutes:
             ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
             relay=partial(server.relay, timeout=limits.view_timeout),
             save_file=partial(_store_view_file, store, files, limits.view_files),
-            current_call=lambda: call,
+            current_call=lambda: call_id,
         )
         name = f"view-{secrets.token_hex(8)}.localhost"
         return LiveView(name, store.scope, opened, encoded_input, host, files=files)
 
-    def _forget_view(self, call: str) -> None:
-        view = self._views.pop(call, None)
+    def _forget_view(self, call_id: str) -> None:
+        view = self._views.pop(call_id, None)
         if view is not None:
             view.cancel()
 
