@@ -148,7 +148,7 @@ class Tools:
                 on_progress=call.progress,
                 call_id=call.id,
             )
-            return self._user.connections.with_warning(app, result)
+            return self._user.connections.with_warning_if_reopened(app, result)
 
         if arguments.get("detach"):
             return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, call_app)
@@ -168,7 +168,7 @@ class Tools:
             view = app.session.open_view(capability, params, **view_options)
             uri = declared.view or capability
             result, call.opened_view = await _open_view(self._user.apps, app, view, uri, with_picture=with_picture)
-            return self._user.connections.with_warning(app, result)
+            return self._user.connections.with_warning_if_reopened(app, result)
 
         return await self._run_call(app, call_and_open)
 

@@ -187,7 +187,7 @@ class Connections:
             # Mark the exception as retrieved, since the waiting request may be gone.
             opening.exception()
 
-    def with_warning(self, app: App, result: Result) -> Result:
+    def with_warning_if_reopened(self, app: App, result: Result) -> Result:
         """Return a result with a warning if it is the first since the app was opened again."""
         if app.key not in self._reopened:
             return result
