@@ -428,7 +428,9 @@ async def _proxy_http(server: Server, options: ProxyOptions, http: str) -> None:
 
 
 @asynccontextmanager
-async def _open_shared(server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None) -> AsyncIterator[ProxyContext]:
+async def _open_shared(
+    server: Server, options: ProxyOptions, *, roots: Sequence[Path] | None
+) -> AsyncIterator[ProxyContext]:
     """Open the store, and yield what all exchanges of a proxy share. With ``--stats`` its statistics are printed at the
     end."""
     from ..mcp.proxy._exchange import proxy_of

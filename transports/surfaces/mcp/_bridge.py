@@ -53,7 +53,7 @@ from ._calls import Context, ProgressReporter
 from ._files import read_app_resource, read_resource
 from ._messages import Refused, parse_message
 from ._options import Options
-from ._results import add_tasks, error_result, adapt_to_version
+from ._results import adapt_to_version, add_tasks, error_result
 from ._tool_list import (
     OPEN_VIEW,
     CapabilityTool,
@@ -527,7 +527,9 @@ async def _continue_client_trace(ctx: ServerRequestContext[Any, Any], call_next:
     return result
 
 
-async def _measure_request(server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def _measure_request(
+    server: Server[None], ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
     """Add attributes to the SDK's span, and record the duration of the request.
 
     With tracing, an error is returned as :class:`_Failed`, which :func:`_continue_client_trace` raises again: the SDK's
@@ -599,6 +601,7 @@ def _says_only_not_found(error: BaseException | None) -> bool:
 
 
 # --- over stdin and stdout --------------------------------------------------------------------------------------------
+
 
 class _Output:
     """The stream of messages for the client, which knows the requests that are not answered yet."""

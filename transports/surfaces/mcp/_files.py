@@ -212,10 +212,15 @@ async def _read_bytes(data: bytes, offset: int, length: int) -> bytes:
 
 
 async def _read_slice(
-    ref: ArtifactRef, read_range: ReadRange, offset: int, length: int | None, max_bytes: int, describer: ArtifactDescriber
+    ref: ArtifactRef,
+    read_range: ReadRange,
+    offset: int,
+    length: int | None,
+    max_bytes: int,
+    describer: ArtifactDescriber,
 ) -> CallToolResult:
-    """Return a slice of ``ref`` as a result of at most ``max_bytes``: up to ``length`` bytes from ``offset``, by default
-    as many as fit. ``read_range`` reads them.
+    """Return a slice of ``ref`` as a result of at most ``max_bytes``: up to ``length`` bytes from ``offset``; without a
+    ``length`` as many as fit. ``read_range`` reads them.
 
     The first text of the result is a JSON header, the second is the content: text without control and hidden
     characters, or base64."""
@@ -233,7 +238,9 @@ async def _read_slice(
         length //= 2
 
 
-def _describe_slice(ref: ArtifactRef, data: bytes, offset: int, describer: ArtifactDescriber) -> tuple[dict[str, object], str]:
+def _describe_slice(
+    ref: ArtifactRef, data: bytes, offset: int, describer: ArtifactDescriber
+) -> tuple[dict[str, object], str]:
     """Return the header and the content of a slice of ``ref`` that begins at ``offset``."""
     is_last = offset + len(data) >= ref.size_bytes
     text, size = _decode_whole_characters(ref, data, is_last)
@@ -374,7 +381,9 @@ def _sha256_of(name: str, folder: Folder) -> str | None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber) -> ReadResourceResult:
+async def read_resource(
+    store: ArtifactStore, uri: str, max_bytes: int, describer: ArtifactDescriber
+) -> ReadResourceResult:
     """Return the content of ``artifact://ID``, or of a range of bytes.
 
     Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
@@ -388,7 +397,9 @@ def _unreadable_resource(uri: str, error: ABPError) -> MCPError:
     return MCPError(INVALID_PARAMS, error.message, {"uri": uri[:300], "code": error.code})
 
 
-async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, describer: ArtifactDescriber) -> ReadResourceResult:
+async def read_app_resource(
+    apps: Iterable[App], uri: str, max_bytes: int, describer: ArtifactDescriber
+) -> ReadResourceResult:
     """Read a resource of a connected MCP server, and store its content as an artifact, as the capability
     ``resources.read`` does. Of several servers, those that list the resource are tried in turn, or all if none does.
 

@@ -94,9 +94,7 @@ class PictureHosts:
         # `*` allows the name of every host, not a private address.
         self._private = [pattern for pattern in private if pattern != "*"]
         web_schemes = tuple(f"{scheme}://" for scheme in _PORTS)
-        self._apps = [
-            (_host_and_port(url), reached) for url, reached in apps if url.lower().startswith(web_schemes)
-        ]
+        self._apps = [(_host_and_port(url), reached) for url, reached in apps if url.lower().startswith(web_schemes)]
         self._any_address = any_address
 
     async def check(self, url: str) -> None:

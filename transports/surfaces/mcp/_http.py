@@ -370,7 +370,9 @@ async def serve_app(
         (route,) = [route for route in app.routes if isinstance(route, Route) and route.path == PATH]
         app.router.routes.append(Route(f"{PATH}/", endpoint=route.endpoint))
         # The last middleware, since it needs the authenticated user.
-        app.user_middleware.append(Middleware(UserLimits, max_requests=connections.max_requests_per_user, max_sessions=max_sessions))
+        app.user_middleware.append(
+            Middleware(UserLimits, max_requests=connections.max_requests_per_user, max_sessions=max_sessions)
+        )
         server = _uvicorn_server(app, host, port, connections)
 
         async with contextlib.AsyncExitStack() as stack:

@@ -79,7 +79,7 @@ async def call_result(
     """Return the result of a call as an MCP result: a text with the beginnings of text files, images, links, and a JSON
     document, within the limits of ``options``.
 
-    ``session`` is that of the app, ``None`` for a call without one; ``store`` has the files; ``describer`` describes their
+    ``session`` is that of the app, ``None`` for a call without one; ``store`` has the files, and ``describer`` their
     links; ``opened`` is the view that the call has opened.
 
     Data that does not fit is in an artifact, or marked as omitted. A file that was not stored has no link. A result by

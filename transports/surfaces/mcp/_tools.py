@@ -443,9 +443,7 @@ def _capability_document(capability: Capability) -> dict[str, object]:
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-async def _open_view(
-    apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool
-) -> tuple[Result, App | None]:
+async def _open_view(apps: Apps, opener: App, view: View, uri: str, *, with_picture: bool) -> tuple[Result, App | None]:
     """Open a view of ``opener`` as an app of ``apps``, which makes the call that the view is for. Return the result of
     that call, with the files of the view and if wanted a picture of it, and the app.
 

@@ -215,6 +215,7 @@ _REFUSED_AT_ROOT = (
     *("dependentSchemas", "dependentRequired", "patternProperties", "propertyNames", "unevaluatedProperties"),
 )
 
+
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
     """The schema of a tool for models.

@@ -420,8 +420,8 @@ class DetachedCalls:
     async def start(
         self, record: CallRecord, pending: PendingCall, work: Awaitable[Result], content: MakeContent | None = None
     ) -> LiveCall:
-        """Save ``record``, then await ``work`` in a task of its own, and save its outcome. ``pending`` answers the app's
-        questions meanwhile; ``content`` makes the surface's representation of the outcome.
+        """Save ``record``, then await ``work`` in a task of its own, and save its outcome. Meanwhile ``pending``
+        answers questions of the app; ``content`` makes the surface's representation of the outcome.
 
         Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) and :class:`~transports.errors.LedgerError`;
         then ``work`` is not started."""

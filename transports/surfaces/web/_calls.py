@@ -85,8 +85,9 @@ class AppRoutes:
         return json_response(_app_document(self._activity.apps[app.key]), status=201)
 
     def _find_reusable(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
-        """Return an app that is connected to ``url``, and that the visitor may use: any app in their scope. The operator,
-        whose scope has the apps of all users, may only use those that this server has connected for ``owner``."""
+        """Return an app that is connected to ``url``, and that the visitor may use: any app in their scope. The
+        operator's scope has the apps of all users, so they may only use those connected by this server for ``owner``.
+        """
         owner_scope = self._apps.scope.within(owner)
         for connected in self._activity.apps.values():
             app = connected.app
@@ -121,8 +122,7 @@ class AppRoutes:
 
 
 def _app_document(connected: ConnectedApp) -> dict[str, object]:
-    """Return an app as JSON, with at most 1,000 capabilities: an app may have a hundred thousand (docs/faults.md 22).
-    """
+    """Return an app as JSON, with at most 1,000 capabilities. An app may have far more (docs/faults.md 22)."""
     session = connected.app.session
     listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
@@ -301,8 +301,8 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        """Put uploaded files into ``params``. ``files`` is a list or a single file, ``{"param": "a.b", "artifact": ID}``,
-        where ``param`` is the place in ``params``."""
+        """Put uploaded files into ``params``. ``files`` is a list or a single file, ``{"param": …, "artifact": ID}``
+        with the path of its place in ``params``, such as ``a.b``."""
         references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:

@@ -252,7 +252,7 @@ class ViewRoutes:
         """Keep a future for the view of a call. One view more than the limit removes the oldest."""
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(_read_exception)
-        self._views[call] = view
+        self._views[call_id] = view
         if len(self._views) > self._limits.views:
             oldest = next(iter(self._views))
             self._forget_view(oldest)

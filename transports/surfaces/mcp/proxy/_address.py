@@ -440,9 +440,7 @@ class AddressServer:
                 _note_answer(await read_message(item), posted)
         await self._pass_on(raw)
 
-    async def _answer_with_error(
-        self, posted: _Posted, reason: str, data: Mapping[str, object] | None = None
-    ) -> None:
+    async def _answer_with_error(self, posted: _Posted, reason: str, data: Mapping[str, object] | None = None) -> None:
         raw_ids = list(posted.unanswered.values())
         posted.unanswered.clear()
         for raw_id in raw_ids:

@@ -16,7 +16,7 @@ from ....artifacts._files import write_all
 from ....errors import ProtocolError, TooLarge
 from ....mcp._stdio import Ends, LineReader, Stdin, ends_of, exit_soon
 from ....protocol._find_content import Place
-from ._exchange import Exchange, ClientMessage, ProxyContext, failure_of, refusal
+from ._exchange import ClientMessage, Exchange, ProxyContext, failure_of, refusal
 from ._messages import (
     INVALID_REQUEST,
     MAX_BYTES,
@@ -216,7 +216,10 @@ async def run_stdio(upstream: Upstream, context: ProxyContext) -> int:
 
 
 async def relay(
-    upstream: Upstream, context: ProxyContext, chunks: AsyncIterable[bytes], write: Callable[[ClientMessage], Awaitable[None]]
+    upstream: Upstream,
+    context: ProxyContext,
+    chunks: AsyncIterable[bytes],
+    write: Callable[[ClientMessage], Awaitable[None]],
 ) -> int:
     """Relay between a server and one client, of which ``chunks`` is the output and ``write`` sends a message to it.
 

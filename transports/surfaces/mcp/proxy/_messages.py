@@ -23,8 +23,8 @@ from ....protocol._strict_json import (
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
 MAX_BYTES = 137 << 20
-#: Error codes of JSON-RPC. These and the names below are repeated here, since loading the SDK takes longer than anything
-#: else that a proxy does.
+#: Error codes of JSON-RPC. These and the names below are repeated here, since loading the SDK takes longer than
+#: anything else that a proxy does.
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602

@@ -86,7 +86,9 @@ class ProxyOptions:
 DESCRIBER = ArtifactDescriber()
 
 
-async def rewrite(result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions) -> Rewritten | None:
+async def rewrite(
+    result: msgspec.Raw, request: AnsweredRequest, store: ArtifactStore, options: ProxyOptions
+) -> Rewritten | None:
     """Return the result of a tool, a prompt or ``resources/read`` with links to artifacts of ``store`` in the place of
     large content; ``None`` if nothing is large. Values are measured as they came, base64 as base64. A value that cannot
     be stored stays as it is, with a warning.

@@ -32,7 +32,7 @@ from ....protocol._strict_json import encode_json
 from .._http import PATH, BearerVerifier, security_for, serve_app
 from ._address import SESSION, VERSION
 from ._duplex import Duplex
-from ._exchange import Exchange, ClientMessage, ProxyContext
+from ._exchange import ClientMessage, Exchange, ProxyContext
 from ._messages import (
     FIELDS_DECODER,
     INTERNAL_ERROR,
