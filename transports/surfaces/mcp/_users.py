@@ -29,6 +29,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
+from ..._internal.recent import Recent
 from ..._internal.tasks import cancel_and_wait, spawn
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import Scope
@@ -47,7 +48,6 @@ from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, StoreChange, StoreWatcher
 from ..shared._apps import App, Apps, Connect, PendingCall
 from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
-from ..shared._recent import Recent
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 

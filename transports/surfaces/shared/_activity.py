@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
+from ..._internal.recent import Recent
 from ..._internal.tasks import begin, cancel_and_wait
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef, Scope
@@ -30,7 +31,6 @@ from ...protocol._times import iso_utc
 from ...session._call import CallStatus
 from ...session._events import CallFinished, CallStarted, Event
 from ._apps import App, Apps
-from ._recent import Recent
 
 logger = logging.getLogger("transports")
 

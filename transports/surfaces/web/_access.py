@@ -15,6 +15,7 @@ from aiohttp import web
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ..._internal.recent import Recent
 from ...artifacts._ref import Scope
 from ...artifacts._signing import Expired, Signer
 from ...protocol._plain_text import is_loopback
@@ -23,7 +24,6 @@ from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
 from ...session._settings import require_known
 from ..shared._listening import base_url, counted, holder_of
-from ..shared._recent import Recent
 from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in
 
 

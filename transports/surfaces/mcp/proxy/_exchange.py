@@ -23,7 +23,6 @@ from ....protocol._capabilities import MAX_CAPABILITIES
 from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json
 from ....routing._policy import ABP, named_preset
-from ...shared._recent import Recent
 from .._artifacts import TEMPLATE, Fields, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots, artifact_id_in
 from ._messages import (

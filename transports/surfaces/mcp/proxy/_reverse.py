@@ -22,7 +22,6 @@ from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
-from ...shared._recent import Recent
 from .._messages import read_request_body
 from ._address import SESSION, VERSION, events_of, is_event_stream, read_body, refusal_of, unreachable, upstream_client
 from ._exchange import Exchange, Facts, ProxyContext, refusal as request_refusal
