@@ -37,8 +37,8 @@ T = TypeVar("T")
 #: Authentication token of local clusters. One per process, since Ray caches the first token that it reads.
 _TOKEN = secrets.token_hex(32)
 #: Environment of local clusters. The first variable makes the raylet end the orphans of a killed actor: its driver, and
-#: its Chromium, which is in a process group of its own. The second turns off usage reports to Ray's makers, the third a
-#: warning about accelerators.
+#: its Chromium, which is in a process group of its own. The second turns off usage reports to Ray's makers, the third,
+#: in older versions of Ray, a warning about accelerators.
 _ENVIRONMENT = {
     "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
