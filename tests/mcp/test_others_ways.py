@@ -600,6 +600,26 @@ async def test_more_calls_than_a_client_has_connections_run_at_once() -> None:
         assert [(await call).data for call in calls] == [{"content": [WORDS]}] * 110
 
 
+async def test_session_closes_although_server_does_not_answer_its_end() -> None:
+    never = asyncio.Event()
+
+    async def serve(request: web.Request) -> web.Response:
+        if request.method != "POST":
+            await never.wait()
+        asked = json.loads(await request.read())
+        if "id" not in asked:
+            return web.Response(status=202)
+        said = {"jsonrpc": "2.0", "id": asked["id"], "result": RESULTS.get(asked["method"], {})}
+        return web.json_response(said, headers={"Mcp-Session-Id": "s"})
+
+    app = web.Application()
+    app.router.add_route("*", "/mcp", serve)
+    async with TestServer(app) as server:
+        async with asyncio.timeout(20), connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=10):
+            pass
+        never.set()
+
+
 async def test_session_closes_while_answers_arrive() -> None:
     async with crowded(50) as calls:
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
