@@ -266,6 +266,21 @@ async def try_peers(server: Session, port: int) -> Any:
     raise AssertionError("Chromium has ended three times")
 
 
+async def test_view_has_storage(views_address: str, tmp_path: Path) -> None:
+    """A whole Chromium denies it to a frame of another site in a private window; the headless shell does not."""
+    write = """async () => {
+        localStorage.note = "mine";
+        await new Promise((resolve, reject) => {
+            const opening = indexedDB.open("notes");
+            opening.onsuccess = resolve;
+            opening.onerror = () => reject(opening.error);
+        });
+        return localStorage.note;
+    }"""
+    async with connect(views_address, store=tmp_path) as app, app.open_view("board") as view:
+        assert await view.frame.evaluate(write) == "mine"
+
+
 async def test_webrtc_is_available_only_without_view_policy(server: Session) -> None:
     async with listening() as outside, listening() as control:
         tried = await try_peers(server, outside.port)

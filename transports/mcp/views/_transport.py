@@ -178,8 +178,9 @@ class ViewTransport(PageTransport):
         opened = self._opened
         assert opened is not None
         self._host = host = self._new_host(opened.tool)
-        host_origin = _new_origin("abp-host")
-        view_origin = _new_origin("abp-view")
+        host_origin = f"http://abp-{secrets.token_hex(8)}.localhost"
+        # Another origin of the same site: of another site, browsers would deny the view its storage.
+        view_origin = host_origin.replace("://", "://view.")
         self._address = f"{view_origin}/"
         self._diagnosis = diagnosis = Diagnosis(host, self._csp, self._address, self._answering)
         self._reloads = 0
@@ -460,10 +461,6 @@ class ViewTransport(PageTransport):
             case _:
                 raise ProtocolError("the answer of the view's tool is not MCP's")
         return reply
-
-
-def _new_origin(kind: str) -> str:
-    return f"http://{kind}-{secrets.token_hex(8)}.localhost"
 
 
 def _serve_document(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], Awaitable[None]]:
