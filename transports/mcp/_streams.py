@@ -379,7 +379,7 @@ class _Client(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request. If its connection breaks, a message of JSON-RPC is answered here: a request with an error."""
         if request.method == "DELETE":
-            return await self._end_session(request, **options)
+            return await self._send_delete(request, **options)
         try:
             response = await super().send(request, **options)
             self._has_reached_server = True
@@ -399,7 +399,7 @@ class _Client(httpx2.AsyncClient):
                 request=request,
             )
 
-    async def _end_session(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    async def _send_delete(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send the end of the session. The connection is closed even if the server does not answer."""
         try:
             async with asyncio.timeout(GRACE):
