@@ -602,13 +602,13 @@ class _Events(httpx2.AsyncByteStream):
             yield event
 
     async def _readable_event(self, event: bytes) -> bytes:
-        """Return an event with a message as its data that the SDK can read."""
+        """Return an event that the SDK can read: its message repaired, and its ``retry:`` at least 100 ms."""
         data = _data_of(event)
         readable = await _make_readable(data, self._aside)
         if readable is not data:
             other_lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
             event = b"\n".join([*other_lines, b"data: " + readable, b"", b""])
-        # Last, since the data of a long message is short now.
+        # After the data was replaced, which may be many megabytes.
         return _SHORT_RETRY.sub(rb"\1 100", event)
 
     async def aclose(self) -> None:

@@ -171,9 +171,7 @@ def remaining(deadline: float) -> float:
 
 
 class _Saving:
-    """The download of :meth:`CdpDownloads.save` that is under way: its new ``name``, and the ``limit`` in bytes.
-
-    ``begun`` gets its id, ``state`` the state in which it ends."""
+    """The download of :meth:`CdpDownloads.save` that is under way: its new ``name``, and the ``limit`` in bytes."""
 
     def __init__(self, limit: int) -> None:
         loop = asyncio.get_running_loop()
@@ -181,7 +179,9 @@ class _Saving:
         # Each byte is two hexadecimal digits.
         self.name = prefix + secrets.token_hex((_NAME_LENGTH - len(prefix)) // 2)
         self.limit = limit
+        #: The browser's id of the download, once it has begun.
         self.begun: asyncio.Future[str] = loop.create_future()
+        #: The state in which it ends.
         self.state: asyncio.Future[str] = loop.create_future()
 
     @property

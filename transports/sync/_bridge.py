@@ -320,18 +320,20 @@ def with_docstring_of(original: Callable[..., object]) -> Callable[[Callable[P, 
     return decorate
 
 
-def with_signature_of(twin: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
-    """Return ``twin`` with the name, the docstring and the signature of ``original``, in blocking terms."""
-    functools.update_wrapper(twin, original, updated=())
-    twin.__doc__ = _blocking_text(original.__doc__ or "")
+def with_signature_of(function: Callable[P, T], original: Callable[..., object]) -> Callable[P, T]:
+    """Give a blocking ``function`` the name, the docstring and the signature of the asynchronous ``original``, and
+    return it. ``AsyncIterator[Job]`` as the result becomes ``Iterator[Job]``."""
+    functools.update_wrapper(function, original, updated=())
+    function.__doc__ = _blocking_text(original.__doc__ or "")
 
     signature = inspect.signature(original)
-    result = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
-    result = re.sub(r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", result).replace("AsyncIterator", "Iterator")
-    signature = signature.replace(return_annotation=result)
-    twin.__signature__ = signature  # type: ignore[attr-defined]
-    twin.__annotations__ = {**original.__annotations__, "return": signature.return_annotation}
-    return twin
+    returned = str(signature.return_annotation)
+    returned = returned.replace("AbstractAsyncContextManager", "AbstractContextManager")
+    returned = re.sub(r"AsyncGenerator\[(.*), None\]", r"Iterator[\1]", returned)
+    returned = returned.replace("AsyncIterator", "Iterator")
+    function.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
+    function.__annotations__ = {**original.__annotations__, "return": returned}
+    return function
 
 
 def blocking(

@@ -323,27 +323,31 @@ class Ledger:
             after = page[-1].position, page[-1].key
 
     def _read_page(self, cursor: Cursor, *, states: Sequence[State], after: tuple[int, str]) -> list[Row]:
-        """Return the next lines after a position and key: those with jobs of their own, and copies."""
+        """Return the next lines of the input after a position and key, at most a page of them.
+
+        A line is a copy if its job is that of an earlier line: it has a row of its own, and that job's state."""
         position, key = after
         is_later = "position >= ? AND (position > ? OR key > ?)"
         in_states = f"state IN ({', '.join('?' * len(states))})"
         state_values = [state.value for state in states]
-        values: Sequence[Value] = (self._run, position, position, key, *state_values, _PAGE)
-        cursor.execute(
+        select_jobs = (
             f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {is_later} AND {in_states} "
-            "ORDER BY position, key LIMIT ?",
-            values,
+            "ORDER BY position, key LIMIT ?"
         )
-        rows = [row_from(*cells) for cells in cursor.fetchall()]
-
-        cursor.execute(
+        select_copies = (
             f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
             f"AND {is_later}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {in_states} "
-            "ORDER BY c.position, c.key LIMIT ?",
-            values,
+            "ORDER BY c.position, c.key LIMIT ?"
         )
-        rows += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
-        return sorted(rows, key=lambda line: (line.position, line.key))[:_PAGE]
+        # For the marks of both queries, in their order.
+        values: Sequence[Value] = (self._run, position, position, key, *state_values, _PAGE)
+
+        cursor.execute(select_jobs, values)
+        lines = [row_from(*cells) for cells in cursor.fetchall()]
+        cursor.execute(select_copies, values)
+        lines += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
+        lines.sort(key=lambda line: (line.position, line.key))
+        return lines[:_PAGE]
 
     async def replaced(self) -> int:
         """Return the number of failed lines with a corrected replacement."""

@@ -268,16 +268,19 @@ def _judge_wrong_type(app: Evidence) -> Iterator[str]:
         yield from _wrong_refusal(trial, f"{trial.name} with a wrong {faulty.param}", faulty.exchange, codes)
 
 
-def _wrong_refusal(trial: Trial, what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
-    """Yield what is wrong with the answer to the faulty call ``what``, which should be an error of ``codes``."""
+def _wrong_refusal(trial: Trial, description: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+    """Yield what is wrong with the answer to a call with faulty parameters, which should be refused with one of
+    ``codes``. ``description`` says which call that is."""
     if exchange.error is not None:
-        # If the valid call failed too, the checks answers.* report it. A ProtocolError of its content is unrelated.
-        if trial.call is not None and isinstance(trial.call.error, ProtocolError | None):
-            yield f"{what} was not refused: {exchange.error.message}"
+        # The app threw, or did not answer. If it does that with valid parameters too, the checks answers.* report it.
+        # A ProtocolError then concerns only the content of its answer.
+        answers_valid_call = trial.call is not None and isinstance(trial.call.error, ProtocolError | None)
+        if answers_valid_call:
+            yield f"{description} was not refused: {exchange.error.message}"
     elif exchange.succeeded:
-        yield f"{what} succeeded"
+        yield f"{description} succeeded"
     elif exchange.code is not None and exchange.code not in codes:
-        yield f"{what} was refused with {exchange.code!r}"
+        yield f"{description} was refused with {exchange.code!r}"
 
 
 @ERRORS.should(
@@ -358,16 +361,15 @@ def _judge_forms(app: Evidence) -> Iterator[str]:
     fix="stop the work, and settle the call with {success: false, cancelled: true}",
 )
 def _judge_running(app: Evidence) -> Iterator[str]:
-    # The other calls ended before they could be cancelled.
-    tried = [
-        cancellation
-        for cancellation in app.cancellations
-        if cancellation.first.answer is not None or cancellation.call.error is not None
-    ]
-    if not tried:
+    judged = 0
+    for cancellation in app.cancellations:
+        if cancellation.first.answer is None and cancellation.call.error is None:
+            continue  # the call ended before it could be cancelled
+        judged += 1
+        for fault in _cancellation_faults(cancellation):
+            yield f"{cancellation.name}: {fault}"
+    if not judged:
         raise NotApplicable("no call ran long enough to be cancelled")
-    for cancellation in tried:
-        yield from (f"{cancellation.name}: {fault}" for fault in _cancellation_faults(cancellation))
 
 
 def _cancellation_faults(cancellation: Cancellation) -> Iterator[str]:
