@@ -177,6 +177,13 @@
     startingCall = call;
     try { return run(); } finally { startingCall = before; }
   };
+  // The call whose microtasks are running: libraries such as axios send their requests there.
+  let startedCall = null;
+  const ownMicrotasks = async (call) => {
+    startedCall = call;
+    for (let microtask = 0; microtask < 20; microtask += 1) await undefined;
+    if (startedCall === call) startedCall = null;
+  };
   const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
   const place = textSlice(`${random()}`, 2); // makes ids unique: another document must not answer for this one
@@ -188,7 +195,7 @@
   // In a frame effects are watched only once it has tools, and print() is left alone.
   const effects = makeEffects({
     natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall,
-    startingCall: () => startingCall, isUnderWay: (call) => calls.has(call), within, prints: !framed, later: framed,
+    startingCall: () => startingCall ?? startedCall, ownMicrotasks, isUnderWay: (call) => calls.has(call), within, prints: !framed, later: framed,
   });
 
   const warnings = new WeakMap(); // answer → warnings about it
@@ -374,7 +381,9 @@
         let answer, reply;
         try {
           const start = clock();
-          answer = await within(id, () => theApp().call(capability, filled, options));
+          const answering = within(id, () => theApp().call(capability, filled, options)), started = ownMicrotasks(id);
+          answer = await answering;
+          await started;
           if (effects.leavesMore(id, start)) {
             reply = replyOf(() => answer); // at once: the app may change its answer during the wait
             // The time of the call itself must not run out.

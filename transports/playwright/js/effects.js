@@ -5,7 +5,7 @@
 // Our own faults never reach the app: the replacement of a native function throws only what the native function throws.
 (host) => {
   "use strict";
-  const { natives, toJson, emit, hold, currentCall, startingCall, isUnderWay, within, prints = true, later = false } = host;
+  const { natives, toJson, emit, hold, currentCall, startingCall, ownMicrotasks, isUnderWay, within, prints = true, later = false } = host;
   const {
     Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, anchorOrigin, anchorProtocol, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
@@ -322,6 +322,15 @@
   const memberOf = (object, name) => getOwnPropertyDescriptor(object ?? {}, name)?.value;
   hookPromise(window, "fetch", (args) => (memberOf(args[1], "keepalive") ? null : requestCall()));
   hookEvents(ofPage.XMLHttpRequest?.prototype, "send", ["loadend"], requestCall);
+  // axios reads a cookie before each request.
+  hook(ofPage.CookieStore?.prototype, "get", (native, self, args) => {
+    const promise = apply(native, self, args), call = requestCall(), end = quietly(() => beginOperation(call));
+    if (!end) return promise;
+    return whenSettled(promise, () => {
+      ownMicrotasks(call);
+      end();
+    });
+  });
   listForEach(["arrayBuffer", "blob", "text"], (name) => {
     hookPromise(ofPage.Response?.prototype, name, currentCall);
     hookPromise(ofPage.Blob?.prototype, name, currentCall);

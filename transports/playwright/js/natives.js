@@ -222,7 +222,7 @@
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
     const ofPage = { __proto__: null };
-    each(words("Blob Clipboard Document EventTarget FileReader HTMLCanvasElement HTMLElement HTMLImageElement MediaDevices MessagePort Navigator Notification Object Response ServiceWorkerRegistration SubmitEvent URL XMLHttpRequest isSecureContext name navigator parent performance scheduler"), (name) => {
+    each(words("Blob Clipboard CookieStore Document EventTarget FileReader HTMLCanvasElement HTMLElement HTMLImageElement MediaDevices MessagePort Navigator Notification Object Response ServiceWorkerRegistration SubmitEvent URL XMLHttpRequest isSecureContext name navigator parent performance scheduler"), (name) => {
       ofPage[name] = attempt(() => page[name]);
     });
     const hasClock = attempt(() => performanceNow(ofPage.performance)) !== undefined;
