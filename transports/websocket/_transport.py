@@ -228,7 +228,9 @@ def _check_headers(headers: Mapping[str, str], url: str) -> None:
         if names.count(name) > 1:
             raise UsageError(f"the header {name!r} is given twice, perhaps by token=; give it once")
     if "authorization" in names and urlsplit(url).username:
-        raise UsageError("the address has a user, and there is also an Authorization (headers= or token=); give one")
+        raise UsageError(
+            f"the address has a user, and there is also an Authorization ({spelled('token= or headers=')}); give one"
+        )
 
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
