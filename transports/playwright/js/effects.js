@@ -295,13 +295,17 @@
     try { return await promise; } finally { end(); }
   };
   const quietlySettle = async (promise) => { try { await promise; } catch { /* the app's own matter */ } };
-  // A function that returns a promise. `callOf` returns the call that an operation belongs to, if any.
-  const hookPromise = (owner, name, callOf) => hook(owner, name, (native, self, args) => {
-    const promise = apply(native, self, args), end = quietly(() => beginOperation(callOf(args)));
+  // A function that returns a promise. `callOf` returns the call that an operation belongs to, if any; it is given to
+  // `onSettled` before the page sees the outcome.
+  const hookPromise = (owner, name, callOf, onSettled = nothing) => hook(owner, name, (native, self, args) => {
+    const promise = apply(native, self, args), call = quietly(() => callOf(args)), end = quietly(() => beginOperation(call));
     if (!end) return promise;
     // The app gets the promise that waits: of the other one, which is handled here, the page would miss a rejection. A
     // promise that a function of the page made may have more members.
-    const settled = whenSettled(promise, end);
+    const settled = whenSettled(promise, () => {
+      onSettled(call);
+      end();
+    });
     if (quietly(() => getPrototypeOf(promise) === Promise.prototype && !ownKeys(promise).length)) return settled;
     quietlySettle(settled);
     return promise;
@@ -323,14 +327,7 @@
   hookPromise(window, "fetch", (args) => (memberOf(args[1], "keepalive") ? null : requestCall()));
   hookEvents(ofPage.XMLHttpRequest?.prototype, "send", ["loadend"], requestCall);
   // axios reads a cookie before each request.
-  hook(ofPage.CookieStore?.prototype, "get", (native, self, args) => {
-    const promise = apply(native, self, args), call = requestCall(), end = quietly(() => beginOperation(call));
-    if (!end) return promise;
-    return whenSettled(promise, () => {
-      ownMicrotasks(call);
-      end();
-    });
-  });
+  hookPromise(ofPage.CookieStore?.prototype, "get", requestCall, ownMicrotasks);
   listForEach(["arrayBuffer", "blob", "text"], (name) => {
     hookPromise(ofPage.Response?.prototype, name, currentCall);
     hookPromise(ofPage.Blob?.prototype, name, currentCall);
