@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ..errors import UsageError
 
 #: A token of RFC 9110.
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def check_headers(headers: Mapping[str, str], receiver: str) -> None:
@@ -18,5 +18,5 @@ def check_headers(headers: Mapping[str, str], receiver: str) -> None:
         # A tab may be part of a value.
         if not (name.isascii() and value.isascii() and value.replace("\t", " ").isprintable()):
             raise UsageError(f"the header {name[:100]!r} of {receiver} has a line end or a character beyond ASCII")
-        if not _NAME.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             raise UsageError(f"{name[:100]!r} of {receiver} is not the name of a header")

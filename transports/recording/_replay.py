@@ -23,7 +23,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._internal.masking import NO_SECRETS
+from .._internal.masking import NO_SECRETS, map_texts
 from .._internal.tasks import cancel_and_wait, spawn
 from ..artifacts._base import Staged
 from ..base import Features, Fetched, Transport
@@ -667,15 +667,7 @@ class ReplayTransport(Transport):
 
     def _with_current_ids(self, node: Any) -> Any:
         """Return a tree with the recorded ids of calls replaced by their current ones."""
-        match node:
-            case str():
-                return self._current_ids.get(node, node)
-            case dict():
-                return {key: self._with_current_ids(value) for key, value in node.items()}
-            case list():
-                return [self._with_current_ids(item) for item in node]
-            case _:
-                return node
+        return map_texts(node, lambda text: self._current_ids.get(text, text))
 
     def _restore_effect(self, effect: RecordedEffect) -> Effect:
         return Effect(effect.kind, self._with_current_ids(effect.call), self._with_current_ids(effect.detail))

@@ -13,11 +13,11 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlj
 
 from yarl import URL
 
+from ...protocol._http_headers import HEADER_NAME
 from ...protocol._plain_text import plain_line, redact_url
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECASE)
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 #: Characters that browsers strip from both ends of a URL.
 _CONTROLS_AND_SPACE = "".join(map(chr, range(33)))
 # Headers with credentials, the only ones that an app may set. Others control how a request travels, undo a check, or
@@ -187,7 +187,7 @@ def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
 def check_headers(headers: Mapping[str, str]) -> None:
     """Raise :class:`BadHeader` for a header that is invalid or that an app may not set."""
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             raise BadHeader("the name of a header of its auth is not valid")
         if name.lower() not in _CREDENTIALS:
             raise BadHeader(

@@ -11,9 +11,9 @@ import jsonschema_rs
 
 from ...errors import ProtocolError, first_line
 from ...protocol._find_content import find
-from ...protocol._strict_json import members_of
+from ...protocol._strict_json import items_of, members_of
 from ...protocol.schema import check_output
-from ._evidence import Cancellation, Evidence, Exchange, NotApplicable, Rules, Trial, as_list
+from ._evidence import Cancellation, Evidence, Exchange, NotApplicable, Rules, Trial
 
 SCHEMAS = Rules()
 ERRORS = Rules()
@@ -164,13 +164,13 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
 
     properties = members_of(schema.get("properties"))
     if not path:
-        return keys <= properties.keys() and "mimeType" in as_list(schema.get("required"))
+        return keys <= properties.keys() and "mimeType" in items_of(schema.get("required"))
 
     step = path[0]
     if isinstance(step, str):
         inner = properties.get(step, schema.get("additionalProperties"))
     else:
-        prefix = as_list(schema.get("prefixItems"))
+        prefix = items_of(schema.get("prefixItems"))
         inner = prefix[step] if step < len(prefix) else schema.get("items")
     return _describes_content(inner, path[1:], keys)
 

@@ -288,11 +288,6 @@ class Plan:
         return ""
 
 
-def as_list(value: object) -> list[Any]:
-    """Return a JSON array, or an empty one in place of any other value."""
-    return value if isinstance(value, list) else []
-
-
 #: Keys of a tool's metadata in which earlier hosts read the address of its view.
 LEGACY_VIEW_KEYS = ("ui/resourceUri", "openai/outputTemplate")
 

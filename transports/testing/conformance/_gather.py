@@ -26,14 +26,14 @@ from ...playwright._source import StorageState, close_quietly
 from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
-from ...protocol._strict_json import decode_json, members_of
+from ...protocol._strict_json import decode_json, items_of, members_of
 from ...protocol.messages import Message, new_id
 from ...session._manifest import discover
 from ...session._settings import Settings
 from ...session._targets import reject_options
 from ...websocket._transport import WebSocketTransport
 from ._client import Client, ContentMeter
-from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, as_list, kind_of
+from ._evidence import Cancellation, Evidence, Exchange, FaultyCall, Plan, ProbeStep, Trial, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
@@ -500,7 +500,7 @@ def _listed_entries(source: object) -> Iterable[Mapping[str, object]]:
     """Return the entries of a list of capabilities, which may be wrapped in an object."""
     if isinstance(source, Mapping):
         source = source.get("data", source.get("capabilities"))
-    return [entry for entry in as_list(source) if isinstance(entry, Mapping)]
+    return [entry for entry in items_of(source) if isinstance(entry, Mapping)]
 
 
 async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Trial]:

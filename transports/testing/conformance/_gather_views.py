@@ -22,12 +22,12 @@ from ...playwright._browser import Browser
 from ...playwright._received import ViewMessage
 from ...playwright._source import PageSource
 from ...protocol._declarations import Capability
-from ...protocol._strict_json import decode_json, members_of
+from ...protocol._strict_json import decode_json, items_of, members_of
 from ...protocol.messages import Message, ServerCall
 from ...session._settings import Settings
 from ...session._targets import transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Finding, Plan, ServerViews, Trial, ViewTrial, as_list, view_address
+from ._evidence import Evidence, Exchange, Finding, Plan, ServerViews, Trial, ViewTrial, view_address
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
     with contextlib.suppress(ABPError):
         for _ in range(max_pages):
             page = await _request_payload(server, "resources/list", {"cursor": cursor}, timeout)
-            resources += [entry for entry in as_list(page.get("resources")) if isinstance(entry, Mapping)]
+            resources += [entry for entry in items_of(page.get("resources")) if isinstance(entry, Mapping)]
             cursor = page.get("nextCursor")
             if cursor is None:
                 break
@@ -256,7 +256,7 @@ def _prepare_trials(evidence: Evidence, plan: Plan, with_views: Container[str]) 
 
     Trials of all of them are added to ``evidence``, the others as skipped."""
     callable_trials: list[Trial] = []
-    for entry in as_list(evidence.session_info.get("capabilities")):
+    for entry in items_of(evidence.session_info.get("capabilities")):
         name = entry.get("name")
         if name not in with_views:
             continue

@@ -17,10 +17,9 @@ from typing import Any
 
 from ...errors import UsageError
 from ...protocol._params import prepare_params
-from ...protocol._strict_json import members_of
+from ...protocol._strict_json import items_of, members_of
 from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, check_params
-from ._evidence import as_list
 
 _TEXT = "abp"
 _PNG = base64.b64decode(
@@ -65,7 +64,7 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
     its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`.
     """
     candidates: list[object] = [{}]
-    examples = as_list(schema.get("examples"))
+    examples = items_of(schema.get("examples"))
     if examples:
         candidates = copy.deepcopy(examples[:5])
     elif schema:
@@ -90,7 +89,7 @@ def without_required(
     schema: Mapping[str, object], params: Mapping[str, object]
 ) -> tuple[str, dict[str, object]] | None:
     """Return the name of a required parameter and ``params`` without it, or ``None`` if none is required."""
-    for name in as_list(schema.get("required")):
+    for name in items_of(schema.get("required")):
         if isinstance(name, str) and name in params:
             return name, {key: value for key, value in params.items() if key != name}
     return None
@@ -110,7 +109,7 @@ def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) 
 def _suggested_values(schema: Mapping[str, object]) -> list[object]:
     """Return the values that a schema itself gives: its examples, its allowed values, its constant or its default."""
     for key in ("examples", "enum"):
-        values = as_list(schema.get(key))
+        values = items_of(schema.get(key))
         if values:
             return values
     return [schema[key] for key in ("const", "default") if key in schema]
@@ -182,7 +181,7 @@ class _Sampler:
         properties = members_of(schema.get("properties"))
         if {"content", "mimeType"} <= set(properties):
             return _sample_binary(properties, hint)
-        required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
+        required = [name for name in items_of(schema.get("required")) if isinstance(name, str)]
         return {name: self.sample(properties.get(name, {}), name, depth + 1) for name in required}
 
     def _sample_array(self, schema: Mapping[str, Any], hint: str, depth: int) -> object:
@@ -204,7 +203,7 @@ def _merge_schemas(base: Mapping[str, object], more: object) -> Mapping[str, obj
     merged: dict[str, Any] = {**base, **more}
     if "properties" in base and "properties" in more:
         merged["properties"] = {**members_of(base["properties"]), **members_of(more["properties"])}
-    required = [*as_list(base.get("required")), *as_list(more.get("required"))]
+    required = [*items_of(base.get("required")), *items_of(more.get("required"))]
     if required:
         merged["required"] = required
     return merged
@@ -240,7 +239,7 @@ def _type_of(schema: Mapping[str, object]) -> str:
 def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
     """Return a small file of a type that the schema allows."""
     declared = members_of(properties["mimeType"])
-    allowed = [declared.get("const"), *as_list(declared.get("enum")), *as_list(declared.get("examples"))]
+    allowed = [declared.get("const"), *items_of(declared.get("enum")), *items_of(declared.get("examples"))]
     mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
     if mime_type.startswith("text/"):
         return BinaryData.from_bytes(_TEXT.encode(), mime_type=mime_type, filename=f"{hint}.txt")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from ...protocol._capabilities import Discovery
 from ...protocol._declarations import Manifest
-from ...protocol._strict_json import members_of
+from ...protocol._strict_json import items_of, members_of
 from ...protocol.messages import PROTOCOL_VERSION
 from ...routing.http._headers import is_json
-from ._evidence import Evidence, Exchange, NotApplicable, ProbeStep, Rules, as_list
+from ._evidence import Evidence, Exchange, NotApplicable, ProbeStep, Rules
 
 RULES = Rules()
 
@@ -266,7 +266,7 @@ def _judge_reload(app: Evidence) -> Iterator[str]:
 def _capability_names(capabilities: object) -> list[str]:
     """Return the names in a list of capabilities, whose entries are objects or names."""
     names: list[str] = []
-    for entry in as_list(capabilities):
+    for entry in items_of(capabilities):
         if isinstance(entry, Mapping):
             entry = entry.get("name")
         names.append(str(entry))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pybase64
 
-from ...protocol._strict_json import members_of
+from ...protocol._strict_json import items_of, members_of
 from ._evidence import (
     LEGACY_VIEW_KEYS,
     Evidence,
@@ -21,7 +21,6 @@ from ._evidence import (
     Rules,
     ServerViews,
     ViewTrial,
-    as_list,
     view_address,
 )
 
@@ -75,7 +74,7 @@ def _view_addresses(app: Evidence) -> Iterator[tuple[str, object]]:
 def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the contents of the documents that could be read, each with its address."""
     for uri, exchange in _require_views(app).documents.items():
-        for content in as_list(exchange.fields.get("contents")):
+        for content in items_of(exchange.fields.get("contents")):
             if isinstance(content, Mapping):
                 yield uri, content
 
@@ -325,7 +324,7 @@ def _faults_of_permissions(permissions: object) -> Iterator[str]:
 def _judge_origins(app: Evidence) -> Iterator[str]:
     for uri, ui in _resource_metadata(app):
         for key, domains in members_of(members_of(ui).get("csp")).items():
-            for domain in as_list(domains):
+            for domain in items_of(domains):
                 if isinstance(domain, str) and not re.fullmatch(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+", domain):
                     yield f"{uri}: csp.{key} has {domain[:80]!r}"
 
@@ -344,7 +343,7 @@ def _judge_degrades(app: Evidence) -> Iterator[str]:
         content = result.get("content")
         if not content:
             yield f"{name} answered no content"
-        elif not any(map(_is_meaningful, as_list(content))):
+        elif not any(map(_is_meaningful, items_of(content))):
             yield f"{name} answered empty texts alone"
 
 
@@ -363,7 +362,7 @@ def _is_meaningful(block: object) -> bool:
 def _judge_visibility(app: Evidence) -> Iterator[str]:
     unknown: list[str] = []
     for name, tool in app.views.tools.items():
-        for audience in as_list(members_of(_ui_metadata(tool)).get("visibility")):
+        for audience in items_of(members_of(_ui_metadata(tool)).get("visibility")):
             if audience not in ("model", "app"):
                 unknown.append(f"{name}: {audience!r}")
     if not unknown:
