@@ -482,10 +482,3 @@ class Browser(OpenedHere):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-async def open_context(browser: Browser, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
-    """Open a context, with the options of Playwright. Return it with its id in CDP, which is empty if it cannot be
-    known: the browser has no CDP, or a caller opened another context at the same time."""
-    browser._owner.require()
-    return await browser._process.new_context(options)

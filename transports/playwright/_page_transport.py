@@ -273,7 +273,7 @@ class PageTransport(Transport):
 
     async def _open_app(self) -> PageAgent:
         """Open the page, install the agent in it, and load the app. Returns the agent."""
-        tab = await self._source.open(self._tab_stack, self._browser, self._tab, permissions=self._permissions)
+        tab = await self._source.open(self._tab_stack, self._browser, self._tab)
         self._tab = tab
         agent = await self._install_agent(tab)
         preparing = await self._watch_effects(tab, agent)

@@ -16,11 +16,11 @@ from playwright import async_api
 from playwright.async_api import Error
 
 from .._internal.files import read_regular
-from .._internal.tasks import drop, spawn
+from .._internal.tasks import spawn
 from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._strict_json import parser_limits
 from ._agent import PageAgent, is_closed
-from ._browser import Browser, BrowserLender, open_context
+from ._browser import Browser, BrowserLender
 from ._downloads import CdpDownloads, PlaywrightDownloads
 from ._find import require_listener
 from ._process import SESSION_CONTEXTS, RunFolder, headers_without_address
@@ -78,14 +78,12 @@ class Tab:
 
     ``borrowed`` is true for the caller's own page: it may hold an app already, and it stays open after the session.
     ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
-    ``permissions_set`` is done once the permissions of a new context are set, if that began with the context.
     """
 
     page: Page
     folder: Path
     browser: Browser | None
     borrowed: bool = False
-    permissions_set: asyncio.Future[None] | None = None
 
     @property
     def shares_disk(self) -> bool:
@@ -97,10 +95,7 @@ class Tab:
 
         Contexts of the caller or of an attached browser are left as they are, and so are browsers without CDP.
         """
-        if self.permissions_set is not None:
-            await asyncio.wait((self.permissions_set,))
-            self.permissions_set.result()
-        elif self.browser is not None and self.shares_disk and agent.channel.cdp is not None:
+        if self.browser is not None and self.shares_disk and agent.channel.cdp is not None:
             context_id = agent.channel.target["browserContextId"]
             await set_permissions(self.browser.cdp, context_id, granted)
 
@@ -245,9 +240,7 @@ class PageSource:
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
-            # A new context is opened beside this check, see _new_context().
-            if self.browser.closed or self.browser.shares_context:
-                await self.browser.ensure_running(patience=self._patience)
+            await self.browser.ensure_running(patience=self._patience)
             return self.browser
         if isinstance(self.browser, BrowserLender):
             return await stack.enter_async_context(self.browser.lend())
@@ -280,15 +273,8 @@ class PageSource:
         await stack.aclose()
         return await stack.enter_async_context(self.browser.lend())
 
-    async def open(
-        self,
-        stack: AsyncExitStack,
-        browser: Browser | None,
-        previous: Tab | None = None,
-        *,
-        permissions: Collection[str] = (),
-    ) -> Tab:
-        """Open the page, and push its closing to ``stack``. A new context gets these ``permissions``.
+    async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
+        """Open the page, and push its closing to ``stack``.
 
         With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
         and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page, and
@@ -296,7 +282,7 @@ class PageSource:
         """
         try:
             if previous is None:
-                return await self._open_tab(stack, browser, permissions)
+                return await self._open_tab(stack, browser)
             await close_quietly(previous.page)
             page = await stack.enter_async_context(opened(previous.page.context.new_page()))
             return replace(previous, page=page)
@@ -315,7 +301,7 @@ class PageSource:
             reason += "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
         return ConnectFailed(f"the browser could not open a page: {reason}")
 
-    async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None, permissions: Collection[str]) -> Tab:
+    async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         """Take the caller's page, or open one: in the caller's context, in the browser's, or in a new one."""
         if self.page is not None:
             return self._borrow_page(stack, self.page)
@@ -325,51 +311,24 @@ class PageSource:
         if context is not None:
             return await self._open_in_context(stack, browser, context)
         assert browser is not None
-        return await self._open_in_new_context(stack, browser, permissions)
+        return await self._open_in_new_context(stack, browser)
 
-    async def _open_in_new_context(self, stack: AsyncExitStack, browser: Browser, permissions: Collection[str]) -> Tab:
-        """Open a page in a new context. Its permissions are set meanwhile, if the context can be addressed."""
-        options = await self._context_options(browser)
-        context, context_id = await self._new_context(browser, options)
+    async def _open_in_new_context(self, stack: AsyncExitStack, browser: Browser) -> Tab:
+        state = None
+        if self.storage_state is not None:
+            state = await asyncio.to_thread(self._load_storage_state)
+        opening = browser.playwright.new_context(
+            accept_downloads=browser.engine != "chromium",
+            storage_state=state,
+            locale=self.locale,
+            timezone_id=self.timezone,
+        )
+        context = await open_or_close(opening)
         SESSION_CONTEXTS.add(context)
         # Only in a shared browser: one of our own closes its contexts itself.
         if isinstance(self.browser, Browser | BrowserLender):
             stack.push_async_callback(close_quietly, context)
-
-        # Set while the browser opens the page, which takes most of the time.
-        permissions_set = None
-        if context_id and not browser.attached:
-            permissions_set = asyncio.ensure_future(set_permissions(browser.cdp, context_id, permissions))
-            stack.callback(drop, permissions_set)
-        page = await context.new_page()
-        return Tab(page, browser.folder, browser, permissions_set=permissions_set)
-
-    async def _context_options(self, browser: Browser) -> Mapping[str, object]:
-        """Return the options of Playwright's ``new_context()``."""
-        state = None
-        if self.storage_state is not None:
-            state = await asyncio.to_thread(self._load_storage_state)
-        return {
-            "accept_downloads": browser.engine != "chromium",
-            "storage_state": state,
-            "locale": self.locale,
-            "timezone_id": self.timezone,
-        }
-
-    async def _new_context(self, browser: Browser, options: Mapping[str, object]) -> tuple[BrowserContext, str]:
-        """Open a context. A shared browser that has died is started again, and opens another one."""
-        opening = asyncio.ensure_future(open_context(browser, options))
-        try:
-            if isinstance(self.browser, Browser):
-                # The browser is checked while it opens the context, so that a living one loses no time.
-                await browser.ensure_running(patience=self._patience)
-                await asyncio.wait((opening,))
-                if opening.exception() is not None:
-                    opening = asyncio.ensure_future(open_context(browser, options))
-            return await asyncio.shield(opening)
-        except BaseException:
-            spawn(_close_when_open(opening), _closing)
-            raise
+        return Tab(await context.new_page(), browser.folder, browser)
 
     def _borrow_page(self, stack: AsyncExitStack, page: Page) -> Tab:
         """Use the caller's page, which can have one session at a time."""
@@ -442,12 +401,10 @@ async def open_or_close(opening: Coroutine[Any, Any, PageOrContext]) -> PageOrCo
         raise
 
 
-async def _close_when_open(opening: Awaitable[Page | BrowserContext | tuple[BrowserContext, str]]) -> None:
+async def _close_when_open(opening: Awaitable[Page | BrowserContext]) -> None:
     # Also the error of an opening that has failed.
     with contextlib.suppress(Exception):
-        result = await opening
-        page_or_context = result[0] if isinstance(result, tuple) else result
-        await close_quietly(page_or_context)
+        await close_quietly(await opening)
 
 
 async def close_quietly(page_or_context: Page | BrowserContext) -> None:
