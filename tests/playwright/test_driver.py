@@ -9,13 +9,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import platformdirs
 import psutil
 import pytest
 from playwright.async_api import Error
@@ -30,8 +28,6 @@ from transports.playwright._diagnosis import explain_load_failure, now_at
 from transports.playwright._find import BrowserChoice
 from transports.playwright._process import (
     BrowserProcess,
-    child_environment,
-    compile_cache,
     driver_ahead,
     next_process,
     start_driver,
@@ -242,63 +238,6 @@ async def test_driver_failure_is_raised_by_its_browser(monkeypatch: pytest.Monke
         await process.end()
 
 
-NAMES = ("TMPDIR", "NODE_COMPILE_CACHE")
-
-
-def _variables() -> tuple[str | None, ...]:
-    return tuple(map(os.environ.get, NAMES))
-
-
-def test_driver_compile_cache_is_writable_only_by_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
-    before, cache = _variables(), tmp_path / "cache/abp-transports/node"
-    with child_environment(tmp_path, compile_cache()), child_environment(tmp_path):
-        assert _variables() == (str(tmp_path), str(cache))
-    assert _variables() == before and cache.stat().st_mode & 0o777 == 0o700
-    for folder in (cache, cache.parent, tmp_path / "cache"):
-        folder.chmod(0o777)
-        with child_environment(tmp_path, compile_cache()):
-            assert _variables() == (str(tmp_path), None)
-        folder.chmod(0o700)
-    cache.rmdir()
-    cache.symlink_to(tmp_path)
-    with child_environment(tmp_path, compile_cache()):
-        assert _variables() == (str(tmp_path), None)
-
-
-@pytest.mark.parametrize("cache_home", ["/dev/null/cache", "~nobody-by-this-name/cache"])
-def test_unavailable_compile_cache_folder_is_skipped(
-    cache_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
-    monkeypatch.setattr(platformdirs, "user_cache_path", lambda: Path(cache_home))
-    with child_environment(tmp_path, compile_cache()):
-        assert _variables() == (str(tmp_path), None)
-    monkeypatch.setenv("NODE_COMPILE_CACHE", "mine")
-    with child_environment(tmp_path, compile_cache()):
-        assert _variables() == (str(tmp_path), "mine")
-
-
-async def test_compile_cache_folder_is_looked_up_in_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
-    mkdir, given = Path.mkdir, list[str | None]()
-
-    def noted(path: Path, *args: Any, **options: Any) -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        mkdir(path, *args, **options)
-
-    async def start() -> tuple[None, list[int]]:
-        given.append(os.environ.get("NODE_COMPILE_CACHE"))
-        return None, []
-
-    monkeypatch.setattr(Path, "mkdir", noted)
-    monkeypatch.setattr(browser_process, "start_driver", start)
-    await browser_process.BrowserProcess().start_driver(tmp_path)
-    assert given == [str(tmp_path / "abp-transports/node")]
-
-
 class Recorded:
     """Stands for a CDP session or a browser of Playwright's: notes what is asked of it, and answers when told to."""
 
@@ -341,47 +280,6 @@ async def test_installation_steps_are_sent_at_once_in_order() -> None:
     await installing
 
 
-async def test_context_is_opened_again_in_browser_that_was_restarted_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Restarted(Browser):
-        closed = property(lambda self: False)
-        running = False
-
-        async def ensure_running(self, *, patience: float) -> None:
-            await asyncio.sleep(0.01)
-            self.running = True
-
-    async def open_context(browser: Restarted, options: object) -> Any:
-        if not browser.running:
-            raise AttributeError("it is being started")
-        return Recorded(), ""
-
-    monkeypatch.setattr("transports.playwright._source.open_context", open_context)
-    browser = Restarted()
-    async with AsyncExitStack() as stack:
-        source = PageSource(browser=browser)
-        await source.start(stack, "http://localhost/", timeout=1)
-        tab = await source.open(stack, browser)
-    assert tab.browser is browser
-
-
-async def test_context_is_named_only_if_it_alone_is_new() -> None:
-    ids = ["of a caller", "first"]
-
-    async def send(method: str, params: object = None) -> dict[str, object]:
-        return {"browserContextIds": list(ids)}
-
-    process = BrowserProcess()
-    process.browser, process.cdp = cast(Any, Recorded()), cast(Any, SimpleNamespace(send=send))
-    names = []
-    for more in ([], ["second"], [], ["third", "of a caller again"], ["fourth"]):
-        ids += more
-        _, name = await process.new_context({})
-        names.append(name)
-    assert names == ["", "second", "", "", "fourth"]
-
-
 @pytest.mark.parametrize(
     ("has", "steps"),
     [
@@ -401,8 +299,7 @@ async def test_only_chromium_with_data_to_save_gets_time_to_exit(has: str, steps
     recorded.contexts = [recorded] if has == "contexts" else []
     if has == "session":
         async with AsyncExitStack() as stack:
-            browser: Any = SimpleNamespace(engine="", context=None, folder=Path(), attached=True)
-            browser._process, browser._owner = process, SimpleNamespace(require=lambda: None)
+            browser: Any = SimpleNamespace(engine="", context=None, folder=Path(), playwright=recorded)
             await PageSource().open(stack, browser)
         assert recorded.contexts
     if has == "downloads":

@@ -1,7 +1,7 @@
 """One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
 
-Beside it: listeners of Playwright's events, the start of the driver with its environment and compile cache, also ahead
-of its browser (:func:`driver_ahead`), the address of a remote browser (:class:`Remote`), the processes of a browser
+Beside it: listeners of Playwright's events, the start of the driver with its environment, also ahead of its browser
+(:func:`driver_ahead`), the address of a remote browser (:class:`Remote`), the processes of a browser
 (:func:`process_tree`, :func:`kill`), and the temporary folder of this process (:class:`RunFolder`). This module loads
 without Playwright.
 """
@@ -49,8 +49,6 @@ logger = logging.getLogger("transports.playwright")
 
 P = ParamSpec("P")
 
-#: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
-_COMPILE_CACHE = "NODE_COMPILE_CACHE"
 #: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
 #: browser ends.
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
@@ -158,16 +156,15 @@ _saved_variables: dict[str, str | None] = {}
 
 
 @contextlib.contextmanager
-def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
-    """Set the temp folder (``folder``), the :func:`compile_cache` (``cache``) and a locale with UTF-8 for child
-    processes that are started inside the block.
+def child_environment(folder: Path) -> Iterator[None]:
+    """Set the temp folder (``folder``) and a locale with UTF-8 for child processes that are started inside the block.
 
     Blocks may overlap if all use the same folder; the last one restores the variables.
     """
     global _environment_users
     with _environment_lock:
         if _environment_users == 0:
-            _set_variables(folder, cache)
+            _set_variables(folder)
         _environment_users += 1
     try:
         yield
@@ -178,12 +175,9 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
                 _restore_variables()
 
 
-def _set_variables(folder: Path, cache: Path | None) -> None:
+def _set_variables(folder: Path) -> None:
     # Each of the three is read by one system or another.
     variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
-    if cache is not None:
-        variables[_COMPILE_CACHE] = str(cache)
-
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
     if "utf" not in locale.lower():
         # Otherwise Chromium calls each download "download" whose name the locale cannot spell. The language of pages
@@ -202,52 +196,6 @@ def _restore_variables() -> None:
         else:
             os.environ[name] = value
     _saved_variables.clear()
-
-
-def compile_cache() -> Path | None:
-    """Return the user's folder for compiled scripts of the driver, created if missing; ``None`` if it cannot be created
-    safely, or if the environment names another one. Its files are executed, so no other user may have write access.
-    It blocks."""
-    if _COMPILE_CACHE in os.environ:
-        return None
-    import platformdirs  # late: only the start of a driver needs it
-
-    base = platformdirs.user_cache_path()
-    # A user without a home has no absolute path.
-    if not base.is_absolute():
-        return None
-
-    folder = base / "abp-transports" / "node"
-    try:
-        for path in (base, folder.parent, folder):
-            path.mkdir(0o700, parents=True, exist_ok=True)
-        if _is_writable_only_by_user(base, folder):
-            return folder
-    except OSError:
-        pass
-    return None
-
-
-def _is_writable_only_by_user(base: Path, folder: Path) -> bool:
-    """Return whether no other user can write to ``folder``, a grandchild of ``base``, or replace it.
-
-    Always true on Windows, where folders of a user are private."""
-    if sys.platform == "win32":
-        return True
-
-    writable_by_others = stat.S_IWGRP | stat.S_IWOTH
-    mode = base.stat().st_mode
-    # With the sticky bit, others can write to the folder, but not replace what is in it.
-    if mode & writable_by_others and not mode & stat.S_ISVTX:
-        return False
-
-    for path in (folder.parent, folder):
-        # Not stat(): a link could lead to a folder of another user.
-        status = path.lstat()
-        is_own_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        if not is_own_folder or status.st_mode & writable_by_others:
-            return False
-    return True
 
 
 def headers_without_address() -> UsageError:
@@ -388,8 +336,6 @@ class BrowserProcess:
         self._extensions: dict[Path, str] = {}
         self._may_have_downloads = False
         self._attached_to: BrowserContext | None = None
-        self._opening_context = asyncio.Lock()
-        self._context_ids: set[str] = set()
 
     def begin_driver(self, folder: Path) -> asyncio.Future[None]:
         """Begin to start the driver, with ``folder`` for its temporary files; return a future that is done once it has
@@ -402,9 +348,7 @@ class BrowserProcess:
 
     async def _start_driver(self, folder: Path) -> None:
         """Start the driver. If this is cancelled, the driver ends with :meth:`end`, or as soon as it has started."""
-        # In a thread, as the home folder may be on a slow disk.
-        cache = await asyncio.to_thread(compile_cache)
-        with child_environment(folder, cache):
+        with child_environment(folder):
             starting = asyncio.ensure_future(start_driver())
             try:
                 self._playwright, self.pids = await asyncio.shield(starting)
@@ -468,20 +412,6 @@ class BrowserProcess:
             self.pids, _ = await asyncio.gather(self._read_pids(self.cdp), discovering)
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
-
-    async def new_context(self, options: Mapping[str, Any]) -> tuple[BrowserContext, str]:
-        """Open a context, and return it with the id that CDP knows it by; empty if that is unknown."""
-        # Playwright does not return the id of the context: it is the only new one.
-        async with self._opening_context:
-            context = await self.browser.new_context(**options)
-            if self.cdp is None:
-                return context, ""
-            ids = {*(await self.cdp.send("Target.getBrowserContexts"))["browserContextIds"]}
-            new_ids = ids - self._context_ids
-            self._context_ids = ids
-        if len(new_ids) != 1:
-            return context, ""
-        return context, new_ids.pop()
 
     async def _read_pids(self, cdp: CDPSession) -> list[int]:
         """Return the process ids of the driver and of its Chromium."""
