@@ -15,7 +15,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -252,40 +251,22 @@ async def _browser_name(port: int) -> str | None:
     return None
 
 
-#: The address that was checked ahead of a session, until that session takes it. A list, so that taking it is visible in
-#: the context of every task that shares it.
-_checked_ahead: ContextVar[list[str]] = ContextVar("checked_ahead")
-
-
-async def require_listener(url: str, *, ahead: bool = False) -> None:
+async def require_listener(url: str) -> None:
     """Raise :class:`~transports.errors.ConnectFailed` if the host has no address, or if it is this machine and every
     address refuses a connection. Each is tried once.
 
     Addresses of other machines are not tried, and names are not looked up where there may be a proxy that knows them:
-    the browser may use one that this process does not. A successful check ``ahead`` of a session replaces the session's
-    own check, in the same task or in the tasks that it starts.
+    the browser may use one that this process does not.
     """
-    checked_ahead = _checked_ahead.get([])
-    if not ahead and url in checked_ahead:
-        checked_ahead.remove(url)
-        return
-
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
         return
-    if is_loopback(host):
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-        is_successful = await _accepts_connection(url, host, port)
-    else:
+    if not is_loopback(host):
         await _require_host(url, host)
-        is_successful = True
-    if ahead and is_successful:
-        _checked_ahead.set([url])
+        return
 
-
-async def _accepts_connection(url: str, host: str, port: int) -> bool:
-    """Return whether a connection succeeds; raise :class:`~transports.errors.ConnectFailed` if it is refused."""
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
         async with asyncio.timeout(2.0):
             connection, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
@@ -294,9 +275,8 @@ async def _accepts_connection(url: str, host: str, port: int) -> bool:
             message = f"cannot open {redact_url(url)}: {NOTHING_LISTENS}; start the app or correct the address"
             raise ConnectFailed(message) from error
         # For other faults, a timeout too, the browser has the better message.
-        return False
+        return
     connection.abort()
-    return True
 
 
 async def _require_host(url: str, host: str) -> None:

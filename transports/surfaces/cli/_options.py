@@ -300,7 +300,7 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     from ...playwright._process import driver_ahead
 
     with suppress(ConnectFailed, ValueError):
-        await require_listener(target, ahead=True)
+        await require_listener(target)
         await stack.enter_async_context(driver_ahead())
 
 
