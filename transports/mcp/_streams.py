@@ -43,6 +43,7 @@ from ..protocol._strict_json import (
     is_larger,
     without_half_pairs,
 )
+from ._events import encode_event, events_of, is_event_stream, message_of
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client, network_variables
 from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._wire import (
@@ -69,14 +70,9 @@ logger = logging.getLogger("transports.mcp")
 Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
-#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _OVER_LIMIT = "over the limit of"
 #: Beginning of the data of an event with messages. Some servers send words, such as ``ping`` or ``[DONE]``, among them.
 _MESSAGES = re.compile(rb"\s*(?:\[\s*)?\{")
-#: Field of an event that lets the SDK reconnect after less than 100 ms, without end. The SDK also reads ``-1`` and
-#: ``000`` as numbers.
-_SHORT_RETRY = re.compile(rb"((?:\A|[\r\n])retry:)(?! ?[1-9]\d\d)[^\r\n]*")
 #: Encodings of content that compress it. Some servers name an encoding of characters in their place.
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
 _SESSION_HEADER = "mcp-session-id"
@@ -425,9 +421,10 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
     response.headers["content-encoding"] = "identity"
 
     content_type = response.headers.get("content-type", "").lower()
-    is_event_stream = response.is_success and content_type.startswith("text/event-stream")
-    if is_event_stream and not is_compressed:
-        response.stream = _Events(response.stream, limit, aside)
+    if response.is_success and is_event_stream(response) and not is_compressed:
+        response.stream = _Events(response, limit, aside)
+        # The SDK would read them in another encoding that the server names.
+        response.headers["content-type"] = "text/event-stream"
         return
 
     convert: Callable[[bytes], bytes] | None = None
@@ -569,63 +566,25 @@ def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
 
 
 class _Events(httpx2.AsyncByteStream):
-    """Stream of server-sent events, each passed on whole. Events over ``limit`` bytes are left to the SDK."""
+    """Stream of events with messages that the SDK can read. The SDK refuses an event over ``limit`` bytes."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, aside: Aside) -> None:
-        self._stream = stream
+    def __init__(self, response: httpx2.Response, limit: int, aside: Aside) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._source = httpx2.Response(
+            response.status_code, headers=response.headers, stream=response.stream, request=response.request
+        )
         self._limit = limit
         self._aside = aside
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the events of the stream one by one. One over the limit is passed on in pieces."""
-        buffer = bytearray()
-        search_from = 0
-        async for chunk in self._stream:
-            buffer += chunk
-            while (end := _EVENT_END.search(buffer, search_from)) is not None:
-                event = bytes(buffer[: end.end()]).removeprefix(BOM_UTF8)
-                del buffer[: end.end()]
-                search_from = 0
-                yield await self._readable_event(event)
-            # A chunk may end within the 4 bytes of an empty line.
-            search_from = max(len(buffer) - 3, 0)
-            if len(buffer) > self._limit:
-                # The SDK refuses the event.
-                yield bytes(buffer)
-                buffer.clear()
-                search_from = 0
-        if buffer:
-            # Some servers leave out the empty line after the last event: JSON shows whether its data is whole.
-            event = bytes(buffer).removeprefix(BOM_UTF8)
-            if await asyncio.to_thread(_is_whole, _data_of(event)):
-                event = await self._readable_event(event + b"\n\n")
-            yield event
-
-    async def _readable_event(self, event: bytes) -> bytes:
-        """Return an event that the SDK can read: its message repaired, and its ``retry:`` at least 100 ms."""
-        data = _data_of(event)
-        readable = await _make_readable(data, self._aside)
-        if readable is not data:
-            other_lines = [line for line in event.splitlines() if line and not line.startswith(b"data:")]
-            event = b"\n".join([*other_lines, b"data: " + readable, b"", b""])
-        # After the data was replaced, which may be many megabytes.
-        return _SHORT_RETRY.sub(rb"\1 100", event)
+        async for event in events_of(self._source, self._limit):
+            raw = await _make_readable(message_of(event), self._aside)
+            # The SDK also reads 0 and -1, and would reconnect without end.
+            retry = None if event.retry is None else max(event.retry, 100)
+            yield encode_event(raw, event_id=event.id, retry=retry)
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _data_of(event: bytes) -> bytes:
-    lines = [line for line in event.splitlines() if line.startswith(b"data:")]
-    return b"\n".join(line.removeprefix(b"data:").removeprefix(b" ") for line in lines)
-
-
-def _is_whole(data: bytes) -> bool:
-    try:
-        decode_json(data)
-    except ProtocolError:
-        return False
-    return True
+        await self._source.aclose()
 
 
 async def _make_readable(message: bytes, aside: Aside) -> bytes:

@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import httpx2
 from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult, jsonrpc_message_adapter
 from pydantic import ValidationError
 
@@ -172,8 +171,7 @@ def tools(data: bytes) -> None:
         whole = aside.take(short.result)
         assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
         assert aside.take(whole) is None
-    event = b"event: message\nid: 3\ndata: " + message.replace(b"\n", b"\ndata: ").replace(b"\r", b" ") + b"\n\n"
-    _result(_streams._Events(httpx2.ByteStream(b""), 1000, aside)._readable_event(event))
+    _result(_streams._make_readable(message, aside))
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:

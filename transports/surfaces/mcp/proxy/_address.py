@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
@@ -13,8 +13,9 @@ import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
 
-from ...._internal.tasks import backoff_delay, begin, cancel_and_wait, in_thread
+from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
+from ....mcp._events import events_of, is_event_stream, message_of
 from ....mcp._servers import HttpServer, has_forgotten_session, http_client
 from ._exchange import failure_message, failure_of, listed_tools
 from ._messages import (
@@ -69,10 +70,6 @@ async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
         if size > limit:
             raise over_limit(limit, "bytes")
     return b"".join(chunks).removeprefix(BOM_UTF8).replace(b"\n", b" ").replace(b"\r", b" ")
-
-
-def is_event_stream(response: httpx2.Response) -> bool:
-    return response.headers.get("content-type", "").lower().startswith("text/event-stream")
 
 
 def unreachable(server: HttpServer, error: Exception) -> ConnectFailed:
@@ -367,14 +364,15 @@ class AddressServer:
 
     async def _read_events(self, response: httpx2.Response, position: _StreamPosition, posted: _Posted) -> None:
         """Deliver the messages of a stream, until its end or until the requests of ``posted`` are answered."""
-        async with aclosing(events_of(response)) as events:
+        async with aclosing(events_of(response, MAX_BYTES)) as events:
             async for event in events:
                 position.last_id = event.id
                 if event.retry is not None:
                     milliseconds = min(max(event.retry, 100), 60_000)
                     position.retry = milliseconds / 1000
-                if event.event == "message" and event.data:
-                    await self._take_message(event.data.encode().replace(b"\n", b" "), posted)
+                raw = message_of(event)
+                if raw:
+                    await self._take_message(raw, posted)
                 if posted.is_answered:
                     return
 
@@ -495,45 +493,6 @@ class _StreamPosition:
         if self.retry is None:
             return backoff_delay(attempt)
         return self.retry
-
-
-async def events_of(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
-    """Yield the events of a stream. Raises :class:`httpx2.SSEError` for one that is over the limit."""
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    stream = _EndedStream(response.stream)
-    response.stream = stream
-    # Events are UTF-8 whatever the Content-Type says, and a byte order mark is not part of them.
-    response.encoding = "utf-8-sig"
-    async for event in httpx2.EventSource(response, max_event_size=MAX_BYTES):
-        # An event that was cut must not count as the last one when the stream is resumed.
-        if stream.has_ended and not await in_thread(_is_json, event.data):
-            return
-        yield event
-
-
-class _EndedStream(httpx2.AsyncByteStream):
-    """Stream of events whose last one ends with an empty line, which some servers leave out."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-        self.has_ended = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            yield chunk
-        self.has_ended = True
-        yield b"\n\n"
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 async def _ignore(_: object) -> None:

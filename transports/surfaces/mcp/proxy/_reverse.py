@@ -20,10 +20,11 @@ from ...._internal.recent import Recent
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
+from ....mcp._events import encode_event, events_of, is_event_stream, message_of
 from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from .._messages import read_request_body
-from ._address import SESSION, VERSION, events_of, is_event_stream, read_body, refusal_of, unreachable, upstream_client
+from ._address import SESSION, VERSION, read_body, refusal_of, unreachable, upstream_client
 from ._exchange import Exchange, Facts, ProxyContext, refusal as request_refusal
 from ._messages import INVALID_REQUEST, MAX_BYTES, STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 
@@ -286,12 +287,12 @@ async def _answer_event(exchange: Exchange, message: Message) -> AsyncGenerator[
 async def _rewrite_events(response: httpx2.Response, received: _Received) -> AsyncGenerator[bytes, None]:
     """Yield the events of a stream with their messages as they go to the client."""
     try:
-        async with aclosing(response), aclosing(events_of(response)) as events:
-            async for item in events:
-                raw = b""
-                if item.event == "message" and item.data:
-                    raw = await _rewrite_message(item.data.encode().replace(b"\n", b" "), received)
-                yield encode_event(raw, event_id=item.id, retry=item.retry)
+        async with aclosing(response), aclosing(events_of(response, MAX_BYTES)) as events:
+            async for event in events:
+                raw = message_of(event)
+                if raw:
+                    raw = await _rewrite_message(raw, received)
+                yield encode_event(raw, event_id=event.id, retry=event.retry)
     except httpx2.SSEError as error:
         if received.message is not None and received.message.key is not None:
             yield encode_event(error_message(received.raw_id, UNAVAILABLE, str(error)))
@@ -361,16 +362,6 @@ class Bodies:
             message = f"requests of this user with more than {max_arriving:,} bytes arrive at the same time"
             return refusal(429, f"{message}; wait for one to end", code="LIMIT_REACHED")
         return None
-
-
-def encode_event(raw: bytes, *, event_id: str = "", retry: int | None = None) -> bytes:
-    """Return a message as an event. Line breaks between its values become spaces, since they would end the field."""
-    head = b"event: message\n"
-    if event_id:
-        head += b"id: %s\n" % event_id.encode()
-    if retry is not None:
-        head += b"retry: %d\n" % retry
-    return b"%sdata: %s\n\n" % (head, raw.replace(b"\n", b" ").replace(b"\r", b" "))
 
 
 def stream_response(

@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope as HttpScope, Send
 from ...._internal.tasks import begin, cancel_and_wait, spawn
 from ....artifacts._ref import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
+from ....mcp._events import encode_event
 from ....mcp._servers import HttpServer, Server, StdioServer
 from ....protocol._strict_json import encode_json
 from .._http import PATH, BearerVerifier, security_for, serve_app
@@ -50,7 +51,7 @@ from ._messages import (
     read_message,
     to_raw,
 )
-from ._reverse import Bodies, ReverseProxy, encode_event, refusal, stream_response
+from ._reverse import Bodies, ReverseProxy, refusal, stream_response
 from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
