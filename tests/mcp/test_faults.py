@@ -81,7 +81,7 @@ async def test_failing_reader_or_writer_fails_only_one_call(tmp_path: Path, monk
         with pytest.raises(ProtocolError, match="cannot be sent"):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"
-        monkeypatch.setattr(wire.MessageReader, "split", fail)
+        monkeypatch.setattr(wire.MessageReader, "parse", fail)
         with pytest.raises(Disconnected):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"

@@ -16,12 +16,12 @@ import subprocess
 import threading
 import time
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property
 
 import msgspec
 
-from .._internal.tasks import finished, no_processes
+from .._internal.tasks import begin, finished, no_processes
 from ..errors import ConnectFailed, first_line
 from ._servers import StdioServer
 
@@ -138,14 +138,34 @@ def _start_problem(server: StdioServer, error: OSError | ValueError) -> str:
     return f"{reason}); install it, or correct its command"
 
 
-async def end_stdout(process: asyncio.subprocess.Process) -> None:
+async def lines_of(process: asyncio.subprocess.Process, max_bytes: int) -> AsyncGenerator[bytes | Ends, None]:
+    """Yield the lines that a server writes to its stdout, as :class:`LineReader` reads them, until the server ends or
+    closes its stdout. One that has closed it gets a second to end."""
+    stdout = process.stdout
+    assert stdout is not None
+    reader = LineReader(max_bytes)
+    ending = begin(_end_stdout(process, stdout))
+    try:
+        while chunk := await stdout.read(CHUNK_BYTES):
+            for line in reader.feed(chunk):
+                yield line
+        for line in reader.end():
+            yield line
+    finally:
+        ending.cancel()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GRACE):
+            await process.wait()
+
+
+async def _end_stdout(process: asyncio.subprocess.Process, stdout: asyncio.StreamReader) -> None:
     """End the stdout of a process a second after its exit: a process that it started may hold the pipe open."""
-    assert process.stdout is not None
     while process.returncode is None:
         await asyncio.sleep(0.5)
     # What it has written arrives meanwhile.
     await asyncio.sleep(GRACE)
-    process.stdout.feed_eof()
+    stdout.feed_eof()
 
 
 def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, output: str = "") -> str:
@@ -289,13 +309,17 @@ class LineReader:
         *parts, rest = chunk.split(b"\n")
         for part in parts:
             self._append_part(part)
-            line = self.rest()
+            line = self._take_line()
             if line:
                 yield line
         self._append_part(rest)
 
-    def rest(self) -> bytes | Ends:
-        """Return a last line without an end; empty if there is none."""
+    def end(self) -> Iterator[bytes | Ends]:
+        """Yield a last line without a line break, if there is one."""
+        return self.feed(b"\n")
+
+    def _take_line(self) -> bytes | Ends:
+        """Return the current line, and begin the next one."""
         line: bytes | Ends
         if self._ends is not None:
             line = self._ends

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias, get_args
@@ -45,7 +45,7 @@ from ..protocol._strict_json import (
 )
 from ._events import encode_event, events_of, is_event_stream, message_of
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client, network_variables
-from ._stdio import CHUNK_BYTES, GRACE, Ends, ServerProcess, end_process, end_stdout, exit_reason, start_process
+from ._stdio import GRACE, ServerProcess, end_process, ends_of, exit_reason, lines_of, start_process
 from ._wire import (
     BROKEN,
     BUSY,
@@ -505,7 +505,7 @@ async def _request_id(request: httpx2.Request) -> int | None:
         return None
     # A redirected request has not read its own content, which may be a large file: only its ends are looked at.
     content = await request.aread()
-    ends = Ends(content, content)
+    ends = ends_of(content)
     # The SDK numbers its requests.
     if not ends.has_method or not ends.identity.isdigit():
         return None
@@ -697,10 +697,9 @@ async def stdio_streams(
     # The streams are closed however the block ends, a second cancellation included.
     with received, incoming, outgoing, waiting:
         tasks = [
-            begin(_read_stdout(process, MessageReader(max_bytes), received, stderr, report_exit), report_break),
+            begin(_read_stdout(process, max_bytes, received, stderr, report_exit), report_break),
             begin(_write_stdin(process, waiting, received), report_break),
             begin(stderr.read(process.stderr), report_break),
-            begin(end_stdout(process), report_break),
         ]
         try:
             yield incoming, outgoing
@@ -722,33 +721,23 @@ async def _end_server(process: ServerProcess, tasks: Sequence[asyncio.Task[None]
 
 async def _read_stdout(
     process: asyncio.subprocess.Process,
-    reader: MessageReader,
+    max_bytes: int,
     received: MemoryObjectSendStream[SessionMessage | Exception],
     stderr: Stderr,
     on_exit: Callable[[], None],
 ) -> None:
     """Pass the messages of a server on to ``received``, and other lines to ``stderr``. Call ``on_exit`` when its stdout
     ends."""
-    assert process.stdout is not None
-
-    async def pass_on(lines: Iterable[bytes | SessionMessage]) -> None:
-        for line in lines:
-            message = await reader.parse(line)
-            if message is not None:
-                await received.send(message)
-            elif isinstance(line, bytes):
-                stderr.add(line + b"\n")
-
+    reader = MessageReader(max_bytes)
     # The session may close its stream first.
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError), received:
-        while chunk := await process.stdout.read(CHUNK_BYTES):
-            await pass_on(reader.split(chunk))
-        await pass_on(reader.rest())
-
-        # A closed stdout means that the server is about to exit.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE):
-                await process.wait()
+        async with contextlib.aclosing(lines_of(process, max_message_bytes(max_bytes))) as lines:
+            async for line in lines:
+                message = await reader.parse(line)
+                if message is not None:
+                    await received.send(message)
+                elif isinstance(line, bytes):
+                    stderr.add(line + b"\n")
         on_exit()
 
 

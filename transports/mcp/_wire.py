@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,7 +35,7 @@ from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
 from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor
-from ._stdio import Ends, LineReader
+from ._stdio import Ends, ends_of
 
 logger = logging.getLogger("transports.mcp")
 
@@ -115,46 +115,16 @@ class MessageReader:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._lines = LineReader(max_message_bytes(max_bytes))
         self._has_warned = False
 
-    def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
-        """Yield the lines that end in ``chunk``.
+    async def parse(self, line: bytes | Ends) -> SessionMessage | None:
+        """Return the message of a line, of which only the ends are known if it is over the limit.
 
-        A line over the limit is replaced by the error of the request that it answers, or left out if that request is
-        unknown.
+        In place of one that cannot be read comes the error of the request that it answers, or ``None`` if that request
+        is unknown.
         """
-        for line in self._lines.feed(chunk):
-            yield from self._within_limit(line)
-
-    def rest(self) -> Iterator[bytes | SessionMessage]:
-        """Yield a last line without an end, if any, as :meth:`split` does."""
-        line = self._lines.rest()
-        if line:
-            yield from self._within_limit(line)
-
-    def _within_limit(self, line: bytes | Ends) -> Iterator[bytes | SessionMessage]:
-        """Yield a line, or in place of one over the limit the error of its request, if that is known."""
-        if not isinstance(line, Ends):
-            yield line
-            return
-
-        # Only the two ends of a line over the limit were kept.
-        problem = f"a message over the limit of {self._max_bytes:,} bytes"
-        error = _error_of_answered_request(line, OVER_LIMIT, f"the server sent {problem}")
-        if error is not None:
-            yield SessionMessage(error)
-        else:
-            logger.warning("left out %s; the request that it answers is unknown", problem)
-
-    async def parse(self, line: bytes | SessionMessage) -> SessionMessage | None:
-        """Return the message of a line, or the error that :meth:`split` put in the place of a line.
-
-        A line that is not a message is left out with a warning. In its place comes the error of the request that it
-        answers, or ``None`` if that request cannot be identified.
-        """
-        if isinstance(line, SessionMessage):
-            return line
+        if isinstance(line, Ends):
+            return self._over_limit(line)
         try:
             return SessionMessage(await in_thread_if_long(_parse_line, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
@@ -163,9 +133,15 @@ class MessageReader:
                 problem = _reading_problem(error)
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", problem)
             failure = unreadable_answer(line, error)
-            if failure is None:
-                return None
-            return SessionMessage(failure)
+            return None if failure is None else SessionMessage(failure)
+
+    def _over_limit(self, ends: Ends) -> SessionMessage | None:
+        problem = f"a message over the limit of {self._max_bytes:,} bytes"
+        error = _error_of_answered_request(ends, OVER_LIMIT, f"the server sent {problem}")
+        if error is None:
+            logger.warning("left out %s; the request that it answers is unknown", problem)
+            return None
+        return SessionMessage(error)
 
 
 def _parse_line(line: bytes) -> types.JSONRPCMessage:
@@ -199,7 +175,7 @@ def unreadable_answer(line: bytes, reason: Exception) -> types.JSONRPCError | No
 
     ``reason`` is the exception of the attempt to read the line.
     """
-    return _error_of_answered_request(Ends(line, line), *unreadable(reason))
+    return _error_of_answered_request(ends_of(line), *unreadable(reason))
 
 
 def unreadable(reason: Exception) -> tuple[int, str]:

@@ -124,11 +124,11 @@ def answer(data: bytes) -> None:
 
 def mcp(data: bytes) -> None:
     """Lines of a server over stdio, in two chunks."""
+    lines = LineReader(2048)
     reader = MessageReader(4096)
-    reader._lines = LineReader(2048)
     middle = len(data) // 2
     for chunk in (data[:middle], data[middle:], b"\n"):
-        for line in reader.split(chunk):
+        for line in lines.feed(chunk):
             with _short_runs():
                 message = _result(reader.parse(line))
             if message is not None:

@@ -700,9 +700,7 @@ async def _lines(chunks: Stdin) -> AsyncIterator[list[bytes]]:
     reader = LineReader()
     async for chunk in chunks:
         yield cast("list[bytes]", [*reader.feed(chunk)])
-    last = cast("bytes", reader.rest())
-    if last:
-        yield [last]
+    yield cast("list[bytes]", [*reader.end()])
 
 
 def _refuse_superseded_discovery(

@@ -251,9 +251,8 @@ async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
     async for chunk in chunks:
         for line in reader.feed(chunk):
             await duplex.from_client(line)
-    last = reader.rest()
-    if last:
-        await duplex.from_client(last)
+    for line in reader.end():
+        await duplex.from_client(line)
 
 
 async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:

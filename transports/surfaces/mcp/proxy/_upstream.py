@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Protocol
 
-from ...._internal.tasks import begin
 from ....mcp._servers import Server, StdioServer
-from ....mcp._stdio import CHUNK_BYTES, LineReader, ServerProcess, end_process, end_stdout, exit_reason, start_process
+from ....mcp._stdio import ServerProcess, end_process, exit_reason, lines_of, start_process
 from ._messages import MAX_BYTES, Deliver
 
 logger = logging.getLogger("transports")
@@ -73,26 +71,10 @@ class ProcessServer:
         return cls(server, await start_process(server, server.env, stderr=None))
 
     async def run(self, deliver: Deliver) -> None:
-        """Deliver the server's lines until it closes its stdout."""
-        reader = LineReader(MAX_BYTES)
-        stdout = self._process.stdout
-        assert stdout is not None
-        ending = begin(end_stdout(self._process))
-        try:
-            while chunk := await stdout.read(CHUNK_BYTES):
-                for line in reader.feed(chunk):
-                    await deliver(line)
-        finally:
-            ending.cancel()
-
-        last = reader.rest()
-        if last:
-            await deliver(last)
-
-        # A server that has closed its stdout may still run.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                await self._process.wait()
+        """Deliver the server's lines until it ends or closes its stdout."""
+        async with aclosing(lines_of(self._process, MAX_BYTES)) as lines:
+            async for line in lines:
+                await deliver(line)
         logger.info("%s", self.reason())
 
     async def send(self, line: bytes) -> None:
