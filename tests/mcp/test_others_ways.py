@@ -56,6 +56,25 @@ for line in sys.stdin:
     if "id" in request:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
+#: A server that asks a model about a picture of 200,000 characters of base64.
+_SAMPLING = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    about = {"name": "s", "version": "1"}
+    result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+    if request.get("method") == "tools/list":
+        result = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
+    if request.get("method") == "tools/call":
+        picture = {"type": "image", "mimeType": "image/png", "data": "A" * 200_000}
+        params = {"maxTokens": 1, "messages": [{"role": "user", "content": picture}]}
+        question = {"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": params}
+        print(json.dumps(question), flush=True)
+        answer = json.loads(sys.stdin.readline())["result"]
+        result = {"content": [{"type": "text", "text": answer["content"]["text"]}]}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(90)
 PICTURE = base64.b64encode(PNG).decode()
 WORDS = {"type": "text", "text": "words"}
@@ -976,6 +995,18 @@ async def test_server_exit_is_detected_although_child_holds_stdout(tmp_path: Pat
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
+
+
+async def test_large_picture_in_a_question_arrives_whole(tmp_path: Path) -> None:
+    file = tmp_path / "server.py"
+    file.write_text(_SAMPLING)
+
+    def describe(question: ElicitationRequest) -> Mapping[str, object]:
+        picture: Any = question.params
+        return {"success": True, "data": {"result": str(len(picture["messages"][0]["content"]["data"]))}}
+
+    async with connect(f"mcp+stdio:{sys.executable} {file}", store="memory:", on_elicitation=describe) as app:
+        assert (await app.call("go", timeout=30)).data == {"content": [{"type": "text", "text": "200000"}]}
 
 
 async def test_required_parameter_with_default_may_be_omitted(tmp_path: Path) -> None:

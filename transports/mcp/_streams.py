@@ -36,12 +36,10 @@ from ..errors import ProtocolError, first_line, spelled
 from ..protocol._http_dates import retry_after
 from ..protocol._plain_text import plain_line
 from ..protocol._strict_json import (
-    PARSED_ON_LOOP,
     decode_json,
     in_thread_if_long,
     is_deeper,
     is_larger,
-    without_half_pairs,
 )
 from ._events import encode_event, events_of, is_event_stream, message_of
 from ._servers import HttpServer, StdioServer, has_forgotten_session, http_client, network_variables
@@ -59,7 +57,6 @@ from ._wire import (
     first_fault,
     max_message_bytes,
     parse_message,
-    repair_envelope,
     unreadable,
     unreadable_answer,
     unsent_error,
@@ -71,8 +68,8 @@ Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 _OVER_LIMIT = "over the limit of"
-#: Beginning of the data of an event with messages. Some servers send words, such as ``ping`` or ``[DONE]``, among them.
-_MESSAGES = re.compile(rb"\s*(?:\[\s*)?\{")
+#: Beginning of a JSON object, or of a list of objects.
+_OBJECTS = re.compile(rb"\s*(?:\[\s*)?\{")
 #: Encodings of content that compress it. Some servers name an encoding of characters in their place.
 _COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"})
 _SESSION_HEADER = "mcp-session-id"
@@ -420,32 +417,28 @@ async def _limit_response(aside: Aside, max_bytes: int, response: httpx2.Respons
     # As requested: a compressed answer is not inflated.
     response.headers["content-encoding"] = "identity"
 
-    content_type = response.headers.get("content-type", "").lower()
+    request_id = await _request_id(response.request)
     if response.is_success and is_event_stream(response) and not is_compressed:
-        response.stream = _Events(response, limit, aside)
+        response.stream = _Events(response, limit, request_id, aside)
         # The SDK would read them in another encoding that the server names.
         response.headers["content-type"] = "text/event-stream"
         return
 
     convert: Callable[[bytes], bytes] | None = None
-    request_id = await _request_id(response.request)
     if request_id is not None and is_compressed:
         convert = partial(_refuse_coding, request_id, coding)
     elif request_id is not None:
-        convert = _converter_for(response, content_type, request_id, aside)
+        convert = _converter_for(response, request_id, aside)
     if convert is not None:
         response.headers["content-type"] = "application/json"
     response.stream = _Body(response.stream, limit, max_bytes, request_id, convert)
 
 
-def _converter_for(
-    response: httpx2.Response, content_type: str, request_id: int, aside: Aside
-) -> Callable[[bytes], bytes] | None:
-    """Return the function that makes a message of a response's body; ``None`` if the SDK gets the body as it is.
-
-    ``content_type`` is the server's own: the response may have another one for the SDK."""
+def _converter_for(response: httpx2.Response, request_id: int, aside: Aside) -> Callable[[bytes], bytes] | None:
+    """Return the function that makes a message of a response's body; ``None`` if the SDK gets the body as it is."""
     # The SDK reports an answer without a body itself.
     if response.is_success and response.status_code != 202:
+        content_type = response.headers.get("content-type", "").lower()
         return partial(_convert_answer, request_id, content_type, aside)
     # The SDK reports a 404 without a session itself, as an unknown method.
     has_session = _SESSION_HEADER in response.request.headers
@@ -517,15 +510,44 @@ def _convert_answer(request_id: int, content_type: str, aside: Aside, body: byte
 
     The answer may have any type. One that cannot be read becomes an error."""
     try:
-        message = parse_message(body.removeprefix(BOM_UTF8), request_id)
+        return _shorten(parse_message(body.removeprefix(BOM_UTF8), request_id), aside)
     except Exception as error:  # noqa: BLE001 - otherwise the SDK would show the text of pydantic
         code, text = unreadable(error)
         if not content_type.startswith("application/json"):
             text += f"; its type is {content_type[:80]}" if content_type else "; it has no type"
         return encode_message(error_of_request(request_id, code, text))
+
+
+def _convert_event(request_id: int | None, aside: Aside, message: bytes) -> bytes:
+    """Return a short message in place of the one in an event. An answer that cannot be read becomes an error.
+
+    Anything else becomes empty: the SDK would take it for the answer to the request of the stream, and fail it."""
+    try:
+        return _shorten(parse_message(message, request_id), aside)
+    except Exception as error:  # noqa: BLE001 - otherwise the request would stay without an answer
+        failure = unreadable_answer(message, error, request_id) if _may_be_answer(message) else None
+        return b"" if failure is None else encode_message(failure)
+
+
+def _shorten(message: types.JSONRPCMessage, aside: Aside) -> bytes:
     if isinstance(message, types.JSONRPCResponse):
         message.result = aside.put(message.result)
     return encode_message(message)
+
+
+def _may_be_answer(message: bytes) -> bool:
+    """Return whether a message that cannot be read may be an answer. Some servers send words, such as ``ping`` or
+    ``[DONE]``, among their messages, or other objects."""
+    try:
+        tree = decode_json(message)
+    except ProtocolError:
+        return _OBJECTS.match(message) is not None
+    match tree:
+        case {"method": _}:
+            return False
+        case {"result": _} | {"error": _} | {"jsonrpc": _, "id": _} | [{"jsonrpc": _}, *_]:
+            return True
+    return False
 
 
 def _convert_error(request_id: int, response: httpx2.Response, body: bytes) -> bytes:
@@ -566,77 +588,27 @@ def _refuse_coding(request_id: int, coding: str, _: bytes) -> bytes:
 
 
 class _Events(httpx2.AsyncByteStream):
-    """Stream of events with messages that the SDK can read. The SDK refuses an event over ``limit`` bytes."""
+    """Stream of events, with messages that are converted for the SDK. The SDK refuses an event over ``limit`` bytes.
 
-    def __init__(self, response: httpx2.Response, limit: int, aside: Aside) -> None:
+    ``request_id`` is the request that the stream answers, if it is known."""
+
+    def __init__(self, response: httpx2.Response, limit: int, request_id: int | None, aside: Aside) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._source = httpx2.Response(
             response.status_code, headers=response.headers, stream=response.stream, request=response.request
         )
         self._limit = limit
-        self._aside = aside
+        self._convert = partial(_convert_event, request_id, aside)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in events_of(self._source, self._limit):
-            raw = await _make_readable(message_of(event), self._aside)
+            raw = await in_thread_if_long(self._convert, message_of(event))
             # The SDK also reads 0 and -1, and would reconnect without end.
             retry = None if event.retry is None else max(event.retry, 100)
             yield encode_event(raw, event_id=event.id, retry=retry)
 
     async def aclose(self) -> None:
         await self._source.aclose()
-
-
-async def _make_readable(message: bytes, aside: Aside) -> bytes:
-    """Return a message as it came, or in its place one that the SDK can read: short if it is long, or repaired.
-
-    Anything that is no message becomes empty: the SDK would take it for the answer, and fail the request."""
-    if len(message) > PARSED_ON_LOOP:
-        return await asyncio.to_thread(_short_message, message, aside)
-    if without_half_pairs(message) != message:
-        return _short_message(message, aside)
-    try:
-        tree = decode_json(message)
-    except ProtocolError:
-        # The SDK reports a broken message.
-        return message if _MESSAGES.match(message) else b""
-    if not _is_message(tree):
-        return b""
-    if repair_envelope(tree) is not tree:
-        return _short_message(message, aside)
-    return message
-
-
-def _is_message(tree: object) -> bool:
-    """Return whether the SDK can deal with a JSON value: as a message, or as a fault that it reports."""
-    match tree:
-        case {"result": _} | {"error": _}:
-            return True
-        case {"method": str(), "params": params}:
-            return params is None or isinstance(params, dict)
-        case {"method": str()}:
-            return True
-        case {"jsonrpc": _, "id": _} | [{"jsonrpc": _}, *_]:
-            # An answer without a result, or a list of answers: the SDK reports it, and the request does not wait.
-            return True
-    return False
-
-
-def _short_message(body: bytes, aside: Aside) -> bytes:
-    """Return a short message in place of a long one: its result put aside, or the error of an unreadable answer.
-
-    Anything else becomes ``null``, which the SDK reports as unreadable.
-    """
-    try:
-        message = parse_message(body)
-        if isinstance(message, types.JSONRPCResponse):
-            message.result = aside.put(message.result)
-        return encode_message(message)
-    except Exception as error:  # noqa: BLE001 - otherwise the SDK would leave the request without an answer
-        failure = unreadable_answer(body, error)
-        if failure is None:
-            return b"null"
-        return encode_message(failure)
 
 
 # --- stdio ------------------------------------------------------------------------------------------------------------

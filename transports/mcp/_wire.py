@@ -170,12 +170,13 @@ def first_fault(error: ValidationError) -> str:
     return f"{place}: {first['msg']}"
 
 
-def unreadable_answer(line: bytes, reason: Exception) -> types.JSONRPCError | None:
-    """Return the error of the request that an unreadable line answers; ``None`` if that request cannot be identified.
+def unreadable_answer(line: bytes, reason: Exception, request_id: int | None = None) -> types.JSONRPCError | None:
+    """Return the error of the request that an unreadable message answers; ``None`` if that request is unknown.
 
-    ``reason`` is the exception of the attempt to read the line.
+    ``reason`` is the exception of the attempt to read the message. ``request_id`` is the request that the message came
+    back for over HTTP, if that is known.
     """
-    return _error_of_answered_request(ends_of(line), *unreadable(reason))
+    return _error_of_answered_request(ends_of(line), *unreadable(reason), request_id)
 
 
 def unreadable(reason: Exception) -> tuple[int, str]:
@@ -192,19 +193,22 @@ def _reading_problem(error: Exception) -> str:
     return "it is not a JSON-RPC message"
 
 
-def _error_of_answered_request(ends: Ends, code: int, message: str) -> types.JSONRPCError | None:
-    """Return an error for the request that a message answers; ``None`` if the message is not an answer of one."""
-    # The SDK numbers its requests.
-    if ends.has_method or not ends.identity.isdigit():
+def _error_of_answered_request(
+    ends: Ends, code: int, message: str, request_id: int | None = None
+) -> types.JSONRPCError | None:
+    if ends.has_method:
         return None
-    return error_of_request(int(ends.identity), code, message)
+    # The SDK numbers its requests.
+    if request_id is None and ends.identity.isdigit():
+        request_id = int(ends.identity)
+    return None if request_id is None else error_of_request(request_id, code, message)
 
 
 def error_of_request(request_id: types.RequestId, code: int, message: str) -> types.JSONRPCError:
     return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=message))
 
 
-def repair_envelope(message: object) -> object:
+def _repair_envelope(message: object) -> object:
     """Return a message with an id and an error that the SDK reads; the ``message`` itself if those are valid.
 
     Some libraries write every number as a float, so an id as ``1.0``. Some servers answer errors as a text, or with a
@@ -275,7 +279,10 @@ def parse_message(line: bytes, request_id: int | None = None) -> types.JSONRPCMe
 
     if request_id is not None:
         tree = _answer_among(tree, request_id)
-    message = types.jsonrpc_message_adapter.validate_python(repair_envelope(tree), by_name=False)
+    if isinstance(tree, dict) and "method" in tree:
+        # The SDK reads requests itself. Only results are kept away from it.
+        _replace_runs(tree, lambda _, __, run: decode_run(run.view))
+    message = types.jsonrpc_message_adapter.validate_python(_repair_envelope(tree), by_name=False)
     if is_repaired and isinstance(message, types.JSONRPCResponse):
         message.result[REPAIRED] = True
     return message
@@ -286,11 +293,15 @@ def with_content(tree: object) -> Any:
 
     A run becomes content where a block or descriptor declares it (docs/requirements.md R2-2.3), elsewhere text.
     """
+    _replace_runs(tree, _text_or_content)
+    return tree
+
+
+def _replace_runs(tree: object, replacement: Callable[[Mapping[str, object], str, Base64Run], object]) -> None:
     for node in objects_in(tree):
         for key, item in node.items():
             if isinstance(item, Base64Run):
-                node[key] = _text_or_content(node, key, item)
-    return tree
+                node[key] = replacement(node, key, item)
 
 
 def parse_json_text(text: str) -> object:

@@ -166,12 +166,11 @@ def tools(data: bytes) -> None:
     _read_capabilities([to_capability(tool) for tool in usable])
     message = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + data + b'],"_meta":{"a":' + data + b"}}}"
     aside = _streams.Aside()
-    short = jsonrpc_message_adapter.validate_json(_streams._short_message(message, aside), by_name=False)
+    short = jsonrpc_message_adapter.validate_json(_streams._convert_event(None, aside, message), by_name=False)
     if isinstance(short, JSONRPCResponse):
         whole = aside.take(short.result)
         assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
         assert aside.take(whole) is None
-    _result(_streams._make_readable(message, aside))
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:
