@@ -156,6 +156,11 @@ memory: ({ n }) => {
   const memory = new WebAssembly.Memory({ initial: Math.ceil(n / 65536), maximum: 1000 });
   return new Uint8Array(memory.toResizableBuffer?.() ?? memory.buffer, 0, n).fill(7);
 },
+reused: ({ n, transferred }) => {
+  const bytes = new Uint8Array(n).fill(7);
+  setTimeout(() => (transferred ? structuredClone(0, { transfer: [bytes.buffer] }) : bytes.fill(0)));
+  return { first: new Blob(["1"]), report: bytes };
+},
 shrunk: ({ kind }) => {
   const buffer = new ArrayBuffer(80, { maxByteLength: 80 }), view = new globalThis[kind](buffer, 40);
   buffer.resize(10);
@@ -218,6 +223,13 @@ async def test_buffers_and_blobs_that_change_arrive_or_are_reported(odd: Session
             await odd.call("gone", {"n": size}, timeout=10)
         ref = (await odd.call("blob", {"n": size}, timeout=10)).artifact()  # of a frame that was removed
         assert (ref.mime_type, ref.size_bytes) == ("application/x-one", size)
+
+
+@pytest.mark.parametrize("transferred", [False, True])
+async def test_buffer_that_app_reuses_after_its_answer_arrives_as_answered(odd: Session, transferred: bool) -> None:
+    for size in (1000, 400_000, 10 << 20):
+        result = await odd.call("reused", {"n": size, "transferred": transferred})
+        assert await odd.store.get(result.artifacts["report"]) == b"\7" * size, size
 
 
 async def test_sound_needs_no_click(odd: Session) -> None:

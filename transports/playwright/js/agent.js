@@ -238,25 +238,39 @@
     if (packed.found.length) return withBinaries(packed, notes);
     return longByReference(`{"answer":${packed.json},"rest":${notes.length ? toJson({ warnings: notes }) : "{}"}}`);
   };
+  // Views are taken at once: an app may fill or transfer their buffers again while a Blob is awaited, or the content fetched.
   const withBinaries = async (packed, notes) => {
-    const binaries = [];
+    const binaries = [], blobs = [];
     let inlineLeft = config.inline;
-    for (let index = 0; index < packed.found.length; index += 1) {
-      const { path, kind, value } = packed.found[index], isBlob = kind === "blob";
-      if (kind === "broken") { listPush(binaries, [path, kind, value]); continue; }
-      const size = isBlob ? blobSize(value) : typedArraySize(value);
-      const type = isBlob ? blobType(value) : "", name = isBlob ? nameOf(value) : "";
-      if (size <= inlineLeft) {
-        inlineLeft -= size;
-        try {
-          const view = isBlob ? await bytesOfBlob(value) : value;
-          listPush(binaries, [path, "base64", codec.toBase64(view), type, name, size]);
-        } catch (error) { listPush(binaries, [path, "broken", wordsOf(error)]); }
-      } else {
-        listPush(binaries, [path, "held", hold(value), type, name, size]);
-      }
+    const isInline = (size) => {
+      const fits = size <= inlineLeft;
+      if (fits) inlineLeft -= size;
+      return fits;
+    };
+    listForEach(packed.found, ({ path, kind, value }) => {
+      if (kind === "broken") listPush(binaries, [path, kind, value]);
+      else if (kind === "blob") listPush(blobs, { path, value });
+      else listPush(binaries, fromView(path, value, isInline));
+    });
+    for (let index = 0; index < blobs.length; index += 1) {
+      const { path, value } = blobs[index];
+      listPush(binaries, await fromBlob(path, value, isInline));
     }
     return longByReference(`{"answer":${packed.json},"rest":${toJson({ binaries, warnings: notes })}}`);
+  };
+  const fromView = (path, view, isInline) => {
+    const size = typedArraySize(view);
+    try {
+      if (isInline(size)) return [path, "base64", codec.toBase64(view), "", "", size];
+      return [path, "held", hold(isForeign(Blob) ? new Uint8Array(view) : new Blob(sequence([view]))), "", "", size];
+    } catch (error) { return [path, "broken", wordsOf(error)]; }
+  };
+  const fromBlob = async (path, blob, isInline) => {
+    const size = blobSize(blob), type = blobType(blob), name = nameOf(blob);
+    if (!isInline(size)) return [path, "held", hold(blob), type, name, size];
+    try { return [path, "base64", codec.toBase64(await bytesOfBlob(blob)), type, name, size]; } catch (error) {
+      return [path, "broken", wordsOf(error)];
+    }
   };
   // A Blob of a window that has gone never gives its bytes, but a Blob of the page made of it does.
   const bytesOfBlob = async (blob) => {
