@@ -251,7 +251,7 @@ class MisplacingApp(MemoryTransport):
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         if message.type == "capabilities/call":
-            return Message("capabilities/call-result", dict(self.answer), id=message.id)
+            return Message("capabilities/call-result", dict(self.answer), id=message.id, warnings=["it took long"])
         return await super().request(message, timeout=timeout)
 
 
@@ -265,9 +265,9 @@ async def test_answer_without_data_warns_of_members_left_out(app_of: Connect) ->
         async with app_of(MisplacingApp(answer)) as app:
             result = await app.call("work")
         assert result.data is None
-        assert [f"its members {listed} were left out" in warning for warning in result.warnings] == [True] * bool(
-            listed
-        )
+        first, *others = result.warnings
+        assert first == "it took long"
+        assert [f"its members {listed} were left out" in warning for warning in others] == [True] * bool(listed)
 
 
 class ListedApp(MemoryTransport):
