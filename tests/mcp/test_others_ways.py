@@ -168,6 +168,23 @@ async def test_bad_resource_entry_does_not_hide_others(tmp_path: Path) -> None:
         assert "x://b" in [resource.uri for resource in await app.resources.list()]
 
 
+async def test_resource_is_kept_for_the_time_that_the_server_says(tmp_path: Path) -> None:
+    modern = {**MODERN, "capabilities": {"resources": {}}}
+    first, second = PNG + b"1", PNG + b"2"
+    versions = [
+        {"uri": "x://picture", "mimeType": "image/png", "blob": base64.b64encode(version).decode()}
+        for version in (first, second)
+    ]
+    for milliseconds, expected in ((60_000, first), (50, second)):
+        always = {"resultType": "complete", "ttlMs": milliseconds, "cacheScope": "private"}
+        target = canned(tmp_path, **{"server/discover": modern}, documents={"x://picture": versions}, always=always)
+        async with connect(target, store=tmp_path / "out") as app:
+            await app.resources.read("x://picture")
+            await asyncio.sleep(0.1)
+            result = await app.resources.read("x://picture")
+            assert await content(app, result) == [expected]
+
+
 # --- handshakes and lines ---------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,9 @@
 """A server that answers as its JSON file says: ``initialize``, ``tools``, ``results`` by the name of the tool,
 ``documents`` by URI.
 
-A list in the place of a result has those of successive calls. A text in the place of a result is written as it stands,
-so that it need not be JSON. ``prefix`` comes before each line. At a first message other than ``initialize``, a server
-with ``strict`` ends, and one with ``eager`` refuses ``initialize`` from then on.
+A list in the place of a result or a document has those of successive requests. A text in the place of a result is
+written as it stands, so that it need not be JSON. ``prefix`` comes before each line. At a first message other than
+``initialize``, a server with ``strict`` ends, and one with ``eager`` refuses ``initialize`` from then on.
 """
 
 import json
@@ -44,7 +44,9 @@ for line in sys.stdin:
     elif method == "resources/list":
         send(request["id"], {"resources": answers.get("resources", []), "nextCursor": answers.get("cursor")})
     elif method == "resources/read":
-        send(request["id"], {"contents": [answers["documents"][params["uri"]]]})
+        document = answers["documents"][params["uri"]]
+        content = document.pop(0) if isinstance(document, list) else document
+        send(request["id"], {"contents": [content], **answers.get("always", {})})
     else:
         error = {"code": -32601, "message": "Method not found"}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}), flush=True)
