@@ -96,6 +96,9 @@ def test_manifest_does_not_override_running_app() -> None:
     declared = Capability(name="a", experimental=True, deprecated=True, available=True, features={"x": True})
     both = running.with_manifest([declared])["a"]
     assert (both.experimental, both.deprecated, both.available, both.features) == (False, True, False, {"x": True})
+    # That it is listed without the field says that it is available.
+    listed = Capabilities().merge(["a"]).with_manifest([Capability(name="a", available=False)])
+    assert listed["a"].available is True
 
 
 def test_deprecated_and_experimental_capability_warnings_are_listed() -> None:
