@@ -45,18 +45,24 @@ def ended(code: str, *flags: str) -> tuple[str, str]:
     return out, err
 
 
-def test_forgotten_session_is_closed_before_threads_shut_down() -> None:
+def test_forgotten_sessions_are_closed_newest_first_before_threads_shut_down() -> None:
     code = """
+class Older(App):
+    async def aclose(self):
+        await super().aclose()
+        print("the older one", flush=True)
+
 class Threads(App):
     async def aclose(self):
         await super().aclose()
         await asyncio.to_thread(print, "in a thread", flush=True)
 
+older = connect("memory:", transport=Older({"quick": quick}), store="none:").open()
 app = connect("memory:", transport=Threads({"quick": quick}), store="none:").open()
 print(app.call("quick").data, flush=True)
 """
     out, err = ended(code, "-W", "default::ResourceWarning")
-    assert out == "{'ok': True}\nclosed []\nin a thread\n"
+    assert out == "{'ok': True}\nclosed []\nin a thread\nclosed []\nthe older one\n"
     assert "ResourceWarning" in err and "was not closed" in err
 
 
