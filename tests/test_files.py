@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from transports import BinaryData, UsageError, connect
+from transports import BinaryData, Browser, LocalStore, StoreError, UsageError, connect
 from transports._internal.files import open_regular, read_regular
+from transports.artifacts._signing import find_server, signing_key
+from transports.playwright._find import find_ffmpeg
+from transports.playwright._process import child_environment
 from transports.playwright._scripts import read_adapter
 from transports.playwright._source import PageSource
-from transports.session._settings import read_config
+from transports.session._settings import is_trusted, read_config, trust, untrusted_file_advice
 
 
 def pipe(path: Path) -> None:
@@ -107,3 +110,44 @@ def test_file_reporting_zero_size_is_still_limited() -> None:
     assert read_regular("/proc/self/status", 1 << 20).startswith(b"Name:")
     with pytest.raises(OSError, match="larger than 10 bytes"):
         read_regular("/proc/self/status", 10)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        LocalStore,
+        lambda path: read_adapter(path, "http://app/"),
+        lambda path: Browser(profile=path),
+        lambda path: PageSource(storage_state=path)._load_storage_state(),
+        read_servers,
+    ],
+)
+def test_home_of_unknown_user_is_reported(use: Callable[[str], object]) -> None:
+    with pytest.raises(UsageError, match=r"'~no-such-user/file.json': there is no such home folder"):
+        use("~no-such-user/file.json")
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user of a container: the environment names no home folder, and the system does not know the user."""
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs users")
+@pytest.mark.usefixtures("homeless")
+def test_user_without_home_can_start_browser_and_is_told_what_needs_one(tmp_path: Path) -> None:
+    assert not find_ffmpeg()[1]
+    with child_environment(tmp_path):
+        assert os.environ["HOME"] == str(tmp_path)
+    assert "HOME" not in os.environ
+
+    settings = tmp_path / "abp.toml"
+    assert not is_trusted(settings, b"") and "you have not trusted" in untrusted_file_advice(settings)
+    with pytest.raises(UsageError, match="this user has no home folder; set HOME; use --config FILE"):
+        trust(settings, b"")
+
+    assert find_server("file:///a") is None
+    with pytest.raises(StoreError, match="this user has no home folder; set HOME"):
+        signing_key()

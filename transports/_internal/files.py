@@ -1,11 +1,16 @@
-"""Safe reading of files from other parties: only regular files, so that no read blocks or goes on without end."""
+"""Safe reading of files from other parties: only regular files, so that no read blocks or goes on without end; and
+paths below a home folder, which a user may not have."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Callable
 from io import FileIO
+from pathlib import Path
+
+from ..errors import UsageError
 
 #: Flags, as far as the system has them: not inherited by child processes, no wait for a pipe's writer, bytes unchanged.
 _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
@@ -53,3 +58,27 @@ def regular_file(fd: int, name: str) -> FileIO:
         raise OSError(errno.EINVAL, "not a regular file", name)
     # An opener, because the name of ``FileIO(fd)`` would be the number.
     return FileIO(name, opener=lambda *_: fd)
+
+
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """Return ``path`` with a leading ``~`` or ``~user`` replaced by that home folder.
+
+    Raises :class:`~transports.errors.UsageError` if there is no such user, or the user has no home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{os.fspath(path)!r}: there is no such home folder; write the whole path") from None
+
+
+def user_folder(find: Callable[[], Path]) -> Path:
+    """Return the folder of this user that ``find``, a function of ``platformdirs``, finds.
+
+    Raises :class:`OSError` for a user without a home folder."""
+    try:
+        folder = find()
+    except RuntimeError:
+        folder = Path()
+    # Older versions of platformdirs return a relative path for such a user.
+    if not folder.is_absolute():
+        raise FileNotFoundError(errno.ENOENT, "this user has no home folder; set HOME", "~")
+    return folder

@@ -16,6 +16,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, Unpack, overload
 
+from .._internal.files import expand_home
 from .._internal.telemetry import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ..protocol._times import iso_utc
@@ -291,7 +292,7 @@ class AuditLog:
     :class:`~transports.errors.StoreError` rather than leave a gap."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        self.path = expand_home(path).absolute()
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.StoreError` if the file cannot be opened to append. Creates it."""

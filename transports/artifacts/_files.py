@@ -10,11 +10,12 @@ import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TypeVar
 
+from .._internal.files import user_folder
 from .._internal.tasks import in_thread
 from ..errors import StoreError, StoreFull, spelled
 
@@ -222,7 +223,8 @@ def state_folder(*below: str) -> Path:
     cannot be created."""
     import platformdirs  # late: few programs need it
 
-    folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
+    state = user_folder(partial(platformdirs.user_state_path, "abp-transports", appauthor=False))
+    folder = state.joinpath(*below)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from .._internal.files import read_regular
+from .._internal.files import expand_home, read_regular
 from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._http_headers import check_headers
 from ..protocol._plain_text import redact_url
@@ -234,7 +234,7 @@ def _read_server(place: str) -> Server:
 
 def _read_listed_servers(file: str) -> dict[str, object]:
     """Return the entries of a configuration file by the names of their servers, at least one."""
-    path = Path(file).expanduser()
+    path = expand_home(file)
     try:
         # Claude Code keeps its history in the file too, so it may be large.
         text = read_regular(path, 16 << 20).decode("utf-8-sig")
@@ -285,7 +285,7 @@ def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Se
     env = _string_map(entry.get("env"), f"{where}: env")
     folder: Path | None = None
     if cwd:
-        folder = Path(_expand_variables(cwd, where)).expanduser()
+        folder = expand_home(_expand_variables(cwd, where))
     return StdioServer(
         command=_expand_variables(command, where),
         # mcp-remote documents a token in env and its name in args.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
 import psutil
 
 from .._internal.arguments import checked, short_traceback
+from .._internal.files import expand_home
 from .._internal.tasks import OpenedHere, Owner
 from .._internal.telemetry import BROWSER_RESTARTS, record, span
 from ..errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds, spelled
@@ -238,8 +239,8 @@ class Browser(OpenedHere):
         self._executable = executable
         self._timeout = checked_timeout(timeout)
         self._name = name
-        self._profile = None if profile is None else Path(profile).expanduser().absolute()
-        self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
+        self._profile = None if profile is None else expand_home(profile).absolute()
+        self._extensions = tuple(expand_home(folder).absolute() for folder in extensions)
         self._remote = Remote.of(cdp_url, browser_server, headers)
 
         self._stack = ExitStack()

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from .._internal.files import read_regular
+from .._internal.files import read_regular, user_folder
 from ..errors import NOTHING_LISTENS, BrowserNotFound, ConnectFailed, ProtocolError, UsageError, is_refused
 from ..protocol._plain_text import is_loopback, redact_url
 from ..protocol._strict_json import decode_json
@@ -160,7 +160,9 @@ def _playwright_folder() -> Path:
         return Path(folder)
     import platformdirs  # late: a browser of the system is found before
 
-    return platformdirs.user_cache_path() / "ms-playwright"
+    with contextlib.suppress(OSError):
+        return user_folder(platformdirs.user_cache_path) / "ms-playwright"
+    return _driver_package() / ".local-browsers"
 
 
 def _driver_package() -> Path:
@@ -207,7 +209,10 @@ def _read_port_files() -> Iterator[tuple[int, RunningBrowser]]:
 
 def _profile_folders() -> Iterator[Path]:
     """Yield the folders in which browsers keep their profiles on this system, also folders that do not exist."""
-    home = Path.home()
+    try:
+        home = user_folder(Path.home)
+    except OSError:
+        return
     brave = "BraveSoftware/Brave-Browser"
     if sys.platform == "darwin":
         names = ["Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", brave]

@@ -33,6 +33,7 @@ from weakref import WeakSet
 
 import psutil
 
+from .._internal.files import user_folder
 from .._internal.tasks import no_processes
 from .._internal.telemetry import OPEN_BROWSERS
 from ..artifacts._files import belongs_to_us, try_lock
@@ -178,6 +179,12 @@ def child_environment(folder: Path) -> Iterator[None]:
 def _set_variables(folder: Path) -> None:
     # Each of the three is read by one system or another.
     variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    try:
+        user_folder(Path.home)
+    except OSError:
+        # The driver does not start without a home folder.
+        variables["HOME"] = str(folder)
+
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
     if "utf" not in locale.lower():
         # Otherwise Chromium calls each download "download" whose name the locale cannot spell. The language of pages

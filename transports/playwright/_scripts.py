@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from .._internal.files import read_regular
+from .._internal.files import expand_home, read_regular
 from ..errors import ConnectFailed, ProtocolError, UsageError, first_line
 from ..protocol._plain_text import is_page, origin_of, redact_url
 from ..protocol._strict_json import decode_json
@@ -68,7 +68,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
     if origin is None or not is_page(target):
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
 
-    path = Path(path).expanduser()
+    path = expand_home(path)
     try:
         script = read_regular(path, 8 << 20).decode()
     except (OSError, UnicodeDecodeError) as error:

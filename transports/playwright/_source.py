@@ -15,7 +15,7 @@ from weakref import WeakSet
 from playwright import async_api
 from playwright.async_api import Error
 
-from .._internal.files import read_regular
+from .._internal.files import expand_home, read_regular
 from .._internal.tasks import spawn
 from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..protocol._strict_json import parser_limits
@@ -355,7 +355,7 @@ class PageSource:
         if isinstance(state, (str, Path)):
             name += f" {state}"
             try:
-                state = _read_json(Path(state).expanduser())
+                state = _read_json(expand_home(state))
             except OSError as error:
                 raise UsageError(f"{name} cannot be read: {error.strerror}") from None
             except ValueError:

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from .._internal.files import expand_home
 from .._internal.masking import placeholders
 from ..errors import UsageError
 from ..protocol._plain_text import origin_of
@@ -151,7 +152,7 @@ class AppTables(BaseModel):
 
 def _resolve_paths(folder: Path, entry: E) -> E:
     """Return an entry whose paths are relative to ``folder``; ``~`` is the user's home."""
-    paths = {key: folder / value.expanduser() for key, value in entry if isinstance(value, Path)}
+    paths = {key: folder / expand_home(value) for key, value in entry if isinstance(value, Path)}
     return entry.model_copy(update=paths)
 
 

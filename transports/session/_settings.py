@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import routing
-from .._internal.files import read_regular
+from .._internal.files import read_regular, user_folder
 from ..errors import UsageError
 from ..protocol._plain_text import folder_of
 from ..protocol._strict_json import parser_limits
@@ -207,18 +208,20 @@ def trust(file: Path, content: bytes) -> None:
     """Trust a file with this content from now on.
 
     Raises :class:`~transports.errors.UsageError` if the record cannot be written."""
-    record = _trust_record(file, content)
     try:
+        record = _trust_record(file, content)
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         record.write_text(_trust_record_text(file), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--trust: {record} cannot be written: {error.strerror}; use --config FILE instead") from error
+        raise UsageError(
+            f"--trust: {error.filename} cannot be written: {error.strerror}; use --config FILE instead"
+        ) from error
 
 
 def _trust_folder() -> Path:
     import platformdirs  # late: only a file that was found needs it
 
-    return Path(platformdirs.user_config_dir("abp-transports", appauthor=False), "trusted")
+    return user_folder(partial(platformdirs.user_config_path, "abp-transports", appauthor=False)) / "trusted"
 
 
 def _trust_record(file: Path, content: bytes) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 from ..._internal.arguments import checked
+from ..._internal.files import expand_home
 from ..._internal.tasks import in_thread
 from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable, UsageError
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, AuditLog, StagedFile
@@ -274,7 +275,7 @@ class LocalStore(ArtifactStore):
         write beyond that raises :class:`~transports.errors.StoreFull`. The other arguments are those of
         :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
-        self.root = Path(root or default_root()).expanduser().absolute()
+        self.root = expand_home(root or default_root()).absolute()
         try:
             str(self.root).encode()
         except UnicodeEncodeError:

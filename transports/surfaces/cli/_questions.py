@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._internal.files import read_regular
+from ..._internal.files import expand_home, read_regular
 from ..._internal.redaction import Redactor
 from ...errors import UsageError
 from ...protocol._elicitation import DECLINED, Question, default_answer, question_of, question_text
@@ -148,13 +148,15 @@ class Questions:
         max_bytes = 64 << 20
         while True:
             text = await self._read_line("path of the file", paths=True)
-            path = Path(text).expanduser()
             try:
+                path = expand_home(text)
                 data = await asyncio.to_thread(read_regular, path, max_bytes)
             except OSError as error:
                 print_line(f"  {text}: {error.strerror}")
-                continue
-            return _file_answer(path, data)
+            except UsageError as error:
+                print_line(f"  {error.message}")
+            else:
+                return _file_answer(path, data)
 
     async def _read_line(self, prompt: str, *, secret: bool = False, paths: bool = False) -> str:
         """Return a typed line; with ``paths``, paths of files are completed. Raises :class:`_Declined`."""
