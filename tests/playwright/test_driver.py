@@ -28,6 +28,7 @@ from transports.playwright._diagnosis import explain_load_failure, now_at
 from transports.playwright._find import BrowserChoice
 from transports.playwright._process import (
     BrowserProcess,
+    child_environment,
     driver_ahead,
     next_process,
     start_driver,
@@ -236,6 +237,16 @@ async def test_driver_failure_is_raised_by_its_browser(monkeypatch: pytest.Monke
         with pytest.raises(BrowserNotFound, match="no library"):
             await process.start_driver(tmp_path)
         await process.end()
+
+
+@pytest.mark.parametrize(("value", "seen"), [("1", ""), ("console", "console")])
+def test_inspector_of_playwright_does_not_pause_sessions(
+    value: str, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PWDEBUG", value)
+    with child_environment(tmp_path):
+        assert os.environ["PWDEBUG"] == seen
+    assert os.environ["PWDEBUG"] == value
 
 
 class Recorded:

@@ -184,6 +184,9 @@ def _set_variables(folder: Path) -> None:
     except OSError:
         # The driver does not start without a home folder.
         variables["HOME"] = str(folder)
+    if os.environ.get("PWDEBUG") != "console":
+        # Playwright's Inspector would pause each page before it loads, past every deadline.
+        variables["PWDEBUG"] = ""
 
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
     if "utf" not in locale.lower():
