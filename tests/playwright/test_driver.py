@@ -104,8 +104,10 @@ _EXITS = {
     "echo 'No usable sandbox! Update your kernel' >&2; exit 1": _NO_SANDBOX,
     "echo 'Failed to move to new namespace: PID namespaces supported' >&2; exit 1": _NO_SANDBOX,
     "exit 0": r"chrome did not start \(it ended with status 0\); run",
-    "echo 'libnss3.so: no such file' >&2; echo more >&2; exit 127": r"127 and printed: libnss3.so: no such file\)",
-    "head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1": r"status 1 and printed: x{200}\)",
+    "echo '3: [: unexpected operator' >&2; echo 'libnss3.so: no such file' >&2; exit 127": (
+        r"127 and printed: 3: \[: unexpected operator / libnss3.so: no such file\)"
+    ),
+    "head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1": r"status 1 and printed: x{400}\)",
 }
 
 

@@ -141,10 +141,11 @@ def start_reason(error: BaseException) -> str:
     if exit_line is None or "has been closed" not in reason:
         return reason
 
-    stderr_line = re.search(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE)
-    if stderr_line is None:
+    # The reason need not be in the first line: Debian's script prints warnings before it.
+    printed = " / ".join(re.findall(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE))
+    if not printed:
         return f"it ended with status {exit_line[1]}"
-    return f"it ended with status {exit_line[1]} and printed: {stderr_line[1][:200]}"
+    return f"it ended with status {exit_line[1]} and printed: {printed[:400]}"
 
 
 def not_found(name: str | None) -> BrowserNotFound:
